@@ -1,0 +1,1 @@
+//! Sandbox, model and history checkers for the suites in `tests/`.

@@ -1,0 +1,1 @@
+//! longhaul: long-running tasks on Apache Pulsar.
