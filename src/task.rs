@@ -1,0 +1,101 @@
+//! What a task is to everybody: its id, its state, and its entry on the metadata topic.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where a message lies in the log of one partition. Ordered as the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// Ledger of the managed log.
+    pub ledger: u64,
+    /// Entry in the ledger.
+    pub entry: u64,
+    /// Index inside the entry's batch; `None` for a message that came alone.
+    pub batch_index: Option<u32>,
+}
+
+impl Position {
+    /// The entry that holds the message.
+    #[must_use]
+    pub const fn entry_id(self) -> EntryId {
+        EntryId { ledger: self.ledger, entry: self.entry }
+    }
+}
+
+/// What the broker acknowledges: one entry, with all messages of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntryId {
+    /// Ledger of the managed log.
+    pub ledger: u64,
+    /// Entry in the ledger.
+    pub entry: u64,
+}
+
+/// Identifies a task: the message id of the task's message on the task topic.
+///
+/// Its text form is that of the Java client: `ledger:entry:partition`, with `:index` added for a message that came in a
+/// batch. The partition is -1 on a topic that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId {
+    /// Ledger of the task's message.
+    pub ledger: u64,
+    /// Entry of the task's message.
+    pub entry: u64,
+    /// Partition of the task topic, or -1.
+    pub partition: i32,
+    /// Index inside the batch; `None` for a message that came alone.
+    pub batch_index: Option<u32>,
+}
+
+impl TaskId {
+    /// The id of the message at `position` of a partition.
+    #[must_use]
+    pub const fn new(position: Position, partition: i32) -> Self {
+        let Position { ledger, entry, batch_index } = position;
+        Self { ledger, entry, partition, batch_index }
+    }
+
+    /// Where the task's message lies in its partition.
+    #[must_use]
+    pub const fn position(self) -> Position {
+        Position { ledger: self.ledger, entry: self.entry, batch_index: self.batch_index }
+    }
+
+    /// The entry that holds the task's message.
+    #[must_use]
+    pub const fn entry_id(self) -> EntryId {
+        EntryId { ledger: self.ledger, entry: self.entry }
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.ledger, self.entry, self.partition)?;
+        match self.batch_index {
+            Some(index) => write!(f, ":{index}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The text is not a task id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a task id: `{0}` (expected ledger:entry:partition or ledger:entry:partition:index)")]
+pub struct TaskIdError(String);
+
+impl FromStr for TaskId {
+    type Err = TaskIdError;
+
+    fn from_str(text: &str) -> Result<Self, TaskIdError> {
+        parse_task_id(text).ok_or_else(|| TaskIdError(text.chars().take(80).collect()))
+    }
+}
+
+fn parse_task_id(text: &str) -> Option<TaskId> {
+    let mut parts = text.split(':');
+    let ledger = parts.next()?.parse().ok()?;
+    let entry = parts.next()?.parse().ok()?;
+    let partition = parts.next()?.parse().ok().filter(|partition| *partition >= -1)?;
+    let batch_index = parts.next().map(str::parse).transpose().ok()?;
+    parts.next().is_none().then_some(TaskId { ledger, entry, partition, batch_index })
+}

@@ -1,0 +1,248 @@
+//! The seam between longhaul and a broker. Internal: it may change on any day.
+//!
+//! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things of it:
+//!
+//! - **It never resends by itself.** A publish whose fate is unknown ends as [`PublishError::Unknown`]; the caller decides.
+//! - **It keeps no hidden queue of deliveries**, as far as the client below it allows.
+//! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
+//!
+//! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
+//! [`Publisher`] is its last word: the supervisor drops it, tells the machine that the session is over, and opens a new one.
+
+pub mod pulsar;
+
+use crate::task::{EntryId, Position};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One partition of a topic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TopicPartition {
+    /// Full name without the partition: `persistent://tenant/namespace/topic`.
+    pub topic: String,
+    /// Index of the partition, or -1 for a topic that has none.
+    pub partition: i32,
+}
+
+impl fmt::Display for TopicPartition {
+    /// The name under which the broker knows the partition.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.partition < 0 {
+            f.write_str(&self.topic)
+        } else {
+            write!(f, "{}-partition-{}", self.topic, self.partition)
+        }
+    }
+}
+
+/// A message as it lies on a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it lies; orders the messages of one partition.
+    pub position: Position,
+    /// `None` when it came alone; otherwise how many messages its batch held.
+    pub batch_size: Option<u32>,
+    /// Partition key as text.
+    pub key: Option<String>,
+    /// User properties.
+    pub properties: BTreeMap<String, String>,
+    /// Body, decompressed; empty for a tombstone.
+    pub payload: Bytes,
+    /// The message is a tombstone: it carries the `null_value` flag.
+    pub null: bool,
+    /// Publish time by the producer's wall clock, in ms since the epoch.
+    pub publish_time_ms: u64,
+}
+
+/// A message to publish. A `null` body is not among them: see [`Transport::tombstone`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Partition key.
+    pub key: Option<String>,
+    /// User properties.
+    pub properties: BTreeMap<String, String>,
+    /// Body.
+    pub payload: Bytes,
+}
+
+/// How a publisher groups messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// One entry per message: for topics that other clients read compacted (M), and for tasks.
+    Off,
+    /// Up to 1,000 messages or 1 ms: for the ledger.
+    On,
+}
+
+/// What a topic carries, declared to the broker's schema registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    /// Bytes: nothing is registered.
+    None,
+    /// The reference's `TaskMetadata` as JSON, so that Java clients can attach to a fresh topic.
+    TaskMetadata,
+}
+
+/// Where a follower starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the first message that is still there.
+    Earliest,
+    /// With the next message to be published.
+    Latest,
+}
+
+/// How to follow a topic partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follow {
+    /// Where to start.
+    pub start: Start,
+    /// Read the compacted view where there is one.
+    pub compacted: bool,
+}
+
+/// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
+pub type Receipt = BoxFuture<'static, Result<Position, PublishError>>;
+
+/// Resolves when the broker has confirmed the ack.
+pub type AckReceipt = BoxFuture<'static, Result<(), TransportError>>;
+
+/// A broker, seen from a worker or a client.
+#[async_trait]
+pub trait Transport: fmt::Debug + Send + Sync + 'static {
+    /// The number of partitions of a topic; `None` when it has none. Creates nothing.
+    async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
+
+    /// Opens a publisher for one partition.
+    async fn publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+        schema: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError>;
+
+    /// Opens a consumer on a durable Shared subscription, which starts at the earliest message if it is new.
+    async fn consumer(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError>;
+
+    /// Follows one partition with a non-durable reader.
+    async fn follower(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError>;
+
+    /// Reads the message at exactly this position, compacted or not; `None` when it is no longer there.
+    async fn fetch(
+        &self,
+        topic: &TopicPartition,
+        at: Position,
+    ) -> Result<Option<Message>, TransportError>;
+
+    /// Publishes a tombstone for each key, in order, and resolves when all are stored. A tombstone carries `null_value` and
+    /// `uncompressed_size = 0`, so that readers see a null and compaction removes the key.
+    async fn tombstone(
+        &self,
+        topic: &TopicPartition,
+        keys: Vec<String>,
+    ) -> Result<(), TransportError>;
+
+    /// The subscription's mark-delete position: every entry at or below it is acknowledged. `None` when nothing is yet.
+    async fn mark_delete_position(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Option<EntryId>, TransportError>;
+}
+
+/// Publishes to one partition, in the order of the calls.
+#[async_trait]
+pub trait Publisher: Send {
+    /// Hands a message over; waits while the client's queue is full.
+    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
+}
+
+/// One consumer session. What it delivered is void when it ends.
+#[async_trait]
+pub trait Consumer: Send {
+    /// The next delivery. May be dropped and called again without losing one.
+    async fn next(&mut self) -> Result<Message, TransportError>;
+
+    /// Acknowledges a whole entry, whoever holds it.
+    fn ack(&mut self, entry: EntryId) -> AckReceipt;
+
+    /// Gives a delivered entry back to the broker, which delivers it again, to anyone, at once.
+    async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError>;
+
+    /// Ends the session; returns when the broker has been told or cannot be.
+    async fn close(self: Box<Self>);
+}
+
+/// Follows one partition.
+#[async_trait]
+pub trait Follower: Send {
+    /// The next message; waits at the end of the log. May be dropped and called again without losing one. After a
+    /// reconnect of the client below, messages may come again from the start.
+    async fn next(&mut self) -> Result<Message, TransportError>;
+
+    /// The last message of the log, or of the compacted view; `None` when there is none.
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError>;
+}
+
+/// What went wrong between us and the broker.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{address}: {kind}: {cause}")]
+pub struct TransportError {
+    /// What a caller may branch on.
+    pub kind: TransportErrorKind,
+    /// The service URL, and the topic where there is one.
+    pub address: String,
+    /// The cause in words.
+    pub cause: String,
+}
+
+/// Kinds of [`TransportError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportErrorKind {
+    /// The broker cannot be reached, or the connection was lost.
+    Unreachable,
+    /// The broker refuses the credentials, or what they ask for.
+    Unauthorized,
+    /// No such topic.
+    NotFound,
+    /// The broker refuses the request for another reason.
+    Refused,
+    /// A setting is wrong: nothing was tried.
+    Invalid,
+}
+
+impl fmt::Display for TransportErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "cannot be reached",
+            Self::Unauthorized => "not authorized",
+            Self::NotFound => "not found",
+            Self::Refused => "refused",
+            Self::Invalid => "invalid setting",
+        })
+    }
+}
+
+/// Why there is no receipt.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The message may be stored, now or later, or not at all.
+    #[error("the fate of the message is unknown: {0}")]
+    Unknown(String),
+    /// The message is not stored and never will be.
+    #[error("the broker refused the message: {0}")]
+    Refused(String),
+}
