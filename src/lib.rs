@@ -5,13 +5,23 @@
     allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
 )]
 
+#[cfg(not(feature = "testing"))]
+mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]
 mod transport;
+#[cfg(not(feature = "testing"))]
+mod worker;
 
 pub use task::{EntryId, Position, TaskId, TaskIdError};
 
 // What the project's own tests may reach. Not a stable interface.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
+pub mod protocol;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub mod transport;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod worker;

@@ -1,0 +1,112 @@
+//! The settings that all workers of a ledger must share. They stand in the ledger itself, as its `cfg` entry: write-once per
+//! version, the highest version counts.
+
+use std::time::Duration;
+
+/// The version of the task protocol that this build speaks.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A version of a ledger's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LedgerConfig {
+    /// Version of these settings, from 1.
+    pub version: u32,
+    /// The subscription that the ledger belongs to: two groups of workers on one task topic must not share a ledger.
+    pub subscription: String,
+    /// H: how often an owner says that it is alive.
+    pub heartbeat: Duration,
+    /// R: how long a finished task stays in the ledger.
+    pub ledger_retention: Duration,
+    /// G: how old a view may get before its worker fences itself.
+    pub self_fence: Duration,
+    /// Workers that speak an older version of the protocol must stay out.
+    pub protocol_min: u32,
+}
+
+/// Why a worker may not work on a ledger.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerConfigError {
+    /// Another subscription's ledger.
+    #[error(
+        "the ledger belongs to subscription `{theirs}`, not to `{ours}`: give this worker a ledger topic of its own"
+    )]
+    Subscription {
+        /// What the ledger says.
+        theirs: String,
+        /// What the worker is configured with.
+        ours: String,
+    },
+    /// A setting differs.
+    #[error(
+        "{name} is {theirs:?} on this ledger but {ours:?} here: workers on one ledger must agree, so set it to {theirs:?}"
+    )]
+    Differs {
+        /// The setting.
+        name: &'static str,
+        /// What the ledger says.
+        theirs: Duration,
+        /// What the worker is configured with.
+        ours: Duration,
+    },
+    /// A newer protocol is needed.
+    #[error(
+        "the ledger needs protocol version {needed}, this build speaks {PROTOCOL_VERSION}: upgrade this worker"
+    )]
+    Protocol {
+        /// The version that the ledger asks for.
+        needed: u32,
+    },
+}
+
+impl LedgerConfig {
+    /// Whether a worker configured with `self` may work on a ledger whose newest settings are `theirs`.
+    ///
+    /// # Errors
+    /// Names the first setting that differs.
+    pub fn agrees_with(&self, theirs: &Self) -> Result<(), LedgerConfigError> {
+        if theirs.protocol_min > PROTOCOL_VERSION {
+            return Err(LedgerConfigError::Protocol { needed: theirs.protocol_min });
+        }
+        if self.subscription != theirs.subscription {
+            return Err(LedgerConfigError::Subscription {
+                theirs: theirs.subscription.clone(),
+                ours: self.subscription.clone(),
+            });
+        }
+        let pairs = [
+            ("heartbeat", theirs.heartbeat, self.heartbeat),
+            ("ledger_retention", theirs.ledger_retention, self.ledger_retention),
+            ("self_fence", theirs.self_fence, self.self_fence),
+        ];
+        match pairs.into_iter().find(|(_, theirs, ours)| theirs != ours) {
+            Some((name, theirs, ours)) => Err(LedgerConfigError::Differs { name, theirs, ours }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn write(&self, put: &mut dyn FnMut(&str, String)) {
+        put("sub", self.subscription.clone());
+        put("h", self.heartbeat.as_millis().to_string());
+        put("r", self.ledger_retention.as_millis().to_string());
+        put("g", self.self_fence.as_millis().to_string());
+        put("v", self.protocol_min.to_string());
+    }
+
+    pub(super) fn read<'a>(
+        version: u32,
+        get: &dyn Fn(&str) -> Option<&'a str>,
+    ) -> Result<Self, &'static str> {
+        let millis = |name: &'static str| {
+            get(name).and_then(|text| text.parse().ok()).map(Duration::from_millis).ok_or(name)
+        };
+        Ok(Self {
+            version,
+            subscription: get("sub").ok_or("sub")?.to_owned(),
+            heartbeat: millis("h")?,
+            ledger_retention: millis("r")?,
+            self_fence: millis("g")?,
+            protocol_min: get("v").and_then(|text| text.parse().ok()).ok_or("v")?,
+        })
+    }
+}

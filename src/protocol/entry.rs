@@ -1,0 +1,327 @@
+//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the body holds a result, a
+//! failure reason or a checkpoint.
+//!
+//! | property | meaning |
+//! |---|---|
+//! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `cfg` |
+//! | `t` | task id |
+//! | `e`, `a`, `o` | epoch, attempt, owner |
+//! | `s` | status of a claim or an outcome |
+//! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
+//! | `b` | size of the batch that the task's message came in (claim) |
+//! | `sub` | subscription (hb, cfg) |
+//! | `q`, `c`, `u` | of a heartbeat: number, receipted entries of the sender, its uptime in ms |
+//! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
+
+use super::config::LedgerConfig;
+use super::key::{Key, OnceKey, OwnerId, parse_owner};
+use crate::task::TaskId;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// User properties of a message.
+pub type Properties = BTreeMap<String, String>;
+
+/// An entry of the ledger, without its body: the fold never looks at bodies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// Asks for an epoch of a task.
+    Claim(Claim),
+    /// Ends the epoch that its owner holds.
+    Done(Done),
+    /// Asks for the end of a task, whatever its state.
+    Cancel(TaskId),
+    /// Says that an owner is alive.
+    Heartbeat(Heartbeat),
+    /// Keeps what a running attempt wants its successor to find.
+    Checkpoint(OnceKey),
+    /// Settings that every worker on this ledger must share.
+    Config(LedgerConfig),
+    /// The key is of no more use.
+    Tombstone(Key),
+}
+
+/// A claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// Task, epoch, owner and serial.
+    pub key: OnceKey,
+    /// The attempt that it starts; for a closing claim the attempts used up so far.
+    pub attempt: u32,
+    /// Whether it runs the task or closes it.
+    pub kind: ClaimKind,
+    /// Size of the batch that the message came in, so that workers without the delivery know it.
+    pub batch_size: Option<u32>,
+}
+
+/// What a claim does when it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimKind {
+    /// The owner runs the attempt.
+    Run,
+    /// Closes: all attempts are used up.
+    Final,
+    /// Closes: the task was cancelled.
+    Cancelled,
+    /// Closes: the task was not started in time.
+    Expired,
+}
+
+/// An outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Done {
+    /// Task, epoch, owner and serial.
+    pub key: OnceKey,
+    /// The attempt that it ends.
+    pub attempt: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The task has its result.
+    Completed,
+    /// The attempt failed; another one follows.
+    Failed(NextAttempt),
+    /// The task failed for good.
+    Final,
+    /// The task was cancelled.
+    Cancelled,
+    /// The attempt was given back: it does not count.
+    Released(NextAttempt),
+}
+
+/// When the next attempt is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NextAttempt {
+    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at once.
+    pub at_ms: u64,
+    /// The delay in ms, for whoever reads the entry live and counts on its own clock.
+    pub delay_ms: u64,
+}
+
+/// A heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Heartbeat {
+    /// Who is alive.
+    pub owner: OwnerId,
+    /// The subscription whose tasks it works on.
+    pub subscription: String,
+    /// Number of the heartbeat, so that its sender knows which one came back.
+    pub number: u64,
+    /// Claims and outcomes of this sender that have their receipt; who has read fewer has lost entries.
+    pub receipted: u64,
+    /// How long the sender has been up, in ms.
+    pub uptime_ms: u64,
+}
+
+/// The message is not an entry of this protocol version; the fold ignores and counts it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// It has no key, or one of another form.
+    #[error("key is missing or malformed")]
+    Key,
+    /// A property is missing, malformed, or contradicts the key.
+    #[error("property `{0}` is missing, malformed or contradicts the key")]
+    Property(&'static str),
+}
+
+impl Entry {
+    /// The key under which the entry is published.
+    #[must_use]
+    pub const fn key(&self) -> Key {
+        match self {
+            Self::Claim(claim) => Key::Once(claim.key),
+            Self::Done(done) => Key::Once(done.key),
+            Self::Checkpoint(key) => Key::Once(*key),
+            Self::Cancel(task) => Key::Cancel(*task),
+            Self::Heartbeat(heartbeat) => Key::Heartbeat(heartbeat.owner),
+            Self::Config(config) => Key::Config(config.version),
+            Self::Tombstone(key) => *key,
+        }
+    }
+
+    /// The task whose fold the entry belongs to.
+    #[must_use]
+    pub const fn task(&self) -> Option<TaskId> {
+        self.key().task()
+    }
+
+    /// The properties of the entry's message. A tombstone has none.
+    #[must_use]
+    pub fn properties(&self) -> Properties {
+        let mut out = Writer(Properties::new());
+        match self {
+            Self::Claim(claim) => {
+                out.once("claim", &claim.key);
+                out.put("a", claim.attempt);
+                out.put("s", claim.kind.status());
+                if let Some(size) = claim.batch_size {
+                    out.put("b", size);
+                }
+            }
+            Self::Done(done) => {
+                out.once("done", &done.key);
+                out.put("a", done.attempt);
+                out.put("s", done.outcome.status());
+                if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
+                    out.put("na", next.at_ms);
+                    out.put("nd", next.delay_ms);
+                }
+            }
+            Self::Checkpoint(key) => out.once("ckpt", key),
+            Self::Cancel(task) => {
+                out.put("k", "cancel");
+                out.put("t", task);
+            }
+            Self::Heartbeat(heartbeat) => {
+                out.put("k", "hb");
+                out.put("o", heartbeat.owner);
+                out.put("sub", &heartbeat.subscription);
+                out.put("q", heartbeat.number);
+                out.put("c", heartbeat.receipted);
+                out.put("u", heartbeat.uptime_ms);
+            }
+            Self::Config(config) => {
+                out.put("k", "cfg");
+                config.write(&mut |name, value| out.put(name, value));
+            }
+            Self::Tombstone(_) => {}
+        }
+        out.0
+    }
+
+    /// Reads an entry from a message's key and properties; `null` says that the message is a tombstone.
+    ///
+    /// # Errors
+    /// When the message is not an entry that this version knows.
+    pub fn read(
+        key: Option<&str>,
+        properties: &Properties,
+        null: bool,
+    ) -> Result<Self, EntryError> {
+        let key: Key = key.and_then(|key| key.parse().ok()).ok_or(EntryError::Key)?;
+        if null {
+            return Ok(Self::Tombstone(key));
+        }
+        let from = Reader(properties);
+        match (from.text("k")?, key) {
+            ("claim", Key::Once(key)) => from.claim(key).map(Self::Claim),
+            ("done", Key::Once(key)) => from.done(key).map(Self::Done),
+            ("ckpt", Key::Once(key)) => from.agrees(&key).map(|()| Self::Checkpoint(key)),
+            ("cancel", Key::Cancel(task)) => Ok(Self::Cancel(task)),
+            ("hb", Key::Heartbeat(owner)) => from.heartbeat(owner).map(Self::Heartbeat),
+            ("cfg", Key::Config(version)) => {
+                LedgerConfig::read(version, &|name| properties.get(name).map(String::as_str))
+                    .map(Self::Config)
+                    .map_err(EntryError::Property)
+            }
+            _ => Err(EntryError::Property("k")),
+        }
+    }
+}
+
+impl ClaimKind {
+    const fn status(self) -> &'static str {
+        match self {
+            Self::Run => "RUN",
+            Self::Final => "FINAL",
+            Self::Cancelled => "CANCELLED",
+            Self::Expired => "EXPIRED",
+        }
+    }
+}
+
+impl Outcome {
+    const fn status(&self) -> &'static str {
+        match self {
+            Self::Completed => "COMPLETED",
+            Self::Failed(_) => "FAILED",
+            Self::Final => "FINAL",
+            Self::Cancelled => "CANCELLED",
+            Self::Released(_) => "RELEASED",
+        }
+    }
+
+    /// Whether the task ends with it.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self, Self::Completed | Self::Final | Self::Cancelled)
+    }
+}
+
+struct Writer(Properties);
+
+impl Writer {
+    fn put(&mut self, name: &str, value: impl Display) {
+        self.0.insert(name.to_owned(), value.to_string());
+    }
+
+    fn once(&mut self, kind: &str, key: &OnceKey) {
+        self.put("k", kind);
+        self.put("t", key.task);
+        self.put("e", key.epoch);
+        self.put("o", key.owner);
+    }
+}
+
+struct Reader<'a>(&'a Properties);
+
+impl<'a> Reader<'a> {
+    fn text(&self, name: &'static str) -> Result<&'a str, EntryError> {
+        self.0.get(name).map(String::as_str).ok_or(EntryError::Property(name))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, EntryError> {
+        self.text(name)?.parse().map_err(|_| EntryError::Property(name))
+    }
+
+    /// Key and properties say the same twice, so that a person can read the properties and the fold can trust the key.
+    fn agrees(&self, key: &OnceKey) -> Result<(), EntryError> {
+        let same = |name, same: bool| if same { Ok(()) } else { Err(EntryError::Property(name)) };
+        same("t", self.number::<TaskId>("t")? == key.task)?;
+        same("e", self.number::<u32>("e")? == key.epoch.0)?;
+        same("o", parse_owner(self.text("o")?) == Some(key.owner))
+    }
+
+    fn claim(&self, key: OnceKey) -> Result<Claim, EntryError> {
+        self.agrees(&key)?;
+        let kind = match self.text("s")? {
+            "RUN" => ClaimKind::Run,
+            "FINAL" => ClaimKind::Final,
+            "CANCELLED" => ClaimKind::Cancelled,
+            "EXPIRED" => ClaimKind::Expired,
+            _ => return Err(EntryError::Property("s")),
+        };
+        let batch_size = self.0.contains_key("b").then(|| self.number("b")).transpose()?;
+        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size })
+    }
+
+    fn done(&self, key: OnceKey) -> Result<Done, EntryError> {
+        self.agrees(&key)?;
+        let next = || -> Result<NextAttempt, EntryError> {
+            Ok(NextAttempt { at_ms: self.number("na")?, delay_ms: self.number("nd")? })
+        };
+        let outcome = match self.text("s")? {
+            "COMPLETED" => Outcome::Completed,
+            "FAILED" => Outcome::Failed(next()?),
+            "FINAL" => Outcome::Final,
+            "CANCELLED" => Outcome::Cancelled,
+            "RELEASED" => Outcome::Released(next().unwrap_or_default()),
+            _ => return Err(EntryError::Property("s")),
+        };
+        Ok(Done { key, attempt: self.number("a")?, outcome })
+    }
+
+    fn heartbeat(&self, owner: OwnerId) -> Result<Heartbeat, EntryError> {
+        Ok(Heartbeat {
+            owner,
+            subscription: self.text("sub")?.to_owned(),
+            number: self.number("q")?,
+            receipted: self.number("c")?,
+            uptime_ms: self.number("u")?,
+        })
+    }
+}

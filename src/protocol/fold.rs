@@ -1,0 +1,177 @@
+//! The fold: what the entries of one task, in log order, make of it.
+//!
+//! ```text
+//!            claim RUN               done COMPLETED, FINAL, CANCELLED
+//!   NEW ────────────────▶ RUNNING ──────────────────────────────────▶ terminal
+//!    │                    ▲  │ ▲                                        ▲
+//!    │          claim RUN │  │ └─ claim RUN (takeover, epoch + 1)       │
+//!    │                    │  ▼ done FAILED, RELEASED                    │
+//!    │                   RETRY                                          │
+//!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
+//! ```
+//!
+//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". Whether an owner is stale or a
+//! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
+
+use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use super::key::{Epoch, OwnerId};
+
+/// The folded state of one task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaskFold {
+    /// The last accepted epoch; zero when nobody claimed the task.
+    pub epoch: Epoch,
+    /// Attempts used, without those that were given back.
+    pub attempt: u32,
+    /// Who holds the epoch, or held it last.
+    pub owner: OwnerId,
+    /// Where the task stands.
+    pub phase: Phase,
+    /// Somebody asked for its end.
+    pub cancel: bool,
+    /// When the next attempt is due; meaningful in [`Phase::Retry`].
+    pub next_attempt: NextAttempt,
+}
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Nobody claimed it.
+    #[default]
+    New,
+    /// An owner holds it.
+    Running,
+    /// It waits for its next attempt.
+    Retry,
+    /// Terminal: it has its result.
+    Completed,
+    /// Terminal: it failed for good.
+    Final,
+    /// Terminal: it was cancelled.
+    Cancelled,
+    /// Terminal: it was not started in time.
+    Expired,
+}
+
+impl Phase {
+    /// Whether nothing can change it any more.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Final | Self::Cancelled | Self::Expired)
+    }
+}
+
+/// What the fold made of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The entry is part of the task's history.
+    Accepted,
+    /// The entry changes nothing, for this reason.
+    Ignored(Reason),
+}
+
+/// Why an entry changes nothing. Counted by name in the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// A claim whose epoch is not the next one: somebody else was first, or its history is gone.
+    EpochNotNext,
+    /// A claim whose attempt is not above the last one.
+    AttemptNotAbove,
+    /// The task has ended.
+    Terminal,
+    /// An outcome or checkpoint of an epoch or owner that is not the current one: the work of a zombie.
+    Fenced,
+    /// An outcome or checkpoint of an attempt that is not running any more.
+    NotRunning,
+    /// Not an entry of a task.
+    NotFolded,
+}
+
+impl TaskFold {
+    /// Takes the task's next entry in log order.
+    pub const fn apply(&mut self, entry: &Entry) -> Verdict {
+        let verdict = match entry {
+            Entry::Claim(claim) => self.judge_claim(claim),
+            Entry::Done(done) => self.judge_owned(done.key.epoch, done.key.owner),
+            Entry::Checkpoint(key) => self.judge_owned(key.epoch, key.owner),
+            Entry::Cancel(_) => Verdict::Accepted,
+            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+                Verdict::Ignored(Reason::NotFolded)
+            }
+        };
+        if matches!(verdict, Verdict::Accepted) {
+            match entry {
+                Entry::Claim(claim) => self.take_claim(claim),
+                Entry::Done(done) => self.take_done(done),
+                Entry::Cancel(_) => self.cancel = true,
+                Entry::Checkpoint(_)
+                | Entry::Heartbeat(_)
+                | Entry::Config(_)
+                | Entry::Tombstone(_) => {}
+            }
+        }
+        verdict
+    }
+
+    /// Whether `owner` runs the task in `epoch`, as far as this fold knows.
+    #[must_use]
+    pub fn is_run_by(&self, epoch: Epoch, owner: OwnerId) -> bool {
+        self.phase == Phase::Running && self.epoch == epoch && self.owner == owner
+    }
+
+    const fn judge_claim(&self, claim: &Claim) -> Verdict {
+        if self.phase.is_terminal() {
+            Verdict::Ignored(Reason::Terminal)
+        } else if claim.key.epoch.0 != self.epoch.next().0 || self.epoch.0 == u32::MAX {
+            Verdict::Ignored(Reason::EpochNotNext)
+        } else if matches!(claim.kind, ClaimKind::Run) && claim.attempt <= self.attempt {
+            Verdict::Ignored(Reason::AttemptNotAbove)
+        } else {
+            Verdict::Accepted
+        }
+    }
+
+    const fn judge_owned(&self, epoch: Epoch, owner: OwnerId) -> Verdict {
+        if self.phase.is_terminal() {
+            Verdict::Ignored(Reason::Terminal)
+        } else if epoch.0 != self.epoch.0 || owner.0 != self.owner.0 {
+            Verdict::Ignored(Reason::Fenced)
+        } else if !matches!(self.phase, Phase::Running) {
+            Verdict::Ignored(Reason::NotRunning)
+        } else {
+            Verdict::Accepted
+        }
+    }
+
+    const fn take_claim(&mut self, claim: &Claim) {
+        self.epoch = claim.key.epoch;
+        self.owner = claim.key.owner;
+        self.phase = match claim.kind {
+            ClaimKind::Run => Phase::Running,
+            ClaimKind::Final => Phase::Final,
+            ClaimKind::Cancelled => Phase::Cancelled,
+            ClaimKind::Expired => Phase::Expired,
+        };
+        if matches!(claim.kind, ClaimKind::Run) {
+            self.attempt = claim.attempt;
+        }
+        self.next_attempt = NextAttempt { at_ms: 0, delay_ms: 0 };
+    }
+
+    const fn take_done(&mut self, done: &Done) {
+        match done.outcome {
+            Outcome::Completed => self.phase = Phase::Completed,
+            Outcome::Final => self.phase = Phase::Final,
+            Outcome::Cancelled => self.phase = Phase::Cancelled,
+            Outcome::Failed(next) => {
+                self.phase = Phase::Retry;
+                self.next_attempt = next;
+            }
+            Outcome::Released(next) => {
+                self.phase = Phase::Retry;
+                self.attempt = self.attempt.saturating_sub(1);
+                self.next_attempt = next;
+            }
+        }
+    }
+}

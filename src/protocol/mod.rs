@@ -1,0 +1,12 @@
+//! The task protocol. Pure: no clock, no I/O, no async, no logging.
+//!
+//! The truth about every task lies in the ledger C, a compacted topic on which every entry that the fold depends on has a
+//! write-once key. A claim and an outcome are ordinary publishes; the first valid entry of an epoch in log order wins; a
+//! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
+
+pub mod claim;
+pub mod config;
+pub mod entry;
+pub mod fold;
+pub mod key;
+pub mod retry;

@@ -1,0 +1,108 @@
+//! What follows a failed attempt: another one after a delay with full jitter, or the end.
+
+use super::entry::{NextAttempt, Outcome};
+use std::time::Duration;
+
+/// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with each attempt.
+///
+/// Full jitter spreads the retries of tasks that failed together better than any fixed delay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The ceiling after the first attempt. Default 1 s.
+    pub base: Duration,
+    /// The highest ceiling. Default 5 min.
+    pub max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { base: Duration::from_secs(1), max: Duration::from_secs(300) }
+    }
+}
+
+impl RetryPolicy {
+    /// The longest delay after this attempt (the first is 1).
+    #[must_use]
+    pub fn ceiling(&self, attempt: u32) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(63);
+        let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        let factor = u32::try_from(factor).unwrap_or(u32::MAX);
+        self.base.saturating_mul(factor).min(self.max)
+    }
+
+    /// The delay after this attempt, for a sample drawn uniformly from all 32-bit numbers.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, sample: u32) -> Duration {
+        self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
+    }
+}
+
+/// Why an attempt ended without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Try again after a delay by the policy.
+    Retry,
+    /// Try again after this delay.
+    RetryAfter(Duration),
+    /// Do not try again.
+    Fatal,
+    /// Try again after this delay, and do not count the attempt.
+    Snooze(Duration),
+}
+
+/// The outcome of a failed attempt. `now_ms` is wall-clock time: it is only recorded.
+#[must_use]
+pub fn outcome_of_failure(
+    failure: Failure,
+    attempt: u32,
+    attempts_max: u32,
+    policy: &RetryPolicy,
+    sample: u32,
+    now_ms: u64,
+) -> Outcome {
+    let after = |delay: Duration| {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        NextAttempt { at_ms: now_ms.saturating_add(delay_ms), delay_ms }
+    };
+    match failure {
+        Failure::Snooze(delay) => Outcome::Released(after(delay)),
+        Failure::Fatal => Outcome::Final,
+        Failure::Retry | Failure::RetryAfter(_) if attempt >= attempts_max => Outcome::Final,
+        Failure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),
+        Failure::RetryAfter(delay) => Outcome::Failed(after(delay)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ceiling_doubles_up_to_the_maximum() {
+        let policy = RetryPolicy::default();
+        let seconds = |attempt| policy.ceiling(attempt).as_secs();
+        assert_eq!([1, 2, 3, 9, 10, 40, u32::MAX].map(seconds), [1, 2, 4, 256, 300, 300, 300]);
+    }
+
+    #[test]
+    fn the_last_attempt_fails_for_good_and_a_snooze_never_does() {
+        let policy = RetryPolicy::default();
+        let outcome =
+            |failure, attempt| outcome_of_failure(failure, attempt, 3, &policy, u32::MAX, 10);
+        assert_eq!(outcome(Failure::Retry, 3), Outcome::Final);
+        assert_eq!(outcome(Failure::RetryAfter(Duration::ZERO), 3), Outcome::Final);
+        assert_eq!(outcome(Failure::Fatal, 1), Outcome::Final);
+        let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
+        assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
+        assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
+    }
+
+    proptest! {
+        #[test]
+        fn delay_stays_between_zero_and_its_ceiling(attempt in 0..100_u32, sample: u32) {
+            let policy = RetryPolicy::default();
+            prop_assert!(policy.delay(attempt, sample) <= policy.ceiling(attempt));
+        }
+    }
+}

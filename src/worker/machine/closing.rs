@@ -1,0 +1,157 @@
+//! What follows an accepted terminal: dead letter, view, ack; and, long after, eviction.
+//!
+//! Whoever finished the task sees to it, and so does every holder of a delivery. An entry of a batch is acknowledged as a
+//! whole, so its ack waits until all of its tasks are terminal, and whoever acknowledges it shows the outcomes of all.
+
+use super::reading::is_gone;
+use super::{Action, Machine, Stage, Step};
+use crate::protocol::fold::Phase;
+use crate::task::{EntryId, TaskId};
+
+impl Machine {
+    /// The dead letter has its receipt.
+    pub fn dead_letter_stored(&mut self, id: TaskId) {
+        if self.step(id) == Some(Step::DeadLetter) {
+            self.show_outcome(id);
+        }
+    }
+
+    /// The entry on the metadata topic has its receipt.
+    pub fn view_stored(&mut self, id: TaskId) {
+        if self.step(id) == Some(Step::View) {
+            self.set_stage(id, Stage::Closing(Step::Written));
+            self.try_ack(id);
+        }
+    }
+
+    /// The ack has its receipt.
+    pub fn acked(&mut self, entry: EntryId, partition: i32) {
+        let any = TaskId { ledger: entry.ledger, entry: entry.entry, partition, batch_index: None };
+        for (_, task) in self.members_mut(any) {
+            task.held = false;
+            task.payload = false;
+            if task.stage == Stage::Closing(Step::Ack) {
+                task.stage = Stage::Closing(Step::Closed);
+            }
+        }
+        let of_entry = |id: &TaskId| id.entry_id() == entry && id.partition == partition;
+        self.tasks.retain(|id, task| !of_entry(id) || !is_gone(task));
+    }
+
+    /// Sees to a terminal task that its finisher may have left behind.
+    pub fn close(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        if task.fold.phase.is_terminal() && (task.live || task.held) && task.stage == Stage::Idle {
+            self.begin_closing(id);
+        }
+    }
+
+    /// Tombstones the task's keys in the ledger. The caller has judged that it is time: R after the subscription's mark-delete
+    /// position passed the task.
+    pub fn evict(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
+        if !task.fold.phase.is_terminal() || task.held || !done || !self.ready {
+            return;
+        }
+        task.stage = Stage::Evicting;
+        let keys = task.trail.tombstones(id);
+        self.act(Action::Tombstone(keys));
+    }
+
+    /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
+    pub(super) fn close_again(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        match task.stage {
+            Stage::Closing(Step::Closed) => {
+                task.stage = Stage::Closing(Step::Written);
+                self.try_ack(id);
+            }
+            // Its tombstones are out: the message was acknowledged long ago, and is again.
+            Stage::Evicting => self.act(Action::Ack(id.entry_id())),
+            Stage::Idle | Stage::Reading => self.begin_closing(id),
+            Stage::Claiming { .. }
+            | Stage::Running(_)
+            | Stage::Finishing { .. }
+            | Stage::Closing(_) => {}
+        }
+    }
+
+    /// A task that turned terminal is this worker's business if it holds it, or waits for it to acknowledge a batch.
+    pub(super) fn look_at_terminal(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        if !task.fold.phase.is_terminal() || !matches!(task.stage, Stage::Idle | Stage::Reading) {
+            return;
+        }
+        let held = task.held;
+        let awaited = task.batch_size.is_some()
+            && self
+                .members_mut(id)
+                .any(|(_, member)| member.stage == Stage::Closing(Step::Written));
+        if held || awaited {
+            self.begin_closing(id);
+        } else {
+            self.drop_payload(id);
+        }
+    }
+
+    pub(super) fn begin_closing(&mut self, id: TaskId) {
+        if self.fold(id).phase == Phase::Final {
+            self.set_stage(id, Stage::Closing(Step::DeadLetter));
+            self.act(Action::DeadLetter(id));
+        } else {
+            self.show_outcome(id);
+        }
+    }
+
+    fn show_outcome(&mut self, id: TaskId) {
+        self.set_stage(id, Stage::Closing(Step::View));
+        self.act(Action::ShowOutcome(id));
+        self.drop_payload(id);
+    }
+
+    fn try_ack(&mut self, id: TaskId) {
+        let size = self.tasks.get(&id).and_then(|task| task.batch_size).unwrap_or(1);
+        let written = |stage| matches!(stage, Stage::Closing(step) if step >= Step::Written);
+        let members: Vec<_> = self
+            .members_mut(id)
+            .filter(|(_, task)| task.fold.phase.is_terminal())
+            .map(|(member, task)| (member, task.stage))
+            .collect();
+        if u32::try_from(members.len()).unwrap_or(u32::MAX) < size {
+            return;
+        }
+        for (member, stage) in &members {
+            if *stage == Stage::Idle {
+                self.begin_closing(*member);
+            }
+        }
+        if members.iter().all(|(_, stage)| written(*stage)) {
+            for (member, _) in members {
+                self.set_stage(member, Stage::Closing(Step::Ack));
+            }
+            self.act(Action::Ack(id.entry_id()));
+        }
+    }
+
+    fn step(&self, id: TaskId) -> Option<Step> {
+        match self.tasks.get(&id)?.stage {
+            Stage::Closing(step) => Some(step),
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Running(_)
+            | Stage::Finishing { .. }
+            | Stage::Evicting => None,
+        }
+    }
+
+    fn drop_payload(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && task.payload
+        {
+            task.payload = false;
+            self.act(Action::DropPayload(id));
+        }
+    }
+}

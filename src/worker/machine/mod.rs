@@ -1,0 +1,325 @@
+//! The machine of one worker on one partition of the ledger: every rule about what it publishes, starts, stops, acknowledges
+//! and evicts. Pure and without time: it is told what was read and what was judged (`late`, `due`), and answers with
+//! [`Action`]s. The model explores this very code; [`partition`](super::partition) adds the clock.
+//!
+//! ```text
+//!            claim                 read back, in time             body ended
+//!   Idle ──────────────▶ Claiming ────────────────────▶ Running ────────────▶ Finishing
+//!    ▲ ▲                  │ lost, error │ late, cancelled   │ superseded        │ │
+//!    │ └──────────────────┘             └──────────────────────────▶ Finishing   │ │
+//!    └──────────────────────────────────────────────────────┴───────────────────┘ │
+//!                                                    read back: retry             │ read back: terminal
+//!   gone ◀── Evicting ◀── Closing: dead letter, view, ack ◀────────────────────────┘
+//! ```
+//!
+//! Invariants (numbers of `protocol::invariants`):
+//! - The processor starts only on reading back the own claim as accepted, in time (C-04).
+//! - No key is used twice (C-02): `serial` only grows, for all owner ids of the process.
+//! - An accepted own claim that nothing here runs is released (C-09).
+//! - An ack follows an accepted terminal (C-06), with dead letter and view before it.
+
+mod closing;
+mod fence;
+mod reading;
+mod task;
+
+pub use fence::SecondRead;
+pub use reading::ReadEntry;
+pub use task::{Run, Stage, Step, Task, Trail};
+
+use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
+use crate::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::task::{EntryId, Position, TaskId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What the machine asks its driver to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Publish to the ledger. When the fate of a claim or an outcome becomes unknown, say [`Machine::publish_failed`].
+    Publish(Entry),
+    /// Start the processor.
+    Start {
+        /// The task.
+        task: TaskId,
+        /// Epoch of the claim: with the task id, the fencing token.
+        epoch: Epoch,
+        /// The attempt, from 1.
+        attempt: u32,
+    },
+    /// Stop the processor of this epoch. Only [`Stop::Cancelled`] wants to hear how it ended.
+    Stop {
+        /// The task.
+        task: TaskId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Why.
+        why: Stop,
+    },
+    /// Read the payload from the task topic, then say [`Machine::payload_read`].
+    ReadPayload(TaskId),
+    /// The payload is not needed any more.
+    DropPayload(TaskId),
+    /// Show on the metadata topic that the attempt failed and another one follows.
+    ShowRetry(TaskId),
+    /// Publish the dead letter, then say [`Machine::dead_letter_stored`].
+    DeadLetter(TaskId),
+    /// Show the outcome on the metadata topic, then say [`Machine::view_stored`].
+    ShowOutcome(TaskId),
+    /// Acknowledge, then say [`Machine::acked`].
+    Ack(EntryId),
+    /// Give the delivery back to the broker.
+    HandBack(EntryId),
+    /// Publish these tombstones to the ledger, in this order.
+    Tombstone(Vec<Key>),
+    /// Read the whole ledger once more, then say [`Machine::second_read_ended`].
+    ReadAgain,
+}
+
+/// Why a processor is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// A higher epoch was accepted: the work belongs to somebody else.
+    Fenced,
+    /// The task was cancelled.
+    Cancelled,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Machine {
+    attempts_max: u32,
+    /// The current incarnation.
+    owner: OwnerId,
+    /// Earlier owner ids of this process: claims of theirs may still land, and attempts kept through a self-fence run on.
+    former: Vec<OwnerId>,
+    /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
+    serial: u64,
+    /// The bootstrap has ended: what is read now is live.
+    ready: bool,
+    /// The last folded position: anything at or below it was folded before.
+    position: Option<Position>,
+    tasks: BTreeMap<TaskId, Task>,
+    second: Option<SecondRead>,
+    actions: VecDeque<Action>,
+}
+
+impl Machine {
+    /// A machine that knows nothing yet and must read the ledger first.
+    #[must_use]
+    pub const fn new(owner: OwnerId, attempts_max: u32) -> Self {
+        Self {
+            attempts_max,
+            owner,
+            former: Vec::new(),
+            serial: 0,
+            ready: false,
+            position: None,
+            tasks: BTreeMap::new(),
+            second: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The current owner id.
+    #[must_use]
+    pub const fn owner(&self) -> OwnerId {
+        self.owner
+    }
+
+    /// Whether the bootstrap has ended.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// The last folded position.
+    #[must_use]
+    pub const fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// A task, if anything is known of it.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.get(&id)
+    }
+
+    /// All known tasks.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks.iter().map(|(id, task)| (*id, task))
+    }
+
+    /// The folded state of a task; NEW when nothing is known.
+    #[must_use]
+    pub fn fold(&self, id: TaskId) -> TaskFold {
+        self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
+    }
+
+    /// Whether an owner id is this process's, now or formerly.
+    #[must_use]
+    pub fn is_own(&self, owner: OwnerId) -> bool {
+        owner == self.owner || self.former.contains(&owner)
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// A delivery came. The payload is at hand now.
+    pub fn delivered(&mut self, id: TaskId, batch_size: Option<u32>) {
+        let task = self.tasks.entry(id).or_default();
+        task.held = true;
+        task.payload = true;
+        task.batch_size = batch_size;
+        if task.fold.phase.is_terminal() {
+            self.close_again(id);
+        }
+    }
+
+    /// The consumer session ended: the broker delivers again whatever was held.
+    pub fn session_lost(&mut self) {
+        for task in self.tasks.values_mut() {
+            task.held = false;
+        }
+        self.tasks.retain(|_, task| !is_unknown(task));
+    }
+
+    /// Gives the delivery back, with all of its batch.
+    pub fn hand_back(&mut self, id: TaskId) {
+        for (_, task) in self.members_mut(id) {
+            task.held = false;
+            task.payload &= task.stage != Stage::Idle;
+        }
+        self.tasks.retain(|other, task| other.entry_id() != id.entry_id() || !is_unknown(task));
+        self.act(Action::HandBack(id.entry_id()));
+        self.act(Action::DropPayload(id));
+    }
+
+    /// What to do about a task that nothing is being done about; `fresh` and `due` as in [`Circumstances`].
+    #[must_use]
+    pub fn decide(&self, id: TaskId, fresh: bool, due: bool) -> Decision {
+        let Some(task) = self.tasks.get(&id) else { return Decision::Wait };
+        let own = task.fold.phase == Phase::Running && self.is_own(task.fold.owner);
+        if task.stage != Stage::Idle || own || !self.ready {
+            return Decision::Wait;
+        }
+        let circumstances = Circumstances {
+            holder: task.held,
+            delivery_fresh: fresh,
+            payload: task.payload,
+            live: task.live,
+            due,
+        };
+        decide(&task.fold, circumstances, self.attempts_max)
+    }
+
+    /// Asks for the payload.
+    pub fn read_payload(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && task.stage == Stage::Idle
+        {
+            task.stage = Stage::Reading;
+            self.act(Action::ReadPayload(id));
+        }
+    }
+
+    /// The payload was read, or could not be. All conditions are checked again before a claim.
+    pub fn payload_read(&mut self, id: TaskId, found: bool) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.payload |= found;
+            if task.stage == Stage::Reading {
+                task.stage = Stage::Idle;
+            }
+        }
+    }
+
+    /// Publishes a claim of the next epoch.
+    pub fn claim(&mut self, id: TaskId, claim: NextClaim) {
+        let serial = self.next_serial();
+        let owner = self.owner;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let epoch = task.fold.epoch.next();
+        task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
+        let entry = Entry::Claim(Claim {
+            key: OnceKey { task: id, epoch, owner, serial },
+            attempt: claim.attempt,
+            kind: claim.kind,
+            batch_size: task.batch_size,
+        });
+        self.act(Action::Publish(entry));
+    }
+
+    /// The processor of this epoch ended.
+    pub fn finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Stage::Running(run) = &mut task.stage else { return };
+        if run.epoch != epoch {
+            return;
+        }
+        if run.confirmed {
+            let owner = run.owner;
+            self.publish_outcome(id, epoch, owner, outcome);
+        } else {
+            run.ended = Some(outcome);
+        }
+    }
+
+    /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be accepted, it is released.
+    /// An outcome is published again under a fresh key: both may land, the first counts.
+    pub fn publish_failed(&mut self, key: OnceKey) {
+        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        match task.stage {
+            Stage::Claiming { serial, .. } if serial == key.serial => task.stage = Stage::Idle,
+            Stage::Finishing { serial, epoch, owner, outcome } if serial == key.serial => {
+                self.publish_outcome(key.task, epoch, owner, outcome);
+            }
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Running(_)
+            | Stage::Finishing { .. }
+            | Stage::Closing(_)
+            | Stage::Evicting => {}
+        }
+    }
+
+    fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
+        let serial = self.next_serial();
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.stage = Stage::Finishing { epoch, owner, serial, outcome };
+        let key = OnceKey { task: id, epoch, owner, serial };
+        let done = Done { key, attempt: task.fold.attempt, outcome };
+        self.act(Action::Publish(Entry::Done(done)));
+    }
+
+    fn release(&mut self, id: TaskId) {
+        let fold = self.fold(id);
+        let outcome = Outcome::Released(NextAttempt::default());
+        self.publish_outcome(id, fold.epoch, fold.owner, outcome);
+    }
+
+    const fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// The known tasks of the entry that holds `id`.
+    fn members_mut(&mut self, id: TaskId) -> impl Iterator<Item = (TaskId, &mut Task)> {
+        let first = TaskId { batch_index: None, ..id };
+        let last = TaskId { batch_index: Some(u32::MAX), ..id };
+        self.tasks.range_mut(first..=last).map(|(id, task)| (*id, task))
+    }
+}
+
+/// Nothing of the task is in the ledger and nothing is held: as if it had never been seen.
+fn is_unknown(task: &Task) -> bool {
+    let Task { fold, stage, held, trail, .. } = task;
+    *fold == TaskFold::default() && *stage == Stage::Idle && !held && trail.is_empty()
+}

@@ -1,0 +1,190 @@
+//! What the machine makes of the entries it reads.
+
+use super::{Action, Machine, Run, Stage, Step, Stop, Task};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Key, OnceKey};
+use crate::task::{Position, TaskId};
+
+/// An entry as it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadEntry<'a> {
+    /// Where it lies.
+    pub position: Position,
+    /// What it says.
+    pub entry: &'a Entry,
+    /// Broker's publish time in ms.
+    pub publish_time_ms: u64,
+    /// It is an own claim that came back more than H after it was sent: it must not run.
+    pub late: bool,
+}
+
+impl Machine {
+    /// Takes the next entry of the ledger. `None`: it was folded before (the log is being read again), or is not of a task.
+    pub fn read(&mut self, read: ReadEntry<'_>) -> Option<Verdict> {
+        if self.position.is_some_and(|position| read.position <= position) {
+            return None;
+        }
+        self.position = Some(read.position);
+        let id = read.entry.task()?;
+        if let Entry::Tombstone(key) = read.entry {
+            self.read_tombstone(id, key);
+            return None;
+        }
+        let ready = self.ready;
+        let task = self.tasks.entry(id).or_default();
+        let before = task.fold;
+        let verdict = task.fold.apply(read.entry);
+        let accepted = verdict == Verdict::Accepted;
+        note(task, &read, accepted);
+        if (task.fold.epoch, task.fold.phase) != (before.epoch, before.phase) {
+            task.live = ready;
+        }
+        if ready {
+            self.react(id, &read, accepted);
+        }
+        Some(verdict)
+    }
+
+    fn read_tombstone(&mut self, id: TaskId, key: &Key) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.trail.remove(key);
+        if task.checkpoint.is_some_and(|(_, kept)| Key::Once(kept) == *key) {
+            task.checkpoint = None;
+        }
+        if is_gone(task) {
+            self.tasks.remove(&id);
+        }
+    }
+
+    fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        match (task.stage, read.entry) {
+            (Stage::Claiming { serial, .. }, Entry::Claim(claim))
+                if claim.key.serial == serial && claim.key.owner == self.owner =>
+            {
+                self.claim_came_back(id, claim, accepted, read.late);
+            }
+            (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
+                self.set_stage(id, Stage::Idle);
+            }
+            (Stage::Running(run), entry) => self.look_at_run(id, run, entry),
+            (Stage::Finishing { epoch, owner, .. }, entry) => {
+                if task.fold.epoch != epoch || task.fold.owner != owner {
+                    self.set_stage(id, Stage::Idle);
+                } else if task.fold.phase != Phase::Running {
+                    self.outcome_came_back(id, entry);
+                }
+            }
+            _ => {}
+        }
+        self.release_orphan(id);
+        self.look_at_terminal(id);
+    }
+
+    /// Only here does a processor start.
+    fn claim_came_back(&mut self, id: TaskId, claim: &Claim, accepted: bool, late: bool) {
+        let fold = self.fold(id);
+        let OnceKey { epoch, owner, .. } = claim.key;
+        if !accepted || claim.kind != ClaimKind::Run {
+            self.set_stage(id, Stage::Idle);
+            if accepted {
+                self.begin_closing(id);
+            }
+        } else if fold.cancel {
+            self.publish_outcome(id, epoch, owner, Outcome::Cancelled);
+        } else if late {
+            self.release(id);
+        } else {
+            let run = Run { epoch, owner, confirmed: true, ended: None };
+            self.set_stage(id, Stage::Running(run));
+            self.act(Action::Start { task: id, epoch, attempt: fold.attempt });
+        }
+    }
+
+    fn look_at_run(&mut self, id: TaskId, run: Run, entry: &Entry) {
+        let fold = self.fold(id);
+        if fold.is_run_by(run.epoch, run.owner) {
+            if matches!(entry, Entry::Cancel(_)) {
+                self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Cancelled });
+            }
+        } else if (fold.epoch, fold.owner) == (run.epoch, run.owner) && run.ended.is_some() {
+            // Published before a self-fence, landed after it.
+            self.outcome_came_back(id, entry);
+        } else {
+            self.set_stage(id, Stage::Idle);
+            self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
+        }
+    }
+
+    fn outcome_came_back(&mut self, id: TaskId, entry: &Entry) {
+        self.set_stage(id, Stage::Idle);
+        if self.fold(id).phase.is_terminal() {
+            self.begin_closing(id);
+        } else if let Entry::Done(done) = entry
+            && matches!(done.outcome, Outcome::Failed(_))
+        {
+            self.act(Action::ShowRetry(id));
+        }
+    }
+
+    /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
+    fn release_orphan(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        let awaited =
+            matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch);
+        if self.is_orphan(task) && !awaited && task.live {
+            self.release(id);
+        }
+    }
+
+    pub(super) fn is_orphan(&self, task: &Task) -> bool {
+        task.fold.phase == Phase::Running
+            && self.is_own(task.fold.owner)
+            && task.fold.epoch > task.disowned
+            && !task.is_at_work()
+    }
+
+    pub(super) fn set_stage(&mut self, id: TaskId, stage: Stage) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.stage = stage;
+        }
+    }
+}
+
+/// All keys of the task are tombstoned and nothing here needs it: it was evicted. It need not look terminal: in a bootstrap that
+/// races with the compaction of the tombstones, its outcome may be missing.
+pub(super) fn is_gone(task: &Task) -> bool {
+    let at_rest =
+        matches!(task.stage, Stage::Idle | Stage::Evicting | Stage::Closing(Step::Closed));
+    task.trail.is_empty() && !task.held && at_rest
+}
+
+fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
+    match read.entry {
+        Entry::Claim(claim) => {
+            task.trail.note(claim.key, accepted);
+            if accepted {
+                task.batch_size = claim.batch_size.or(task.batch_size);
+                task.state_at = Some(read.position);
+                if task.created_ms == 0 {
+                    task.created_ms = read.publish_time_ms;
+                }
+            }
+        }
+        Entry::Done(done) => {
+            task.trail.note(done.key, accepted);
+            if accepted {
+                task.state_at = Some(read.position);
+            }
+        }
+        Entry::Checkpoint(key) => {
+            task.trail.note(*key, accepted);
+            if accepted {
+                task.checkpoint = Some((read.position, *key));
+            }
+        }
+        Entry::Cancel(_) => task.trail.cancel = true,
+        Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+    }
+}

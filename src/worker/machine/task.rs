@@ -1,0 +1,170 @@
+//! What a worker keeps of one task.
+
+use crate::protocol::entry::{ClaimKind, Outcome};
+use crate::protocol::fold::TaskFold;
+use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::task::{Position, TaskId};
+
+/// One task, as this worker knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// What the ledger says.
+    pub fold: TaskFold,
+    /// What this worker does about it.
+    pub stage: Stage,
+    /// Size of the batch that the message came in.
+    pub batch_size: Option<u32>,
+    /// The entry that made the folded state was read after the bootstrap. What only the bootstrap showed may be the ghost of
+    /// an evicted task.
+    pub live: bool,
+    /// A delivery of it is here, unacknowledged.
+    pub held: bool,
+    /// Its payload is at hand.
+    pub payload: bool,
+    /// Claims of former owner ids up to this epoch are dealt with.
+    pub disowned: Epoch,
+    /// Where the accepted entry lies that made the folded state: its body is the result or the failure reason.
+    pub state_at: Option<Position>,
+    /// Where the last accepted checkpoint lies, and its key.
+    pub checkpoint: Option<(Position, OnceKey)>,
+    /// Broker's publish time of the first accepted claim, in ms.
+    pub created_ms: u64,
+    /// The keys that eviction must tombstone.
+    pub trail: Trail,
+}
+
+/// What a worker does about a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// The payload is being read from the task topic.
+    Reading,
+    /// A claim is on its way; only reading it back says whether it was accepted.
+    Claiming {
+        /// The epoch it asks for.
+        epoch: Epoch,
+        /// The serial of its key.
+        serial: u64,
+        /// What it does when accepted.
+        kind: ClaimKind,
+    },
+    /// The processor runs, under an accepted claim.
+    Running(Run),
+    /// An outcome is on its way.
+    Finishing {
+        /// The epoch it ends.
+        epoch: Epoch,
+        /// The owner of that epoch.
+        owner: OwnerId,
+        /// The serial of the outcome's last publish.
+        serial: u64,
+        /// The outcome.
+        outcome: Outcome,
+    },
+    /// The task is terminal, and this worker sees to what follows.
+    Closing(Step),
+    /// Its tombstones are on their way.
+    Evicting,
+}
+
+/// A running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// Epoch of the claim.
+    pub epoch: Epoch,
+    /// Owner of the claim; a former id of this process when the attempt was kept through a self-fence.
+    pub owner: OwnerId,
+    /// The ledger is known to show the claim as current. False after a self-fence, until two full reads have shown it.
+    pub confirmed: bool,
+    /// It ended before it was confirmed: its outcome waits.
+    pub ended: Option<Outcome>,
+}
+
+/// What is left to do about a terminal task, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// Its dead letter is on its way.
+    DeadLetter,
+    /// Its entry on the metadata topic is on its way.
+    View,
+    /// Written; the ack waits for the other tasks of the batch.
+    Written,
+    /// The ack is on its way.
+    Ack,
+    /// Nothing is left.
+    Closed,
+}
+
+/// The write-once keys of a task that were read and not yet tombstoned, in log order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Trail {
+    keys: Vec<Trace>,
+    /// The task has a `cancel` key.
+    pub cancel: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Trace {
+    epoch: Epoch,
+    owner: OwnerId,
+    serial: u64,
+    accepted: bool,
+}
+
+impl Trail {
+    /// Notes a key that was read.
+    pub fn note(&mut self, key: OnceKey, accepted: bool) {
+        let OnceKey { epoch, owner, serial, .. } = key;
+        self.keys.push(Trace { epoch, owner, serial, accepted });
+    }
+
+    /// A tombstone of this key was read.
+    pub fn remove(&mut self, key: &Key) {
+        match key {
+            Key::Cancel(_) => self.cancel = false,
+            Key::Once(once) => self.keys.retain(|trace| {
+                (trace.epoch, trace.owner, trace.serial) != (once.epoch, once.owner, once.serial)
+            }),
+            Key::Heartbeat(_) | Key::Config(_) => {}
+        }
+    }
+
+    /// Whether nothing of the task is left in the ledger.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.keys.is_empty() && !self.cancel
+    }
+
+    /// The keys in the order of their tombstones: rejected entries first, then accepted ones in log order, so that whatever is
+    /// left when the evictor dies folds to NEW or to garbage and never makes a losing claim win.
+    #[must_use]
+    pub fn tombstones(&self, task: TaskId) -> Vec<Key> {
+        let key = |trace: &Trace| {
+            let Trace { epoch, owner, serial, .. } = *trace;
+            Key::Once(OnceKey { task, epoch, owner, serial })
+        };
+        let rejected = self.keys.iter().filter(|trace| !trace.accepted).map(key);
+        let accepted = self.keys.iter().filter(|trace| trace.accepted).map(key);
+        rejected.chain(accepted).chain(self.cancel.then_some(Key::Cancel(task))).collect()
+    }
+}
+
+impl Task {
+    /// Whether the worker runs, or ends, the epoch that the fold shows as running.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        match self.stage {
+            Stage::Running(run) => self.fold.epoch == run.epoch && self.fold.owner == run.owner,
+            Stage::Finishing { epoch, owner, .. } => {
+                self.fold.epoch == epoch && self.fold.owner == owner
+            }
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Closing(_)
+            | Stage::Evicting => false,
+        }
+    }
+}
