@@ -7,6 +7,10 @@
 pub mod claim;
 pub mod config;
 pub mod entry;
+pub mod eviction;
 pub mod fold;
 pub mod key;
+pub mod moment;
+pub mod rank;
 pub mod retry;
+pub mod silence;

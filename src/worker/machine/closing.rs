@@ -146,7 +146,7 @@ impl Machine {
         }
     }
 
-    fn drop_payload(&mut self, id: TaskId) {
+    pub(super) fn drop_payload(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(&id)
             && task.payload
         {

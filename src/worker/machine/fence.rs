@@ -26,11 +26,16 @@ impl Machine {
         self.former.push(self.owner);
         self.owner = owner;
         self.ready = false;
+        self.restart_bootstrap();
+        self.forget_former();
+    }
+
+    /// Forgets what was read so far: the bootstrap took too long and starts over.
+    pub fn restart_bootstrap(&mut self) {
         self.position = None;
         self.second = None;
         let tasks = std::mem::take(&mut self.tasks);
         self.tasks = tasks.into_iter().filter_map(|(id, task)| Some((id, keep(&task)?))).collect();
-        self.forget_former();
     }
 
     /// The own heartbeat came back: the ledger was read to its end.

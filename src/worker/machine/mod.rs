@@ -177,6 +177,16 @@ impl Machine {
         if task.fold.phase.is_terminal() {
             self.close_again(id);
         }
+        self.drop_useless_payload(id);
+    }
+
+    /// Whether anything is being done about a task of the entry that holds `id`.
+    #[must_use]
+    pub fn works_on_entry(&self, id: TaskId) -> bool {
+        let first = TaskId { batch_index: None, ..id };
+        let last = TaskId { batch_index: Some(u32::MAX), ..id };
+        let at_work = |task: &Task| task.stage != Stage::Idle;
+        self.tasks.range(first..=last).any(|(_, task)| at_work(task))
     }
 
     /// The consumer session ended: the broker delivers again whatever was held.

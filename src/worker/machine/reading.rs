@@ -80,6 +80,16 @@ impl Machine {
         }
         self.release_orphan(id);
         self.look_at_terminal(id);
+        self.drop_useless_payload(id);
+    }
+
+    /// While somebody else runs the task its payload only takes up memory: a takeover reads it again.
+    pub(super) fn drop_useless_payload(&mut self, id: TaskId) {
+        let fold = self.fold(id);
+        let idle = self.tasks.get(&id).is_some_and(|task| task.stage == Stage::Idle);
+        if idle && fold.phase == Phase::Running && !self.is_own(fold.owner) {
+            self.drop_payload(id);
+        }
     }
 
     /// Only here does a processor start.

@@ -1,0 +1,72 @@
+//! When to look at which task again: at most one time per task.
+
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The times at which tasks are to be looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agenda {
+    at: BTreeMap<TaskId, Moment>,
+    order: BTreeSet<(Moment, TaskId)>,
+}
+
+impl Agenda {
+    /// Looks at the task at `at`, and not at any time set before.
+    pub(super) fn set(&mut self, id: TaskId, at: Moment) {
+        if let Some(before) = self.at.insert(id, at) {
+            self.order.remove(&(before, id));
+        }
+        self.order.insert((at, id));
+    }
+
+    /// Looks at the task at `at`, or earlier if an earlier time is set.
+    pub(super) fn set_by(&mut self, id: TaskId, at: Moment) {
+        if self.at.get(&id).is_none_or(|before| at < *before) {
+            self.set(id, at);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) {
+        if let Some(before) = self.at.remove(&id) {
+            self.order.remove(&(before, id));
+        }
+    }
+
+    /// The next task whose time has come.
+    pub(super) fn pop_due(&mut self, now: Moment) -> Option<TaskId> {
+        let (at, id) = *self.order.first()?;
+        if at > now {
+            return None;
+        }
+        self.remove(id);
+        Some(id)
+    }
+
+    /// The task with the earliest time, whether or not it has come.
+    pub(super) fn pop_first(&mut self) -> Option<TaskId> {
+        let (_, id) = self.order.pop_first()?;
+        self.at.remove(&id);
+        Some(id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Keeps only the tasks that `keep` says.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(TaskId) -> bool) {
+        self.at.retain(|id, _| keep(*id));
+        let at = &self.at;
+        self.order.retain(|(_, id)| at.contains_key(id));
+    }
+
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.at.clear();
+        self.order.clear();
+    }
+}

@@ -1,0 +1,315 @@
+//! Looking at tasks: is it time to claim this one?
+
+use super::{Effect, Mode, Partition, Slots};
+use crate::protocol::claim::{Decision, NextClaim};
+use crate::protocol::entry::{ClaimKind, Entry, Heartbeat};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::protocol::rank::{adoption_delay, rank};
+use crate::task::TaskId;
+use crate::worker::machine::{Action, Stage};
+use std::time::Duration;
+
+/// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
+const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
+
+/// The first wait after a payload could not be read; it doubles, up to 64 times this.
+const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
+
+/// A worker reads the ledger anew if a bootstrap takes longer than this part of R.
+const BOOTSTRAP_PART: u32 = 4;
+
+/// What time says of a task that is not terminal.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    /// The state that the times below belong to.
+    state: (Epoch, Phase),
+    /// When its delivery came.
+    pub(super) received: Option<Moment>,
+    /// When the next attempt is due.
+    due: Moment,
+    /// When its cancellation was read.
+    pub(super) cancelled: Option<Moment>,
+    /// Since when its owner is known to be stale.
+    stale: Option<Moment>,
+    /// After own claims that came back too late: no claim before this, and how many there were.
+    not_before: Moment,
+    late_count: u32,
+    unreadable_count: u32,
+}
+
+impl Open {
+    pub(super) const fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
+        Self {
+            state: (fold.epoch, fold.phase),
+            received: None,
+            due,
+            cancelled: if fold.cancel { Some(now) } else { None },
+            stale: None,
+            not_before: now,
+            late_count: 0,
+            unreadable_count: 0,
+        }
+    }
+
+    pub(super) fn follow(&mut self, fold: &TaskFold, due: Moment) {
+        if self.state != (fold.epoch, fold.phase) {
+            self.state = (fold.epoch, fold.phase);
+            self.due = due;
+            self.stale = None;
+        }
+    }
+
+    /// The payload could not be read. Returns how long to wait.
+    pub(super) fn unreadable(&mut self) -> Duration {
+        let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(6));
+        self.unreadable_count += 1;
+        wait
+    }
+}
+
+/// What time says about claiming a task.
+struct Judgement {
+    /// The delivery is fresh.
+    fresh: bool,
+    /// The retry is due, or the owner stale, for a worker in this role.
+    due: bool,
+    /// When that may change by time alone.
+    again: Option<Moment>,
+}
+
+impl Partition {
+    /// Does what is due. Call it after every other call, and at [`Partition::timeout`].
+    pub fn run(&mut self, now: Moment, slots: &mut Slots) {
+        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
+        if let Mode::Bootstrap(since) = self.mode {
+            if now.since(since) > self.settings.ledger.ledger_retention / BOOTSTRAP_PART {
+                self.restart_bootstrap(now);
+            }
+        } else if self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
+            self.fence(now);
+        }
+        if now >= self.silence.heartbeat_at() {
+            self.send_heartbeats(now);
+        }
+        while slots.free() > self.reading.len()
+            && let Some(id) = self.waiting.pop_first()
+        {
+            self.look(id, now, slots);
+        }
+        while let Some(id) = self.agenda.pop_due(now) {
+            self.look(id, now, slots);
+        }
+        self.ask_mark_delete(now);
+        self.settle();
+        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
+    }
+
+    /// When to call [`Partition::run`] at the latest.
+    #[must_use]
+    pub fn timeout(&self) -> Moment {
+        let mut next = self.silence.heartbeat_at();
+        if let Some(at) = self.agenda.next() {
+            next = next.min(at);
+        }
+        match (self.mode, self.silence.view_at()) {
+            (Mode::Bootstrap(since), _) => {
+                let limit = self.settings.ledger.ledger_retention / BOOTSTRAP_PART;
+                next = next.min(since + limit + Duration::from_millis(1));
+            }
+            (_, Some(at)) => {
+                next = next.min(at + self.fence_after() + Duration::from_millis(1));
+                next = next.min(self.mark_delete_at());
+            }
+            (_, None) => {}
+        }
+        next
+    }
+
+    const fn fence_after(&self) -> Duration {
+        self.settings.ledger.self_fence
+    }
+
+    /// What was read so far may be older than what was evicted meanwhile.
+    fn restart_bootstrap(&mut self, now: Moment) {
+        self.mode = Mode::Bootstrap(now);
+        self.machine.restart_bootstrap();
+        self.effects.push_back(Effect::ReadFromStart);
+    }
+
+    fn send_heartbeats(&mut self, now: Moment) {
+        let number = self.silence.send(now);
+        for owner in self.machine.owners_alive() {
+            let number = if owner == self.machine.owner() { number } else { 0 };
+            self.publish_heartbeat(owner, number, now);
+        }
+    }
+
+    fn publish_heartbeat(&mut self, owner: OwnerId, number: u64, now: Moment) {
+        let uptime = now.since(self.started).as_millis();
+        let heartbeat = Entry::Heartbeat(Heartbeat {
+            owner,
+            subscription: self.settings.ledger.subscription.clone(),
+            number,
+            receipted: self.receipted,
+            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+        });
+        self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
+    }
+
+    /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
+    /// for ever.
+    pub(super) fn back_off(&mut self, id: TaskId, now: Moment) {
+        let heartbeat = self.settings.ledger.heartbeat;
+        if let Some(open) = self.open.get_mut(&id) {
+            open.not_before = now + heartbeat * (1 << open.late_count.min(3));
+            open.late_count += 1;
+        }
+    }
+
+    fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+        let Some(judgement) = self.judge(id, now) else { return };
+        match self.machine.decide(id, judgement.fresh, judgement.due) {
+            Decision::Wait => {
+                if let Some(again) = judgement.again {
+                    self.agenda.set(id, again.max(now + Duration::from_millis(1)));
+                }
+            }
+            Decision::HandBack => self.hand_back(id),
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
+            Decision::ReadPayload if slots.free() > self.reading.len() => {
+                self.reading.insert(id);
+                self.machine.read_payload(id);
+            }
+            Decision::ReadPayload => self.wait_for_slot(id, now),
+            Decision::Claim(claim) => self.claim(id, claim, now, slots),
+        }
+    }
+
+    fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
+        if claim.kind == ClaimKind::Run {
+            if slots.free() == 0 {
+                self.wait_for_slot(id, now);
+                return;
+            }
+            slots.used += 1;
+            self.claims.insert(id, now);
+        }
+        self.machine.claim(id, claim);
+    }
+
+    /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
+    fn may_claim(&mut self, id: TaskId, now: Moment) -> bool {
+        if self.mode != Mode::Live {
+            return false;
+        }
+        if !self.silence.may_claim(now) {
+            self.stalled.insert(id);
+            return false;
+        }
+        let first = (id, Epoch(0));
+        let last = (id, Epoch(u32::MAX));
+        if self.bodies.range(first..=last).next().is_some() {
+            // A fenced processor of an earlier epoch has not ended yet; its end looks at the task again.
+            return false;
+        }
+        match self.open.get(&id).map(|open| open.not_before) {
+            Some(not_before) if not_before > now => {
+                self.agenda.set(id, not_before);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
+        let received = self.open.get(&id).and_then(|open| open.received);
+        let new = self.machine.fold(id).phase == Phase::New;
+        match received {
+            Some(received) if new => {
+                let until = received + WAIT_FOR_SLOT_MAX;
+                if now >= until && !self.machine.works_on_entry(id) {
+                    self.hand_back(id);
+                    return;
+                }
+                self.agenda.set(id, until.max(now + WAIT_FOR_SLOT_MAX));
+            }
+            _ => {}
+        }
+        self.waiting.set_by(id, now);
+    }
+
+    fn hand_back(&mut self, id: TaskId) {
+        self.machine.hand_back(id);
+        let machine = &self.machine;
+        self.open.retain(|other, open| {
+            if other.entry_id() == id.entry_id() {
+                open.received = None;
+            }
+            machine.task(*other).is_some()
+        });
+        self.waiting.retain(|other| other.entry_id() != id.entry_id());
+    }
+
+    fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judgement> {
+        let task = self.machine.task(id)?;
+        let (fold, held, live) = (task.fold, task.held, task.live);
+        if task.stage != Stage::Idle {
+            return None;
+        }
+        let own = self.machine.is_own(fold.owner);
+        let part = self.settings.ledger.ledger_retention / 4;
+        let open = self.open.get(&id)?;
+        let fresh = open.received.is_some_and(|at| now.since(at) <= part);
+        let due_at = match fold.phase {
+            Phase::Retry => {
+                let at = open.cancelled.map_or(open.due, |cancelled| open.due.min(cancelled));
+                let patience = 2 * self.settings.ledger.heartbeat;
+                // The last owner has the payload and goes first, as a holder does.
+                if held || own { at } else { at + patience + self.delay(id, now) }
+            }
+            Phase::Running if (held || live) && !own => self.stale_at(id, &fold, held, now)?,
+            Phase::New => {
+                return Some(Judgement { fresh, due: false, again: None });
+            }
+            Phase::Running
+            | Phase::Completed
+            | Phase::Final
+            | Phase::Cancelled
+            | Phase::Expired => return None,
+        };
+        Some(Judgement { fresh, due: now >= due_at, again: Some(due_at) })
+    }
+
+    /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.
+    fn stale_at(&mut self, id: TaskId, fold: &TaskFold, held: bool, now: Moment) -> Option<Moment> {
+        if !self.silence.is_stale(fold.owner) {
+            if let Some(open) = self.open.get_mut(&id) {
+                open.stale = None;
+            }
+            let stale_at = self.silence.stale_at(fold.owner);
+            if now <= stale_at {
+                return Some(stale_at + Duration::from_millis(1));
+            }
+            match self.silence.extra_at(fold.owner) {
+                Some(at) if at > now => return Some(at),
+                Some(_) => self.send_heartbeats(now),
+                None => {}
+            }
+            self.stalled.insert(id);
+            return None;
+        }
+        let open = self.open.get_mut(&id)?;
+        let stale = *open.stale.get_or_insert(now);
+        Some(if held { stale } else { stale + self.delay(id, now) })
+    }
+
+    pub(super) fn rank(&self, id: TaskId, now: Moment) -> u64 {
+        rank(id, self.machine.owner(), self.silence.live_owners(now))
+    }
+
+    fn delay(&self, id: TaskId, now: Moment) -> Duration {
+        adoption_delay(self.rank(id, now))
+    }
+}

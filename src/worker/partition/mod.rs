@@ -1,0 +1,488 @@
+//! One worker on one partition of the ledger: the [`Machine`] with a clock. Pure: every call is given the time, and what is to be
+//! done comes back as [`Effect`]s.
+//!
+//! The machine knows what follows from what; this module judges *when*: whose silence makes an owner stale, which retry is due,
+//! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task may be evicted, and
+//! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
+
+mod agenda;
+mod evicting;
+mod looking;
+
+use crate::protocol::config::{LedgerConfig, LedgerConfigError};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Heartbeat, Outcome};
+use crate::protocol::eviction::MarkDelete;
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::protocol::silence::Silence;
+use crate::task::{EntryId, Position, TaskId};
+use crate::worker::machine::{Action, Machine, ReadEntry, Stage};
+use agenda::Agenda;
+use looking::Open;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// What a partition must know of the worker's settings.
+#[derive(Clone, Debug)]
+pub struct PartitionSettings {
+    /// The settings that all workers on the ledger share: H, R, G, subscription.
+    pub ledger: LedgerConfig,
+    /// Attempts a task has.
+    pub attempts_max: u32,
+    /// The longest backoff: after a bootstrap, no retry waits longer.
+    pub backoff_max: Duration,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The machine's action.
+    Do(Action),
+    /// The ledger was read to its end: start consuming.
+    Ready,
+    /// Read the ledger from its start again; nothing else changes.
+    ReadFromStart,
+    /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger from its start. Processors go on.
+    /// Draw a new [`Partition::set_spare_owner`].
+    Fenced,
+    /// Ask for the subscription's mark-delete position.
+    AskMarkDelete,
+    /// Another version of the ledger's settings keeps this worker out.
+    Refused(LedgerConfigError),
+}
+
+/// Processing slots of a worker, shared by its partitions.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    total: usize,
+    used: usize,
+}
+
+impl Slots {
+    /// All free.
+    #[must_use]
+    pub const fn new(total: usize) -> Self {
+        Self { total, used: 0 }
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub const fn free(&self) -> usize {
+        self.total.saturating_sub(self.used)
+    }
+}
+
+/// Why nothing is claimed, if so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Reads the ledger, since this time.
+    Bootstrap(Moment),
+    /// Works.
+    Live,
+    /// Works on what it has, takes nothing new.
+    Draining,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    settings: PartitionSettings,
+    machine: Machine,
+    silence: Silence,
+    mode: Mode,
+    /// A drain was asked for; it outlives a self-fence.
+    draining: bool,
+    started: Moment,
+    /// The next owner id, drawn in advance: this module draws no random numbers.
+    spare_owner: OwnerId,
+    /// What time says of tasks that are not terminal.
+    open: BTreeMap<TaskId, Open>,
+    agenda: Agenda,
+    /// Tasks that wait for a free slot, in the order in which they began to wait.
+    waiting: Agenda,
+    /// Tasks that wait for the next own heartbeat to come back.
+    stalled: BTreeSet<TaskId>,
+    /// Tasks whose payload is being read for a claim: not more than there are free slots.
+    reading: BTreeSet<TaskId>,
+    /// Tasks whose claim has a slot reserved, and when it was sent.
+    claims: BTreeMap<TaskId, Moment>,
+    /// Processors that have not ended, superseded ones included: each has a slot.
+    bodies: BTreeSet<(TaskId, Epoch)>,
+    /// Slots given back since the last call of `run`.
+    freed: usize,
+    /// Claims and outcomes that have their receipt.
+    receipted: u64,
+    /// Newest settings read from the ledger.
+    config: Option<LedgerConfig>,
+    mark_delete: MarkDelete,
+    mark_delete_asked: Moment,
+    /// When this worker first saw a task as terminal.
+    terminal_since: BTreeMap<TaskId, Moment>,
+    effects: VecDeque<Effect>,
+}
+
+/// An entry as it came from the ledger.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    /// Where it lies.
+    pub position: Position,
+    /// Broker's publish time in ms.
+    pub publish_time_ms: u64,
+    /// What it says.
+    pub entry: Entry,
+}
+
+impl Partition {
+    /// A partition that must read the ledger first. `owner` and `spare` are two fresh random ids.
+    #[must_use]
+    pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
+        Self {
+            machine: Machine::new(owner, settings.attempts_max),
+            silence: Silence::new(settings.ledger.heartbeat),
+            mode: Mode::Bootstrap(now),
+            draining: false,
+            started: now,
+            spare_owner: spare,
+            open: BTreeMap::new(),
+            agenda: Agenda::default(),
+            waiting: Agenda::default(),
+            reading: BTreeSet::new(),
+            stalled: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            bodies: BTreeSet::new(),
+            freed: 0,
+            receipted: 0,
+            config: None,
+            mark_delete: MarkDelete::default(),
+            mark_delete_asked: now,
+            terminal_since: BTreeMap::new(),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// The machine, to look at.
+    #[must_use]
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Replaces the owner id that a self-fence used up.
+    pub const fn set_spare_owner(&mut self, owner: OwnerId) {
+        self.spare_owner = owner;
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// An entry of the ledger was read. `wall_ms` is the wall clock. Returns what the fold made of it, `None` if nothing.
+    pub fn handle_entry(
+        &mut self,
+        inbound: &Inbound,
+        now: Moment,
+        wall_ms: u64,
+    ) -> Option<Verdict> {
+        self.note_owner(&inbound.entry, now);
+        match &inbound.entry {
+            Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
+            Entry::Config(config) => self.handle_config(config),
+            Entry::Tombstone(Key::Heartbeat(owner)) => self.silence.left(*owner),
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Tombstone(_) => return self.handle_task_entry(inbound, now),
+        }
+        None
+    }
+
+    fn note_owner(&mut self, entry: &Entry, now: Moment) {
+        let owner = match entry {
+            Entry::Claim(claim) => claim.key.owner,
+            Entry::Done(done) => done.key.owner,
+            Entry::Checkpoint(key) => key.owner,
+            Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+                return;
+            }
+        };
+        if !self.machine.is_own(owner) {
+            self.silence.heard(owner, now);
+        }
+    }
+
+    fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
+        let id = inbound.entry.task()?;
+        let heartbeat = self.settings.ledger.heartbeat;
+        let late = self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
+        let verdict = self.machine.read(ReadEntry {
+            position: inbound.position,
+            entry: &inbound.entry,
+            publish_time_ms: inbound.publish_time_ms,
+            late,
+        });
+        if self.machine.is_ready() {
+            if late && self.is_own_run(&inbound.entry) {
+                self.back_off(id, now);
+            }
+            self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
+        }
+        self.settle();
+        verdict
+    }
+
+    fn is_own_run(&self, entry: &Entry) -> bool {
+        matches!(entry, Entry::Claim(Claim { key: OnceKey { owner, .. }, kind: ClaimKind::Run, .. })
+            if *owner == self.machine.owner())
+    }
+
+    fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
+        if heartbeat.owner != self.machine.owner() {
+            if !self.machine.is_own(heartbeat.owner) {
+                self.hear(heartbeat, now);
+            }
+            return;
+        }
+        self.silence.came_back(heartbeat.number, now);
+        if matches!(self.mode, Mode::Bootstrap(_)) && self.silence.view_at().is_some() {
+            self.end_bootstrap(now, wall_ms);
+        }
+        for id in std::mem::take(&mut self.stalled) {
+            self.agenda.set(id, now);
+        }
+    }
+
+    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
+    /// snapshot of a virtual machine, say), and everything it believes is old.
+    fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
+        let uptime = Duration::from_millis(heartbeat.uptime_ms);
+        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        if ahead > self.settings.ledger.self_fence && self.machine.is_ready() {
+            self.fence(now);
+        }
+    }
+
+    fn handle_config(&mut self, config: &LedgerConfig) {
+        if self.config.as_ref().is_some_and(|known| known.version >= config.version) {
+            return;
+        }
+        self.config = Some(config.clone());
+        if let Err(error) = self.settings.ledger.agrees_with(config) {
+            self.effects.push_back(Effect::Refused(error));
+        }
+    }
+
+    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
+        self.mode = if self.draining { Mode::Draining } else { Mode::Live };
+        if self.config.is_none() {
+            let config = Entry::Config(self.settings.ledger.clone());
+            self.effects.push_back(Effect::Do(Action::Publish(config)));
+        }
+        self.machine.bootstrap_ended();
+        let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
+        for (id, fold) in seen {
+            if fold.phase.is_terminal() {
+                self.terminal_since.insert(id, now);
+            } else {
+                let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
+                let due = now + wait.min(self.settings.backoff_max);
+                self.open.insert(id, Open::new(&fold, now, due));
+            }
+        }
+        self.mark_delete_asked = now;
+        self.effects.push_back(Effect::Ready);
+        self.settle();
+    }
+
+    /// A delivery came.
+    pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
+        self.machine.delivered(id, batch_size);
+        let fold = self.machine.fold(id);
+        if !fold.phase.is_terminal() {
+            let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
+            open.received = Some(now);
+            self.agenda.set(id, now);
+        }
+        self.settle();
+    }
+
+    /// The consumer session ended.
+    pub fn handle_session_lost(&mut self) {
+        self.machine.session_lost();
+        for open in self.open.values_mut() {
+            open.received = None;
+        }
+        let machine = &self.machine;
+        self.open.retain(|id, _| machine.task(*id).is_some());
+        self.settle();
+    }
+
+    /// A payload was read from the task topic, or is not there (`found` false).
+    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
+        self.reading.remove(&id);
+        self.machine.payload_read(id, found);
+        let wait = match self.open.get_mut(&id) {
+            Some(open) if !found => open.unreadable(),
+            _ => Duration::ZERO,
+        };
+        self.agenda.set(id, now + wait);
+        self.settle();
+    }
+
+    /// A claim or an outcome has its receipt.
+    pub const fn handle_receipt(&mut self) {
+        self.receipted += 1;
+    }
+
+    /// The fate of a claim or an outcome is unknown.
+    pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
+        self.machine.publish_failed(key);
+        self.agenda.set_by(key.task, now);
+        self.settle();
+    }
+
+    /// A processor ended; `None` if it had been told to stop because it was fenced.
+    pub fn handle_body_ended(
+        &mut self,
+        id: TaskId,
+        epoch: Epoch,
+        outcome: Option<Outcome>,
+        now: Moment,
+    ) {
+        if self.bodies.remove(&(id, epoch)) {
+            self.freed += 1;
+        }
+        if let Some(outcome) = outcome {
+            self.machine.finished(id, epoch, outcome);
+        }
+        self.agenda.set_by(id, now);
+        self.settle();
+    }
+
+    /// A dead letter has its receipt.
+    pub fn handle_dead_letter_stored(&mut self, id: TaskId) {
+        self.machine.dead_letter_stored(id);
+        self.settle();
+    }
+
+    /// The entry on the metadata topic has its receipt.
+    pub fn handle_view_stored(&mut self, id: TaskId) {
+        self.machine.view_stored(id);
+        self.settle();
+    }
+
+    /// An ack has its receipt.
+    pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
+        self.machine.acked(entry, partition);
+        self.settle();
+    }
+
+    /// An entry of the second read came.
+    pub fn handle_second_read(&mut self, position: Position, entry: &Entry) {
+        self.machine.second_read(position, entry);
+    }
+
+    /// The second read ended at its heartbeat; `in_time` is false if it took longer than R/4.
+    pub fn handle_second_read_ended(&mut self, in_time: bool, now: Moment) {
+        if in_time {
+            self.machine.second_read_ended();
+        } else {
+            self.machine.second_read_failed();
+        }
+        let ids: Vec<_> = self.open.keys().copied().collect();
+        for id in ids {
+            self.agenda.set_by(id, now);
+        }
+        self.settle();
+    }
+
+    /// From now on nothing new is claimed.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        if self.mode == Mode::Live {
+            self.mode = Mode::Draining;
+        }
+    }
+
+    /// Nothing of this worker is on its way, runs, or waits for a receipt.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        use crate::worker::machine::Step;
+        let quiet = |stage| matches!(stage, Stage::Idle | Stage::Closing(Step::Closed));
+        self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+    }
+
+    /// How many deliveries are held that wait for a slot.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn fence(&mut self, now: Moment) {
+        self.machine.fence(self.spare_owner);
+        self.silence = Silence::new(self.settings.ledger.heartbeat);
+        self.mode = Mode::Bootstrap(now);
+        self.freed += self.claims.len();
+        self.claims.clear();
+        self.open.clear();
+        self.agenda.clear();
+        self.waiting.clear();
+        self.stalled.clear();
+        self.reading.clear();
+        self.terminal_since.clear();
+        self.mark_delete = MarkDelete::default();
+        self.effects.clear();
+        self.effects.push_back(Effect::Fenced);
+    }
+
+    /// Brings what time knows of a task in line with its fold.
+    fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
+        let Some(task) = self.machine.task(id) else {
+            self.open.remove(&id);
+            self.terminal_since.remove(&id);
+            self.agenda.remove(id);
+            return;
+        };
+        let (fold, live) = (task.fold, task.live);
+        if fold.phase.is_terminal() {
+            self.open.remove(&id);
+            self.agenda.remove(id);
+            self.terminal_since.entry(id).or_insert(now);
+            return;
+        }
+        let wait = Duration::from_millis(fold.next_attempt.delay_ms);
+        let due = if fold.phase == Phase::Retry { now + wait } else { now };
+        let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
+        open.follow(&fold, due);
+        if cancelled {
+            open.cancelled.get_or_insert(now);
+        }
+        if live || open.received.is_some() {
+            self.agenda.set(id, now);
+        }
+    }
+
+    /// Passes on what the machine wants, and gives back the slots of claims that came to nothing.
+    fn settle(&mut self) {
+        while let Some(action) = self.machine.poll_action() {
+            if let Action::Start { task, epoch, .. } = action {
+                self.bodies.insert((task, epoch));
+            }
+            self.effects.push_back(Effect::Do(action));
+        }
+        let (machine, bodies) = (&self.machine, &self.bodies);
+        let before = self.claims.len();
+        let mut started = 0;
+        self.claims.retain(|id, _| match machine.task(*id).map(|task| task.stage) {
+            Some(Stage::Claiming { .. }) => true,
+            Some(Stage::Running(run)) if bodies.contains(&(*id, run.epoch)) => {
+                started += 1;
+                false
+            }
+            _ => false,
+        });
+        self.freed += before - self.claims.len() - started;
+    }
+}
