@@ -6,6 +6,8 @@
 )]
 
 #[cfg(not(feature = "testing"))]
+mod clock;
+#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]
@@ -13,9 +15,14 @@ mod transport;
 #[cfg(not(feature = "testing"))]
 mod worker;
 
-pub use task::{EntryId, Position, TaskId, TaskIdError};
+pub use task::{
+    EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
+};
 
 // What the project's own tests may reach. Not a stable interface.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod clock;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod protocol;

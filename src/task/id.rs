@@ -1,4 +1,4 @@
-//! What a task is to everybody: its id, its state, and its entry on the metadata topic.
+//! Identifies tasks and the messages that carry them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,4 +98,33 @@ fn parse_task_id(text: &str) -> Option<TaskId> {
     let partition = parts.next()?.parse().ok().filter(|partition| *partition >= -1)?;
     let batch_index = parts.next().map(str::parse).transpose().ok()?;
     parts.next().is_none().then_some(TaskId { ledger, entry, partition, batch_index })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_is_that_of_the_java_client() {
+        let id = TaskId { ledger: 21426, entry: 0, partition: -1, batch_index: None };
+        assert_eq!(id.to_string(), "21426:0:-1");
+        let id = TaskId { partition: 2, batch_index: Some(0), ..id };
+        assert_eq!(id.to_string(), "21426:0:2:0");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in ["", "1", "1:2", "1:2:-2", "1:2:3:4:5", "1:2:3:", "a:2:3", "-1:2:3", " 1:2:3"] {
+            assert_eq!(text.parse::<TaskId>(), Err(TaskIdError(text.to_owned())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_reads_back(ledger: u64, entry: u64, partition in -1..i32::MAX, batch_index: Option<u32>) {
+            let id = TaskId { ledger, entry, partition, batch_index };
+            prop_assert_eq!(id.to_string().parse(), Ok(id));
+        }
+    }
 }

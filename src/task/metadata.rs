@@ -1,0 +1,208 @@
+//! A task's entry on the metadata topic M: the JSON of the Java reference, field for field, and a few optional fields more.
+//!
+//! The reference's clients read it with their JSON schema and ignore what they do not know. So states are limited to its five
+//! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// The states of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum TaskState {
+    /// Not started. Never written: a task without an entry is new.
+    New,
+    /// A worker runs it.
+    Processing,
+    /// An attempt failed. With an `outcome` the task has failed for good; without one, another attempt follows.
+    Failed,
+    /// It has its result.
+    Completed,
+    /// Not a state that longhaul writes.
+    Unknown,
+}
+
+/// Why a task in state [`TaskState::Failed`] will not be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[non_exhaustive]
+pub enum TaskOutcome {
+    /// It failed for good, or its attempts are used up.
+    Final,
+    /// It was cancelled.
+    Cancelled,
+    /// It was not started in time.
+    Expired,
+}
+
+/// How far a running task has come, in units of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Units done.
+    pub done: u64,
+    /// Units in all; zero when unknown.
+    pub total: u64,
+    /// A word to whoever watches.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// An entry of the metadata topic: what is public of a task.
+///
+/// Its debug form leaves out task and result, which may be private.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskMetadata {
+    /// The task id in its text form; also the key of the entry.
+    pub message_id: String,
+    /// Where the task stands.
+    pub state: TaskState,
+    /// When it was first claimed, in ms since the epoch. The same in all entries of a task.
+    pub created: u64,
+    /// When this entry was written, in ms since the epoch.
+    pub last_updated: u64,
+    /// Attempts so far, the running one included.
+    pub attempts: u32,
+    /// The task's payload; left out when it is unknown or above 1 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub task: Option<Bytes>,
+    /// The result, once completed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
+    pub result: Option<Bytes>,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Set when a failed task will not be tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<TaskOutcome>,
+    /// When the next attempt is due, in ms since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<u64>,
+    /// What the processor last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Something that whoever watches should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+impl TaskMetadata {
+    /// Whether the task has ended: completed, or failed with an outcome.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.state == TaskState::Completed || self.outcome.is_some()
+    }
+}
+
+impl std::fmt::Debug for TaskMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskMetadata")
+            .field("message_id", &self.message_id)
+            .field("state", &self.state)
+            .field("created", &self.created)
+            .field("last_updated", &self.last_updated)
+            .field("attempts", &self.attempts)
+            .field("failure_reason", &self.failure_reason)
+            .field("outcome", &self.outcome)
+            .field("next_attempt_at", &self.next_attempt_at)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a zombie can be told.
+#[must_use]
+pub fn view_properties(epoch: u32, owner: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("epoch".to_owned(), epoch.to_string()),
+        ("owner".to_owned(), owner.to_owned()),
+    ])
+}
+
+/// The epoch that an entry on M speaks of; `None` for entries of other implementations.
+#[must_use]
+pub fn epoch_of(properties: &BTreeMap<String, String>) -> Option<u32> {
+    properties.get("epoch")?.parse().ok()
+}
+
+mod base64_option {
+    use super::{Bytes, Deserialize, Deserializer, Engine, STANDARD, Serializer};
+    use serde::de::Error;
+
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Option<Bytes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Bytes>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom))
+            .transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata() -> TaskMetadata {
+        TaskMetadata {
+            message_id: "21426:0:-1".to_owned(),
+            state: TaskState::Processing,
+            created: 1,
+            last_updated: 2,
+            attempts: 1,
+            task: Some(Bytes::from_static(b"foo")),
+            result: None,
+            failure_reason: None,
+            outcome: None,
+            next_attempt_at: None,
+            progress: None,
+            warning: None,
+        }
+    }
+
+    #[test]
+    fn json_is_that_of_the_reference() {
+        let json = |metadata: &TaskMetadata| serde_json::to_string(metadata).unwrap();
+        assert_eq!(
+            json(&metadata()),
+            r#"{"messageId":"21426:0:-1","state":"PROCESSING","created":1,"lastUpdated":2,"attempts":1,"task":"Zm9v"}"#
+        );
+        let failed = TaskMetadata {
+            state: TaskState::Failed,
+            failure_reason: Some("Processing error: failed".to_owned()),
+            outcome: Some(TaskOutcome::Final),
+            ..metadata()
+        };
+        assert!(json(&failed).ends_with(
+            r#""task":"Zm9v","failureReason":"Processing error: failed","outcome":"FINAL"}"#
+        ));
+    }
+
+    #[test]
+    fn explicit_nulls_and_unknown_fields_are_read() {
+        let json = r#"{"messageId":"1:2:-1","state":"COMPLETED","created":1,"lastUpdated":2,"attempts":1,
+            "task":null,"result":"YmFy","failureReason":null,"later":{"x":1}}"#;
+        let read: TaskMetadata = serde_json::from_str(json).unwrap();
+        assert_eq!(read.result.as_deref(), Some(&b"bar"[..]));
+        assert!(read.is_terminal());
+    }
+
+    #[test]
+    fn debug_form_leaves_payloads_out() {
+        let text = format!("{:?}", metadata());
+        assert!(!text.contains("foo") && !text.contains("Zm9v"), "{text}");
+    }
+}

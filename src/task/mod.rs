@@ -1,0 +1,8 @@
+//! What a task is to everybody: its id, its state, and its entry on the metadata topic.
+
+mod id;
+mod metadata;
+pub mod text;
+
+pub use id::{EntryId, Position, TaskId, TaskIdError};
+pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState, epoch_of, view_properties};
