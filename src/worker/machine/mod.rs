@@ -277,6 +277,24 @@ impl Machine {
         }
     }
 
+    /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is not running any more.
+    pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
+        let run = match self.tasks.get(&id)?.stage {
+            Stage::Running(run) if run.epoch == epoch && run.confirmed => run,
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Running(_)
+            | Stage::Finishing { .. }
+            | Stage::Closing(_)
+            | Stage::Evicting => return None,
+        };
+        let serial = self.next_serial();
+        let key = OnceKey { task: id, epoch, owner: run.owner, serial };
+        self.act(Action::Publish(Entry::Checkpoint(key)));
+        Some(key)
+    }
+
     /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be accepted, it is released.
     /// An outcome is published again under a fresh key: both may land, the first counts.
     pub fn publish_failed(&mut self, key: OnceKey) {

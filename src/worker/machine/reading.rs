@@ -36,12 +36,19 @@ impl Machine {
         let before = task.fold;
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
+        let outdated = task.checkpoint;
         note(task, &read, accepted);
+        if accepted && matches!(read.entry, Entry::Claim(_)) {
+            task.taken_over = before.phase == Phase::Running;
+        }
         if (task.fold.epoch, task.fold.phase) != (before.epoch, before.phase) {
             task.live = ready;
         }
         if ready {
             self.react(id, &read, accepted);
+            if accepted && let (Entry::Checkpoint(key), Some((_, old))) = (read.entry, outdated) {
+                self.drop_checkpoint(key, old);
+            }
         }
         Some(verdict)
     }
@@ -89,6 +96,13 @@ impl Machine {
         let idle = self.tasks.get(&id).is_some_and(|task| task.stage == Stage::Idle);
         if idle && fold.phase == Phase::Running && !self.is_own(fold.owner) {
             self.drop_payload(id);
+        }
+    }
+
+    /// The owner tombstones its checkpoint when it has read back the next one.
+    fn drop_checkpoint(&mut self, newer: &OnceKey, old: OnceKey) {
+        if self.is_own(newer.owner) {
+            self.act(Action::Tombstone(vec![Key::Once(old)]));
         }
     }
 

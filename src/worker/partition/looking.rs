@@ -90,6 +90,7 @@ impl Partition {
         } else if self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
             self.fence(now);
         }
+        self.read_again(now);
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
@@ -136,6 +137,21 @@ impl Partition {
         self.mode = Mode::Bootstrap(now);
         self.machine.restart_bootstrap();
         self.effects.push_back(Effect::ReadFromStart);
+    }
+
+    /// Begins the second read, or begins it again when it takes too long.
+    fn read_again(&mut self, now: Moment) {
+        let limit = self.settings.ledger.ledger_retention / BOOTSTRAP_PART;
+        if self.second_read.is_some_and(|(since, _)| now.since(since) > limit) {
+            self.second_read = None;
+            self.machine.second_read_failed();
+            self.settle();
+        }
+        if std::mem::take(&mut self.wants_second_read) {
+            self.effects.push_back(Effect::Do(Action::ReadAgain));
+            self.send_heartbeats(now);
+            self.second_read = self.silence.last_number().map(|number| (now, number));
+        }
     }
 
     fn send_heartbeats(&mut self, now: Moment) {

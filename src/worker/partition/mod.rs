@@ -119,6 +119,10 @@ pub struct Partition {
     mark_delete_asked: Moment,
     /// When this worker first saw a task as terminal.
     terminal_since: BTreeMap<TaskId, Moment>,
+    /// The second read that was asked for: since when, and the number of the heartbeat that ends it.
+    second_read: Option<(Moment, u64)>,
+    /// A second read is to begin.
+    wants_second_read: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -157,6 +161,8 @@ impl Partition {
             mark_delete: MarkDelete::default(),
             mark_delete_asked: now,
             terminal_since: BTreeMap::new(),
+            second_read: None,
+            wants_second_read: false,
             effects: VecDeque::new(),
             settings,
         }
@@ -343,22 +349,26 @@ impl Partition {
         self.settle();
     }
 
-    /// A processor ended; `None` if it had been told to stop because it was fenced.
-    pub fn handle_body_ended(
-        &mut self,
-        id: TaskId,
-        epoch: Epoch,
-        outcome: Option<Outcome>,
-        now: Moment,
-    ) {
+    /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
+    pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
+        self.machine.finished(id, epoch, outcome);
+        self.settle();
+    }
+
+    /// A processor is gone: its slot is free.
+    pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.bodies.remove(&(id, epoch)) {
             self.freed += 1;
         }
-        if let Some(outcome) = outcome {
-            self.machine.finished(id, epoch, outcome);
-        }
         self.agenda.set_by(id, now);
         self.settle();
+    }
+
+    /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
+    pub fn handle_checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
+        let key = self.machine.checkpoint(id, epoch);
+        self.settle();
+        key
     }
 
     /// A dead letter has its receipt.
@@ -379,23 +389,21 @@ impl Partition {
         self.settle();
     }
 
-    /// An entry of the second read came.
-    pub fn handle_second_read(&mut self, position: Position, entry: &Entry) {
+    /// An entry of the second read came. It ends with a heartbeat that was sent after it began.
+    pub fn handle_second_read(&mut self, position: Position, entry: &Entry, now: Moment) {
         self.machine.second_read(position, entry);
-    }
-
-    /// The second read ended at its heartbeat; `in_time` is false if it took longer than R/4.
-    pub fn handle_second_read_ended(&mut self, in_time: bool, now: Moment) {
-        if in_time {
+        let Some((_, number)) = self.second_read else { return };
+        let ends = matches!(entry, Entry::Heartbeat(heartbeat)
+            if heartbeat.owner == self.machine.owner() && heartbeat.number >= number);
+        if ends {
+            self.second_read = None;
             self.machine.second_read_ended();
-        } else {
-            self.machine.second_read_failed();
+            let ids: Vec<_> = self.open.keys().copied().collect();
+            for id in ids {
+                self.agenda.set_by(id, now);
+            }
+            self.settle();
         }
-        let ids: Vec<_> = self.open.keys().copied().collect();
-        for id in ids {
-            self.agenda.set_by(id, now);
-        }
-        self.settle();
     }
 
     /// From now on nothing new is claimed.
@@ -433,6 +441,8 @@ impl Partition {
         self.reading.clear();
         self.terminal_since.clear();
         self.mark_delete = MarkDelete::default();
+        self.second_read = None;
+        self.wants_second_read = false;
         self.effects.clear();
         self.effects.push_back(Effect::Fenced);
     }
@@ -469,6 +479,10 @@ impl Partition {
         while let Some(action) = self.machine.poll_action() {
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));
+            } else if action == Action::ReadAgain {
+                // It begins with a heartbeat, at the next call of `run`.
+                self.wants_second_read = true;
+                continue;
             }
             self.effects.push_back(Effect::Do(action));
         }
