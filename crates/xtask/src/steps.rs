@@ -137,13 +137,23 @@ pub fn run(
 pub fn perform(step: &Step) -> anyhow::Result<Ending> {
     // Cargo tells its children where it is, so that the steps use the same toolchain.
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut process = Process::new(cargo);
+    for (name, _) in env::vars_os().filter(|(name, _)| describes_xtask(&name.to_string_lossy())) {
+        process.env_remove(name);
+    }
     let start = Instant::now();
-    let status = Process::new(cargo)
+    let status = process
         .args(&step.args)
         .envs(step.env.iter().map(|(name, value)| (name, value)))
         .status()
         .with_context(|| format!("could not start `{step}`"))?;
     Ok((status.code(), start.elapsed()))
+}
+
+/// Whether `cargo run` has set the variable to describe xtask. Build scripts that watch such a variable would run again,
+/// and with them everything behind them, at each change between `cargo xtask` and plain `cargo`.
+fn describes_xtask(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 #[cfg(test)]
@@ -209,6 +219,12 @@ mod tests {
     fn a_signal_is_a_failure() {
         let summary = run(&[Step::new("only", &[])], |_| Ok((None, Duration::ZERO))).unwrap();
         assert_eq!(summary.failed, Some(("only", None)));
+    }
+
+    #[test]
+    fn what_describes_xtask_is_not_handed_on() {
+        assert!(describes_xtask("CARGO_PKG_NAME") && describes_xtask("CARGO_MANIFEST_DIR"));
+        assert!(!describes_xtask("CARGO_TARGET_DIR") && !describes_xtask("CARGO"));
     }
 
     #[test]
