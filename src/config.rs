@@ -91,7 +91,11 @@ impl WorkerConfig {
             (
                 6 * self.heartbeat <= part,
                 "heartbeat",
-                format!("must be at most ledger_retention/24 = {:?}, is {:?}", part / 6, self.heartbeat),
+                format!(
+                    "must be at most ledger_retention/24 = {:?}, is {:?}",
+                    part / 6,
+                    self.heartbeat
+                ),
             ),
             (
                 2 * self.heartbeat < self.self_fence && self.self_fence <= part,

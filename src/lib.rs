@@ -7,6 +7,9 @@
 
 #[cfg(not(feature = "testing"))]
 mod clock;
+mod config;
+#[cfg(not(feature = "testing"))]
+mod gate;
 #[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
@@ -15,14 +18,24 @@ mod transport;
 #[cfg(not(feature = "testing"))]
 mod worker;
 
+pub use config::{ConfigError, DEFAULT_SUBSCRIPTION, WorkerConfig};
+pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
+};
+
+pub use worker::{
+    CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
+    WorkerError, WorkerHandle, WorkerStats,
 };
 
 // What the project's own tests may reach. Not a stable interface.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod clock;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod gate;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod protocol;

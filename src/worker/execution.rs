@@ -19,6 +19,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A processor whose types are erased.
@@ -141,6 +142,7 @@ pub(crate) async fn attend(
         // The receiver is gone when the attempt was given up: nobody needs the ending.
         drop(report.send(ending));
     }));
+    let _abort = AbortOnDrop(handle.abort_handle());
     let limit = async {
         match budget {
             Some(budget) => tokio::time::sleep(budget).await,
@@ -165,7 +167,8 @@ pub(crate) async fn attend(
     if tokio::time::timeout(grace, &mut handle).await.is_err() {
         handle.abort();
     }
-    let stuck = if handle.is_finished() || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok()
+    let stuck = if handle.is_finished()
+        || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok()
     {
         None
     } else {
@@ -173,6 +176,15 @@ pub(crate) async fn attend(
         Some(StuckBody(async move { drop(handle.await) }.boxed().shared()))
     };
     Ended { task, epoch, ending: forced, stuck }
+}
+
+/// A worker that is stopped takes its bodies along.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 thread_local! {

@@ -1,10 +1,31 @@
 //! Workers.
 
+mod budget;
+mod driver;
+mod execution;
+mod handle;
+mod keeper;
 #[cfg(not(feature = "testing"))]
 mod machine;
-#[cfg(feature = "testing")]
-pub mod machine;
+mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
+mod payload;
+mod processor;
+mod session;
+mod stats;
+
+pub use handle::{WorkerError, WorkerHandle};
+pub use payload::{Payload, Raw, Text};
+pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
+pub use stats::WorkerStats;
+#[cfg(feature = "testing")]
+pub use {
+    driver::TopicSet,
+    handle::{Plan, Surroundings, prepare},
+};
+
+#[cfg(feature = "testing")]
+pub mod machine;
 #[cfg(feature = "testing")]
 pub mod partition;

@@ -194,7 +194,18 @@ impl Machine {
         for task in self.tasks.values_mut() {
             task.held = false;
         }
-        self.tasks.retain(|_, task| !is_unknown(task));
+        self.forget_unknown(|_| true);
+    }
+
+    /// Drops what is known of tasks that nobody claimed and of which nothing is held.
+    fn forget_unknown(&mut self, among: impl Fn(TaskId) -> bool) {
+        let unknown =
+            |(id, task): (&TaskId, &Task)| (among(*id) && is_unknown(task)).then_some(*id);
+        let ids: Vec<TaskId> = self.tasks.iter().filter_map(unknown).collect();
+        for id in ids {
+            self.tasks.remove(&id);
+            self.act(Action::DropPayload(id));
+        }
     }
 
     /// Gives the delivery back, with all of its batch.
@@ -203,9 +214,8 @@ impl Machine {
             task.held = false;
             task.payload &= task.stage != Stage::Idle;
         }
-        self.tasks.retain(|other, task| other.entry_id() != id.entry_id() || !is_unknown(task));
+        self.forget_unknown(|other| other.entry_id() == id.entry_id());
         self.act(Action::HandBack(id.entry_id()));
-        self.act(Action::DropPayload(id));
     }
 
     /// What to do about a task that nothing is being done about; `fresh` and `due` as in [`Circumstances`].

@@ -193,7 +193,11 @@ impl Partition {
                 }
             }
             Decision::HandBack => self.hand_back(id),
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {
+                if self.mode == Mode::Draining && self.machine.fold(id).phase == Phase::New {
+                    self.hand_back(id);
+                }
+            }
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
                 self.machine.read_payload(id);
@@ -321,7 +325,9 @@ impl Partition {
         Some(if held { stale } else { stale + self.delay(id, now) })
     }
 
-    pub(super) fn rank(&self, id: TaskId, now: Moment) -> u64 {
+    /// The own place in line for a task.
+    #[must_use]
+    pub fn rank(&self, id: TaskId, now: Moment) -> u64 {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 

@@ -17,7 +17,7 @@ use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Action, Machine, ReadEntry, Stage};
+use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
 use agenda::Agenda;
 use looking::Open;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -222,7 +222,9 @@ impl Partition {
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
         let id = inbound.entry.task()?;
         let heartbeat = self.settings.ledger.heartbeat;
-        let late = self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
+        // A draining worker starts nothing either: the attempt is given back.
+        let late =
+            self.draining || self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,
             entry: &inbound.entry,
@@ -406,20 +408,31 @@ impl Partition {
         }
     }
 
-    /// From now on nothing new is claimed.
-    pub fn drain(&mut self) {
+    /// From now on nothing new is claimed, and what waits for a slot is handed back.
+    pub fn drain(&mut self, now: Moment) {
         self.draining = true;
         if self.mode == Mode::Live {
             self.mode = Mode::Draining;
+            for (id, open) in &self.open {
+                if open.received.is_some() {
+                    self.agenda.set(*id, now);
+                }
+            }
         }
     }
 
     /// Nothing of this worker is on its way, runs, or waits for a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        use crate::worker::machine::Step;
         let quiet = |stage| matches!(stage, Stage::Idle | Stage::Closing(Step::Closed));
         self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+    }
+
+    /// The task's dead letter is to be published now.
+    #[must_use]
+    pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
+        let stage = self.machine.task(id).map(|task| task.stage);
+        stage == Some(Stage::Closing(Step::DeadLetter))
     }
 
     /// How many deliveries are held that wait for a slot.

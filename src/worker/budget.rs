@@ -1,0 +1,59 @@
+//! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`.
+
+use jiff::{Span, SpanRelativeTo};
+use std::time::Duration;
+
+/// The property is not a duration that can be a budget.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a budget: `{text}`: {problem}")]
+pub struct BudgetError {
+    text: String,
+    problem: String,
+}
+
+/// Reads a budget as the reference's clients write it: ISO 8601 with days, hours, minutes and seconds, above zero.
+///
+/// # Errors
+/// For other forms (`1h`, weeks), for zero and for negative durations.
+pub fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
+    const SHOWN_MAX: usize = 40;
+    let error =
+        |problem: String| BudgetError { text: text.chars().take(SHOWN_MAX).collect(), problem };
+    let unsigned = text.trim_start_matches(['+', '-']);
+    if !unsigned.starts_with(['P', 'p']) || unsigned.contains(['W', 'w']) {
+        return Err(error("expected an ISO 8601 duration such as PT1H30M".to_owned()));
+    }
+    let span: Span = text.parse().map_err(|cause: jiff::Error| error(cause.to_string()))?;
+    let signed = span
+        .to_duration(SpanRelativeTo::days_are_24_hours())
+        .map_err(|cause| error(cause.to_string()))?;
+    match Duration::try_from(signed) {
+        Ok(budget) if !budget.is_zero() => Ok(budget),
+        _ => Err(error("it must be above zero".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_the_reference_are_read() {
+        let seconds = |text| parse_budget(text).map(|budget| budget.as_secs_f64()).ok();
+        assert_eq!(seconds("PT3S"), Some(3.0));
+        assert_eq!(seconds("PT0.5S"), Some(0.5));
+        assert_eq!(seconds("P1DT2H3M4.5S"), Some(93_784.5));
+        assert_eq!(seconds("PT36H"), Some(129_600.0));
+        assert_eq!(seconds("+PT5S"), Some(5.0));
+    }
+
+    #[test]
+    fn everything_else_is_refused_and_named() {
+        for text in
+            ["", "P", "PT", "P1H", "1h", "PT0S", "-PT5S", "P2W", "P1M", "PT-5S", "PT5S ", "é"]
+        {
+            let error = parse_budget(text).expect_err(text);
+            assert!(error.to_string().starts_with("not a budget: `"), "{error}");
+        }
+    }
+}
