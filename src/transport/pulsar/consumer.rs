@@ -1,7 +1,7 @@
 //! Consumes a durable Shared subscription through the client crate, and acknowledges beside it.
 //!
-//! Prefetch: with one permit and a queue of one the crate still holds up to three entries, two in its channel and one that its
-//! engine waits to put there, before the caller asks for the first. While the caller does not ask, nothing else is fetched.
+//! Prefetch: with one permit and a queue of one the crate still fetches two entries before the caller asks for the first (as
+//! the broker counts them), and keeps two ahead of the caller. While the caller does not ask, nothing else is fetched.
 //!
 //! Acks go over a connection of our own, on a consumer without permits: the crate's `ack` is only queued, is lost with
 //! the connection, and waits while the engine waits for the caller.

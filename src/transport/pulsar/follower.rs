@@ -132,7 +132,10 @@ async fn read_at(
             None => return Err(error::unreachable(address, "the client gave up the reader")),
         };
         let message = message::from_crate(received);
+        let is_entry = message.position.entry_id() == at.entry_id();
         match message.position.cmp(&at) {
+            // Perhaps nothing ever follows the entry.
+            Ordering::Less if is_entry && message::ends_entry(&message) => return Ok(None),
             Ordering::Less => {}
             Ordering::Equal => return Ok(Some(message)),
             Ordering::Greater => return Ok(None),
