@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The property is not a duration that can be a budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a budget: `{text}`: {problem}")]
-pub struct BudgetError {
+pub(super) struct BudgetError {
     text: String,
     problem: String,
 }
@@ -15,7 +15,7 @@ pub struct BudgetError {
 ///
 /// # Errors
 /// For other forms (`1h`, weeks), for zero and for negative durations.
-pub fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
+pub(super) fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
     const SHOWN_MAX: usize = 40;
     let error =
         |problem: String| BudgetError { text: text.chars().take(SHOWN_MAX).collect(), problem };

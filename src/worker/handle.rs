@@ -238,7 +238,7 @@ where
         };
         runtime.block_on(async move {
             let prepared = async {
-                let (clock, gate) = (Clock::System, Gate::default());
+                let (clock, gate) = (Clock::System, Gate);
                 let rng = fastrand::Rng::new();
                 let transport = connect().await?;
                 prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await

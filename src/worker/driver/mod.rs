@@ -60,23 +60,23 @@ pub struct TopicSet {
 }
 
 /// What the driver works with.
-pub struct Environment {
+pub(super) struct Environment {
     /// The broker.
-    pub transport: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn Transport>,
     /// Time.
-    pub clock: Clock,
+    pub(super) clock: Clock,
     /// Chance: owner ids, jitter.
-    pub rng: fastrand::Rng,
+    pub(super) rng: fastrand::Rng,
     /// Stops everything in a simulation.
-    pub gate: Gate,
+    pub(super) gate: Gate,
     /// The runtime of the processors.
-    pub bodies: Handle,
+    pub(super) bodies: Handle,
     pub(super) events: mpsc::Sender<Event>,
 }
 
 /// What a handle asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub(super) enum Wish {
     /// Work.
     Work,
     /// Take nothing new; give back what still runs at this time.
@@ -86,7 +86,7 @@ pub enum Wish {
 }
 
 /// Everything that can happen.
-pub enum Event {
+pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
     Again { lane: i32, message: Message },
     Shown { lane: i32, message: Message },
@@ -105,7 +105,7 @@ pub enum Event {
 
 /// What an entry on M shows; decides what is done when its publish failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Showing {
+pub(super) enum Showing {
     Processing,
     Retry,
     Outcome,
@@ -121,7 +121,7 @@ pub(super) enum DriverError {
 }
 
 /// See the module's documentation.
-pub struct Driver {
+pub(super) struct Driver {
     env: Environment,
     config: WorkerConfig,
     topics: TopicSet,
