@@ -9,6 +9,8 @@ mod task;
 #[cfg(not(feature = "testing"))]
 mod transport;
 
+pub mod topics;
+
 pub use task::{EntryId, Position, TaskId, TaskIdError};
 
 // What the project's own tests may reach. Not a stable interface.
