@@ -2,10 +2,8 @@
 
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::retry::RetryPolicy;
+use crate::topics::DEFAULT_SUBSCRIPTION;
 use std::time::Duration;
-
-/// The subscription that workers share unless told otherwise.
-pub const DEFAULT_SUBSCRIPTION: &str = "longhaul";
 
 /// How a worker works. The defaults suit tasks of minutes to hours.
 #[derive(Clone, Debug, PartialEq, Eq)]

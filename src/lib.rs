@@ -5,6 +5,7 @@
     allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
 )]
 
+mod client;
 #[cfg(not(feature = "testing"))]
 mod clock;
 mod config;
@@ -18,15 +19,17 @@ mod transport;
 #[cfg(not(feature = "testing"))]
 mod worker;
 
-pub use config::{ConfigError, DEFAULT_SUBSCRIPTION, WorkerConfig};
+pub mod topics;
+
+pub use client::{Client, ClientBuilder, ConnectError};
+pub use config::{ConfigError, WorkerConfig};
 pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
 };
-
 pub use worker::{
     CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
-    WorkerError, WorkerHandle, WorkerStats,
+    WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
 };
 
 // What the project's own tests may reach. Not a stable interface.

@@ -1,6 +1,6 @@
 //! Starting a worker, and the handle to it.
 
-use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, TopicSet, Wish};
+use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
 use super::execution::ErasedProcessor;
 use super::processor::TaskProcessor;
 use super::stats::{Stats, WorkerStats};
@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
+use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub enum WorkerError {
     #[error("cannot connect")]
     Connect(#[from] TransportError),
     /// A topic's name is not one.
-    #[error("invalid topic name: {0}")]
-    Topic(String),
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
     /// The ledger's settings keep this worker out.
     #[error("this worker does not fit to the others of its ledger")]
     Refused(#[from] LedgerConfigError),
@@ -153,11 +154,12 @@ async fn signal() {
 }
 
 /// What a worker needs to know before it starts.
+#[derive(Clone)]
 pub struct Plan {
     /// Its settings, validated.
     pub config: WorkerConfig,
     /// Its topics.
-    pub topics: TopicSet,
+    pub topics: TopicNames,
     pub(super) processor: Arc<dyn ErasedProcessor>,
 }
 
@@ -168,7 +170,7 @@ impl Plan {
     /// When a setting is out of its bounds.
     pub fn new(
         config: WorkerConfig,
-        topics: TopicSet,
+        topics: TopicNames,
         processor: impl TaskProcessor,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
@@ -176,7 +178,18 @@ impl Plan {
     }
 }
 
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { config, topics, .. } = self;
+        f.debug_struct("Plan")
+            .field("config", config)
+            .field("topics", topics)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The surroundings of a worker.
+#[derive(Debug)]
 pub struct Surroundings {
     /// The broker.
     pub transport: Arc<dyn Transport>,

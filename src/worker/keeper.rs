@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// An entry of M, as far as its keeper looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub(super) struct Shown {
     /// The epoch it speaks of; `None` for entries of other implementations.
     pub epoch: Option<u32>,
     /// It shows the end of the task.
@@ -25,14 +25,14 @@ pub struct Shown {
 impl Shown {
     /// What matters of an entry.
     #[must_use]
-    pub fn of(metadata: &TaskMetadata, epoch: Option<u32>) -> Self {
+    pub(super) fn of(metadata: &TaskMetadata, epoch: Option<u32>) -> Self {
         let last_updated_ms = metadata.last_updated;
         Self { epoch, terminal: metadata.is_terminal(), last_updated_ms }
     }
 
     /// Whether the ledger says something else.
     #[must_use]
-    pub fn contradicts(&self, fold: &TaskFold) -> bool {
+    pub(super) fn contradicts(&self, fold: &TaskFold) -> bool {
         let old = self.epoch.is_some_and(|epoch| epoch < fold.epoch.0);
         fold.phase.is_terminal() && (old || !self.terminal)
     }
@@ -40,7 +40,7 @@ impl Shown {
 
 /// What is to be done about M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chore {
+pub(super) enum Chore {
     /// Publish a tombstone: the retention is over.
     Evict(TaskId),
     /// Publish the outcome again: M shows something older.
@@ -49,7 +49,7 @@ pub enum Chore {
 
 /// The keeper of one partition of M.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub(super) struct Keeper {
     retention: Duration,
     shown: BTreeMap<TaskId, Shown>,
     chores: BTreeSet<(Moment, Kind, TaskId)>,
@@ -64,12 +64,12 @@ enum Kind {
 impl Keeper {
     /// Nothing seen yet.
     #[must_use]
-    pub const fn new(retention: Duration) -> Self {
+    pub(super) const fn new(retention: Duration) -> Self {
         Self { retention, shown: BTreeMap::new(), chores: BTreeSet::new() }
     }
 
     /// An entry was read; `fold` is what the ledger says of the task, `rank` the own place in line.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         id: TaskId,
         shown: Shown,
@@ -91,12 +91,12 @@ impl Keeper {
     }
 
     /// A tombstone was read.
-    pub fn gone(&mut self, id: TaskId) {
+    pub(super) fn gone(&mut self, id: TaskId) {
         self.shown.remove(&id);
     }
 
     /// The next chore that is due. `fold` says what the ledger knows of a task.
-    pub fn poll(&mut self, now: Moment, fold: impl Fn(TaskId) -> TaskFold) -> Option<Chore> {
+    pub(super) fn poll(&mut self, now: Moment, fold: impl Fn(TaskId) -> TaskFold) -> Option<Chore> {
         while let Some((at, kind, id)) = self.chores.first().copied() {
             if at > now {
                 return None;
@@ -114,7 +114,7 @@ impl Keeper {
 
     /// When the next chore is due.
     #[must_use]
-    pub fn timeout(&self) -> Option<Moment> {
+    pub(super) fn timeout(&self) -> Option<Moment> {
         self.chores.first().map(|(at, ..)| *at)
     }
 }

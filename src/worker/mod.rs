@@ -1,6 +1,7 @@
 //! Workers.
 
 mod budget;
+mod builder;
 mod driver;
 mod execution;
 mod handle;
@@ -15,15 +16,13 @@ mod processor;
 mod session;
 mod stats;
 
+pub use builder::WorkerBuilder;
+#[cfg(feature = "testing")]
+pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use payload::{Payload, Raw, Text};
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
 pub use stats::WorkerStats;
-#[cfg(feature = "testing")]
-pub use {
-    driver::TopicSet,
-    handle::{Plan, Surroundings, prepare},
-};
 
 #[cfg(feature = "testing")]
 pub mod machine;

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The largest checkpoint.
-pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
 /// Processes tasks of one kind.
 ///

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Counters of one worker since its start.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub(super) struct Stats {
     started: AtomicU64,
     fenced: AtomicU64,
     self_fenced: AtomicU64,
@@ -85,7 +85,7 @@ impl Stats {
 
     /// Reads all counters.
     #[must_use]
-    pub fn read(&self) -> WorkerStats {
+    pub(super) fn read(&self) -> WorkerStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         WorkerStats {

@@ -134,7 +134,7 @@ impl Driver {
             && let Some(halt) = running.halt.take()
         {
             // An attempt that has just ended no longer listens.
-            drop(halt.send(why));
+            let _listens = halt.send(why).is_ok();
         }
     }
 

@@ -2,11 +2,12 @@
 //! services around it.
 
 use super::view::Body;
-use super::{Environment, Event, TopicSet};
+use super::{Environment, Event};
 use crate::protocol::entry::Entry;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, Progress, TaskId};
+use crate::topics::TopicNames;
 use crate::transport::{Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition};
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Keeper;
@@ -75,7 +76,7 @@ pub(super) struct LaneTopics {
 }
 
 impl LaneTopics {
-    pub(super) fn new(topics: &TopicSet, subscription: &str, partition: i32) -> Self {
+    pub(super) fn new(topics: &TopicNames, subscription: &str, partition: i32) -> Self {
         let of = |topic: &str, partition| TopicPartition { topic: topic.to_owned(), partition };
         Self {
             task: of(&topics.task, partition),

@@ -21,6 +21,7 @@ use crate::protocol::fold::Verdict;
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, TaskId, TaskMetadata, epoch_of};
+use crate::topics::TopicNames;
 use crate::transport::{Message, Transport};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -45,19 +46,6 @@ const SIP_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the end of a drain waits for what is under way.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
-
-/// The topics of a worker, by their full names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopicSet {
-    /// T.
-    pub task: String,
-    /// M.
-    pub metadata: String,
-    /// C.
-    pub ledger: String,
-    /// Dead letters.
-    pub dead_letters: String,
-}
 
 /// What the driver works with.
 pub(super) struct Environment {
@@ -124,7 +112,7 @@ pub(super) enum DriverError {
 pub(super) struct Driver {
     env: Environment,
     config: WorkerConfig,
-    topics: TopicSet,
+    topics: TopicNames,
     processor: Arc<dyn ErasedProcessor>,
     lanes: BTreeMap<i32, Lane>,
     slots: Slots,
@@ -148,7 +136,7 @@ impl Driver {
         mut env: Environment,
         events: mpsc::Receiver<Event>,
         config: WorkerConfig,
-        topics: TopicSet,
+        topics: TopicNames,
         processor: Arc<dyn ErasedProcessor>,
         partitions: Option<u32>,
         wish: watch::Receiver<Wish>,
