@@ -1,1 +1,6 @@
 //! Sandbox, model and history checkers for the suites in `tests/`.
+
+pub mod sandbox;
+
+mod cache;
+mod wait;
