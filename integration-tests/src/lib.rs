@@ -1,5 +1,6 @@
 //! Sandbox, model and history checkers for the suites in `tests/`.
 
+pub mod java;
 pub mod sandbox;
 
 mod cache;

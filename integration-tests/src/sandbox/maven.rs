@@ -143,7 +143,7 @@ impl Drop for Jvm {
     }
 }
 
-fn java() -> PathBuf {
+pub(crate) fn java() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
         Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
         _ => PathBuf::from("java"),

@@ -34,6 +34,8 @@ use tokio::sync::OnceCell;
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
 
+pub(crate) use maven::java;
+
 use crate::wait::say;
 
 /// Broker of this process for all its tests. A failed start is kept too: each test would wait for the limit again.
