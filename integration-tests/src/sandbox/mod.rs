@@ -18,7 +18,7 @@
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
-//! Invariant: no broker outlives the process that started it, not even when that process is killed ([`guard`]).
+//! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
 
 mod admin;
 mod broker;
