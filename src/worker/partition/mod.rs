@@ -513,3 +513,6 @@ impl Partition {
         self.freed += before - self.claims.len() - started;
     }
 }
+
+#[cfg(test)]
+mod tests;
