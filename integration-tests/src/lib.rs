@@ -1,1 +1,3 @@
 //! Sandbox, model and history checkers for the suites in `tests/`.
+
+pub mod model;

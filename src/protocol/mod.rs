@@ -4,9 +4,11 @@
 //! write-once key. A claim and an outcome are ordinary publishes; the first valid entry of an epoch in log order wins; a
 //! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
 
+pub mod binding;
 pub mod claim;
 pub mod config;
 pub mod entry;
 pub mod fold;
+pub mod invariants;
 pub mod key;
 pub mod retry;
