@@ -74,7 +74,7 @@ pub struct Bounds {
 pub struct UnknownField(pub String);
 
 impl Bounds {
-    /// Changes fields by a text such as `crash=0,thaw=1`.
+    /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
     ///
     /// # Errors
     /// Names the first part that is not `field=number`.
@@ -82,6 +82,10 @@ impl Bounds {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let unknown = || UnknownField(part.to_owned());
             let (name, value) = part.split_once('=').ok_or_else(unknown)?;
+            if name == "fault" {
+                self.fault = Fault::named(value).ok_or_else(unknown)?;
+                continue;
+            }
             let value: usize = value.parse().map_err(|_| unknown())?;
             self.set_one(name, value).ok_or_else(unknown)?;
         }

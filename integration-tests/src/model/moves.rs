@@ -202,10 +202,9 @@ fn worker_moves(bounds: &Bounds, world: &World, number: u8, worker: &Worker, int
     if budget.session > 0 && worker.machine.tasks().any(|(_, task)| task.held) {
         into.push(Move::SessionLost { worker: number });
     }
-    for (index, message) in world.messages.iter().enumerate() {
-        if message.queued && message.at == Some(number) {
-            into.push(Move::Receive { worker: number, message: small(index) });
-        }
+    let messages = 0..small(world.messages.len());
+    for message in messages.filter(|message| worker.queue >> message & 1 == 1) {
+        into.push(Move::Receive { worker: number, message });
     }
     if worker.draining {
         let idle = worker.out.is_empty() && worker.effects.is_empty() && worker.bodies.is_empty();

@@ -16,6 +16,7 @@ const ACK_TAKES_TIME: u8 = 1;
 const ALL_TAKES_TIME: u8 = 2;
 
 /// A world in the middle of a step.
+#[derive(Debug)]
 pub struct Settle<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) world: World,

@@ -58,13 +58,17 @@ impl Settle<'_> {
     fn broker(&mut self, step: Move) {
         match step {
             Move::Deliver { message, to } => {
-                let queue = self.bounds.queue;
-                let entry = &mut self.world.messages[usize::from(message)];
-                entry.at = Some(to);
-                entry.queued = queue;
-                if !queue {
-                    self.worker(to, |after, worker| after.deliver(message, worker));
-                }
+                self.world.messages[usize::from(message)].at = Some(to);
+                self.worker(to, |after, worker| {
+                    for task in members(after.bounds, message) {
+                        worker.old &= !(1 << task);
+                    }
+                    if after.bounds.queue {
+                        worker.queue |= 1 << message;
+                    } else {
+                        after.deliver(message, worker);
+                    }
+                });
             }
             Move::Redeliver { message } => {
                 self.world.budget.redeliver -= 1;
@@ -189,7 +193,7 @@ impl Settle<'_> {
             state.out.clear();
             state.effects.clear();
             state.seen.clear();
-            (state.late, state.old, state.stale) = (0, 0, false);
+            (state.late, state.old, state.queue, state.stale) = (0, 0, 0, false);
             if state.end == 0 {
                 state.machine.bootstrap_ended();
             }
@@ -209,24 +213,18 @@ impl Settle<'_> {
         for message in &mut self.world.messages {
             if message.at == Some(worker) {
                 message.at = None;
-                message.queued = false;
             }
         }
     }
 
     fn take_back(&mut self, message: u8) {
-        let message = &mut self.world.messages[usize::from(message)];
-        message.at = None;
-        message.queued = false;
+        self.world.messages[usize::from(message)].at = None;
     }
 
     fn deliver(&mut self, message: u8, worker: &mut Worker) {
         let bounds = self.bounds;
         let size = bounds.batch.then_some(u32::from(bounds.tasks));
         for task in members(bounds, message) {
-            if !bounds.queue {
-                worker.old &= !(1 << task);
-            }
             worker.machine.delivered(task_id(bounds, task), size);
         }
     }
@@ -234,12 +232,13 @@ impl Settle<'_> {
     fn worker_step(&mut self, step: Move, number: u8, worker: &mut Worker) {
         match step {
             Move::Receive { message, .. } => {
-                self.world.messages[usize::from(message)].queued = false;
+                worker.queue &= !(1 << message);
                 self.deliver(message, worker);
             }
             Move::SessionLost { .. } => {
                 self.world.budget.session -= 1;
                 worker.machine.session_lost();
+                worker.queue = 0;
                 self.drop_deliveries(number);
             }
             Move::Read { .. } => self.read(worker),
@@ -372,7 +371,7 @@ impl Settle<'_> {
                 continue;
             }
             self.worker(small(index), |after, worker| {
-                after.age(worker, small(index), task, terminal);
+                after.age(worker, task, terminal);
                 if index == usize::from(evictor) {
                     worker.machine.evict(id);
                 }
@@ -384,13 +383,13 @@ impl Settle<'_> {
         self.world.ghosts.retain(|entries| !entries.is_empty());
     }
 
-    fn age(&mut self, worker: &mut Worker, number: u8, task: u8, terminal: usize) {
+    fn age(&mut self, worker: &mut Worker, task: u8, terminal: usize) {
         let id = task_id(self.bounds, task);
         let fault = self.bounds.fault;
         worker.out.retain(|entry| !is_work_on(entry, id));
         let held = worker.machine.task(id).is_some_and(|known| known.held);
-        let message = &self.world.messages[usize::from(message_of(self.bounds, task))];
-        if held || (message.queued && message.at == Some(number)) {
+        let queued = worker.queue >> message_of(self.bounds, task) & 1 == 1;
+        if held || queued {
             worker.old |= 1 << task;
         }
         if !worker.machine.is_ready() {
@@ -441,7 +440,6 @@ pub(super) fn acknowledge(after: &mut Settle<'_>, worker: &mut Worker, message: 
     let entry = &mut after.world.messages[usize::from(message)];
     let first = !std::mem::replace(&mut entry.acked, true);
     entry.at = None;
-    entry.queued = false;
     if first {
         for task in members(after.bounds, message) {
             let id = task_id(after.bounds, task);

@@ -36,6 +36,28 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Finds a fault by its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = [
+            Self::None,
+            Self::StartBeforeReadBack,
+            Self::KeyReused,
+            Self::NoRelease,
+            Self::AckBeforeAccepted,
+            Self::LateClaimRun,
+            Self::EvictBeforeAck,
+            Self::EvictAtReported,
+            Self::OneRead,
+            Self::OldDeliveryFresh,
+            Self::LongBootstrap,
+            Self::NoSelfFence,
+            Self::DeadLetterAfterAck,
+        ]
+        .into_iter();
+        all.find(|fault| format!("{fault:?}") == name)
+    }
+
     /// The key by which compaction tells entries apart.
     #[must_use]
     pub fn compaction_key(self, entry: &Entry) -> Key {

@@ -46,8 +46,6 @@ pub struct Record {
 pub struct Message {
     /// The worker that the broker has delivered it to.
     pub at: Option<u8>,
-    /// That worker's client has it in its queue; the worker does not know.
-    pub queued: bool,
     /// It is acknowledged.
     pub acked: bool,
     /// It cannot be read any more.
@@ -56,6 +54,7 @@ pub struct Message {
 
 /// What may still go wrong, as in [`Bounds`].
 #[derive(Clone, Copy, Debug, Hash)]
+#[expect(missing_docs, reason = "each is described at the same field of `Bounds`")]
 pub struct Budget {
     pub crash: u8,
     pub compact: u8,
@@ -92,6 +91,8 @@ pub struct Worker {
     pub late: u8,
     /// Tasks whose delivery is older than R/4.
     pub old: u8,
+    /// Messages that wait in the client's queue: the worker does not know of them.
+    pub queue: u8,
     /// The view is older than R: nothing but a self-fence can follow.
     pub stale: bool,
     /// It takes nothing new and ends what runs.
@@ -149,6 +150,7 @@ impl Worker {
             effects: Vec::new(),
             late: 0,
             old: 0,
+            queue: 0,
             stale: false,
             draining: false,
             left: false,
