@@ -4,7 +4,9 @@ use super::bounds::Bounds;
 use super::world::{Worker, World, message_of, task_id};
 use longhaul::TaskId;
 use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::protocol::invariants::{COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, START, Violation};
+use longhaul::protocol::invariants::{
+    COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
+};
 use longhaul::worker::machine::{Stage, Task};
 
 /// Adds what a state violates.
@@ -21,6 +23,18 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
                     "a body runs that the machine does not know, or the other way round",
                     id,
                 );
+            }
+            if (worker.payloads >> task & 1 == 1)
+                != worker.machine.task(id).is_some_and(|known| known.payload)
+            {
+                add(
+                    PROGRESS,
+                    "a payload is kept that the machine does not know, or the other way round",
+                    id,
+                );
+            }
+            if rests(worker, id) {
+                add(PROGRESS, "a held delivery of a finished task rests", id);
             }
             if has_orphan(worker, id) {
                 add(ORPHAN, "an accepted own claim is neither run nor released", id);
@@ -65,8 +79,8 @@ pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
     })
 }
 
-/// The tombstones are out, and nothing that is left in the ledger looks like the task's end. Garbage may be left: the keys
-/// that an evictor which died did not come to fold to NEW.
+/// The tombstones are out, and what is left in the ledger folds to nothing. Some keys may be left: those that an evictor which
+/// died did not come to are garbage to every follower.
 fn is_evicted(world: &World, id: TaskId) -> bool {
     if !world.history.is_evicted(id) {
         return false;
@@ -83,7 +97,7 @@ fn is_evicted(world: &World, id: TaskId) -> bool {
             fold.apply(&record.entry);
         }
     }
-    !fold.phase.is_terminal()
+    fold == TaskFold::default()
 }
 
 /// Bodies run exactly where the machine says so.
@@ -108,6 +122,15 @@ fn has_orphan(worker: &Worker, id: TaskId) -> bool {
         && worker.machine.is_own(fold.owner)
         && !known.is_at_work()
         && !awaited
+}
+
+/// Nobody sees to a delivery that can be acknowledged, so that the mark-delete position never passes it.
+fn rests(worker: &Worker, id: TaskId) -> bool {
+    let Some(known) = worker.machine.task(id) else { return false };
+    worker.machine.is_ready()
+        && known.held
+        && known.fold.phase.is_terminal()
+        && known.stage == Stage::Idle
 }
 
 fn bodies_running(world: &World, task: u8) -> usize {

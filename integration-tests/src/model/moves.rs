@@ -149,7 +149,7 @@ fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
         }
     }
     for task in 0..bounds.tasks {
-        if budget.cancel > 0 && !world.history.is_evicted(task_id(bounds, task)) {
+        if budget.cancel > 0 {
             into.push(Move::Cancel { task });
         }
     }
@@ -340,7 +340,7 @@ fn may_evict(bounds: &Bounds, world: &World, (number, worker): (u8, &Worker), ta
     time && alone
         && complete
         && worker.machine.is_ready()
-        && known.fold.phase.is_terminal()
+        && (known.fold.phase.is_terminal() || known.fold.phase == Phase::New)
         && !known.held
         && at_rest
         && !known.trail.is_empty()

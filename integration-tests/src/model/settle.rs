@@ -60,7 +60,8 @@ impl Settle<'_> {
             Action::ReadPayload(id) => {
                 self.begin(worker, Effect::Payload(task_number(id)), self.bounds.fetch);
             }
-            Action::DropPayload(_) | Action::ShowRetry(_) => {}
+            Action::DropPayload(id) => worker.payloads &= !(1 << task_number(id)),
+            Action::ShowRetry(_) => {}
             Action::DeadLetter(id) if self.bounds.fault == Fault::DeadLetterAfterAck => {
                 begin(worker, Effect::LateDeadLetter(task_number(id)));
                 worker.machine.dead_letter_stored(id);
@@ -102,7 +103,9 @@ impl Settle<'_> {
         match effect {
             Effect::Payload(task) => {
                 let message = &self.world.messages[usize::from(message_of(bounds, task))];
-                worker.machine.payload_read(task_id(bounds, task), !message.trimmed);
+                let found = !message.trimmed;
+                worker.payloads |= u8::from(found) << task;
+                worker.machine.payload_read(task_id(bounds, task), found);
             }
             Effect::DeadLetter(task) => {
                 let id = task_id(bounds, task);

@@ -127,8 +127,9 @@ impl Settle<'_> {
 
     fn land(&mut self, worker: u8) {
         let mut landed = None;
-        self.world.workers[usize::from(worker)].change(|worker| {
+        self.worker(worker, |after, worker| {
             landed = Some(worker.out.remove(0));
+            after.eviction_ended(worker);
         });
         if let Some(entry) = landed {
             self.append(entry);
@@ -194,6 +195,7 @@ impl Settle<'_> {
             state.effects.clear();
             state.seen.clear();
             (state.late, state.old, state.queue, state.stale) = (0, 0, 0, false);
+            state.payloads = 0;
             if state.end == 0 {
                 state.machine.bootstrap_ended();
             }
@@ -225,6 +227,7 @@ impl Settle<'_> {
         let bounds = self.bounds;
         let size = bounds.batch.then_some(u32::from(bounds.tasks));
         for task in members(bounds, message) {
+            worker.payloads |= 1 << task;
             worker.machine.delivered(task_id(bounds, task), size);
         }
     }
@@ -251,6 +254,7 @@ impl Settle<'_> {
                 for entry in std::mem::take(&mut worker.out) {
                     publish_failed(worker, &entry.key());
                 }
+                self.eviction_ended(worker);
             }
             Move::GiveUp { task, .. } => {
                 self.world.budget.giveup -= 1;
@@ -324,6 +328,7 @@ impl Settle<'_> {
                 // The claim follows when the payload is there and all conditions were looked at again.
                 return;
             }
+            worker.payloads |= 1 << task;
             worker.machine.payload_read(id, true);
             let _ = worker.machine.poll_action();
             (decision, _) = judge(self.bounds, &self.world, worker, task);
@@ -358,6 +363,17 @@ impl Settle<'_> {
         worker.machine.finished(id, body.epoch, outcome);
     }
 
+    /// The machine is told how its tombstones fared.
+    fn eviction_ended(&self, worker: &mut Worker) {
+        for task in 0..self.bounds.tasks {
+            let id = task_id(self.bounds, task);
+            let mut pending = worker.out.iter();
+            if !pending.any(|entry| entry.task() == Some(id)) {
+                worker.machine.eviction_ended(id);
+            }
+        }
+    }
+
     /// R has passed since the mark-delete position passed the task: whatever is older is gone, and whoever has not seen the
     /// terminal yet has a view older than R.
     fn evict(&mut self, evictor: u8, task: u8) {
@@ -365,7 +381,7 @@ impl Settle<'_> {
         let stored = message_of(self.bounds, task) < self.world.stored || !self.bounds.marked;
         let acked = self.world.messages[usize::from(message_of(self.bounds, task))].acked;
         self.history(|history| history.evicted(id, stored && acked));
-        let terminal = self.world.terminal_at(id).unwrap_or(0);
+        let Some(terminal) = self.world.terminal_at(id) else { return };
         for index in 0..self.world.workers.len() {
             if self.world.workers[index].left {
                 continue;
@@ -395,7 +411,7 @@ impl Settle<'_> {
         if !worker.machine.is_ready() {
             let long = usize::from(worker.end) <= terminal;
             worker.stale |= long && fault != Fault::LongBootstrap;
-        } else if !worker.machine.fold(id).phase.is_terminal() {
+        } else if usize::from(worker.cursor) <= terminal {
             worker.stale |= fault != Fault::NoSelfFence;
         } else if worker.second.is_some_and(|(_, end)| usize::from(end) <= terminal) {
             worker.machine.second_read_failed();

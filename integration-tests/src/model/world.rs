@@ -93,6 +93,8 @@ pub struct Worker {
     pub old: u8,
     /// Messages that wait in the client's queue: the worker does not know of them.
     pub queue: u8,
+    /// Tasks whose payload the driver has at hand.
+    pub payloads: u8,
     /// The view is older than R: nothing but a self-fence can follow.
     pub stale: bool,
     /// It takes nothing new and ends what runs.
@@ -151,6 +153,7 @@ impl Worker {
             late: 0,
             old: 0,
             queue: 0,
+            payloads: 0,
             stale: false,
             draining: false,
             left: false,
