@@ -11,4 +11,6 @@ pub mod entry;
 pub mod fold;
 pub mod invariants;
 pub mod key;
+#[cfg(test)]
+pub(crate) mod properties;
 pub mod retry;

@@ -3,6 +3,8 @@
 use super::*;
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
+use crate::protocol::properties::ledger;
+use proptest::prelude::*;
 
 const ME: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
@@ -161,4 +163,38 @@ fn the_owner_of_a_kept_attempt_is_never_forgotten() {
     }
     assert!(bench.machine.owners_alive().contains(&ME));
     assert!(!bench.machine.is_own(OwnerId(100)));
+}
+
+fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
+    let mut acted = 0;
+    for (place, entry) in log.iter().enumerate() {
+        let position = Position { ledger: 0, entry: place as u64, batch_index: None };
+        machine.read(ReadEntry { position, entry, publish_time_ms: 1, late: false });
+        acted += std::iter::from_fn(|| machine.poll_action()).count();
+    }
+    acted
+}
+
+proptest! {
+    /// C-13 and C-07: a reader that is sent back to the start, even twice and half-way, ends as one that never was.
+    #[test]
+    fn reading_the_ledger_again_changes_nothing(
+        log in ledger(), stop in 0..100_usize, ready: bool,
+    ) {
+        let new = || {
+            let mut machine = Machine::new(OwnerId(0), 3);
+            if ready {
+                machine.bootstrap_ended();
+            }
+            machine
+        };
+        let (mut straight, mut torn) = (new(), new());
+        follow(&mut straight, &log);
+        let stop = stop % (log.len() + 1);
+        follow(&mut torn, log.split_at(stop).0);
+        follow(&mut torn, &log);
+        prop_assert_eq!(&torn, &straight);
+        prop_assert_eq!(follow(&mut torn, &log), 0);
+        prop_assert_eq!(&torn, &straight);
+    }
 }
