@@ -125,15 +125,17 @@ impl Settle<'_> {
         });
     }
 
+    /// The tombstones of an eviction land together: a reader that has come half-way through them is as one that is slower, and
+    /// a crash may still let any number of them land.
     fn land(&mut self, worker: u8) {
-        let mut landed = None;
+        let mut landed = Vec::new();
         self.worker(worker, |after, worker| {
-            landed = Some(worker.out.remove(0));
+            let tombstone = |entry: &Entry| matches!(entry, Entry::Tombstone(_));
+            let tombstones = worker.out.iter().take_while(|entry| tombstone(entry)).count();
+            landed.extend(worker.out.drain(..tombstones.max(1)));
             after.eviction_ended(worker);
         });
-        if let Some(entry) = landed {
-            self.append(entry);
-        }
+        landed.into_iter().for_each(|entry| self.append(entry));
     }
 
     fn thaw(&mut self) {
