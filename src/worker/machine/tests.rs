@@ -69,6 +69,7 @@ fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
     let mut bench = Bench::new();
     bench.machine.delivered(T, None);
     bench.land(&claim_by(OTHER, 1));
+    bench.machine.payload_read(T, true);
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
     bench.machine.publish_failed(claim.key);
