@@ -145,6 +145,19 @@ async fn fresh_partitioned_topics_are_set_up_once() -> Result<()> {
 }
 
 #[tokio::test]
+async fn setups_at_the_same_time_do_not_hurt_each_other() -> Result<()> {
+    let Some(bench) = Bench::new("race")? else { return Ok(()) };
+    let bench = bench.partitioned(4);
+    tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
+    assert_eq!(bench.check().await?, []);
+    let bench = bench.partitioned(6);
+    tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
+    assert_eq!(bench.check().await?, []);
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_existing_task_topic_is_taken_as_it_is() -> Result<()> {
     let Some(bench) = Bench::new("existing")? else { return Ok(()) };
     bench.admin.create_topic(&bench.names.task, Some(2)).await?;

@@ -5,7 +5,7 @@ use super::http::AdminError;
 use super::names::{TopicNames, TopicParts};
 use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe};
 use super::policy::{Policy, PolicySource};
-use super::rules::{COMPACTION_THRESHOLD_BYTES, unmet};
+use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
 use std::fmt;
 
@@ -125,6 +125,12 @@ pub(super) fn findings(
         }
     }
     findings.extend(subscription(observed, names, settings));
+    let topics = [&observed.task, &observed.ledger, &observed.metadata];
+    if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
+        // Once: it is the broker's doing, not the topic's.
+        let judge = Judge { role: Role::Task, topic: &names.task, names };
+        findings.push(judge.policies_disabled());
+    }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
 }
@@ -233,25 +239,44 @@ impl Judge<'_> {
     }
 
     fn policies(&self, state: &TopicState, settings: &TopicSettings) -> Vec<Finding> {
-        let applied = state.policies.source == PolicySource::Applied;
         let mut findings = Vec::new();
         for unmet in unmet(self.role, &state.policies, settings) {
-            let remedy = if applied { self.set(&unmet.policy) } else { ENABLE_POLICIES.to_owned() };
+            let remedy = self.policy_remedy(&unmet, state.policies.source);
             findings.push(self.finding(unmet.kind, unmet.severity, unmet.what, unmet.risk, remedy));
         }
-        if !applied {
-            let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
-            let risk = "a default in the broker's own configuration may break what was not found broken here";
-            let remedy = ENABLE_POLICIES.to_owned();
-            findings.push(self.finding(
-                FindingKind::PoliciesDisabled,
-                Severity::Warning,
-                what.to_owned(),
-                risk,
-                remedy,
-            ));
-        }
         findings
+    }
+
+    fn policy_remedy(&self, unmet: &Unmet, source: PolicySource) -> String {
+        let Ok(topic) = TopicParts::parse(self.topic) else { return self.setup() };
+        let too_long = unmet.kind == FindingKind::RetentionTooLong;
+        let too_short = unmet.kind == FindingKind::RetentionTooShort;
+        match source {
+            // Setup does not lower a retention: that is to delete.
+            PolicySource::Applied if too_long => {
+                format!("if nobody needs what is older: {}", unmet.policy.request(topic))
+            }
+            PolicySource::Applied => self.set(&unmet.policy),
+            // Tasks and ledger are to be kept for different times, and usually share the namespace.
+            PolicySource::Namespace if self.role == Role::Task && (too_long || too_short) => {
+                self.enable()
+            }
+            PolicySource::Namespace => {
+                format!("{}, or {}", self.enable(), unmet.policy.namespace_request(topic))
+            }
+        }
+    }
+
+    fn policies_disabled(&self) -> Finding {
+        let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
+        let risk =
+            "a default in the broker's own configuration may break what was not found broken here";
+        let kind = FindingKind::PoliciesDisabled;
+        self.finding(kind, Severity::Warning, what.to_owned(), risk, self.enable())
+    }
+
+    fn enable(&self) -> String {
+        format!("set topicLevelPoliciesEnabled=true at the brokers and {}", self.setup())
     }
 
     fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
@@ -290,9 +315,6 @@ impl Judge<'_> {
         }
     }
 }
-
-const ENABLE_POLICIES: &str = "set topicLevelPoliciesEnabled=true at the brokers and run `longhaul topic setup` again, \
-    or set the policy for the namespace";
 
 fn setup_command(names: &TopicNames) -> String {
     format!("run `longhaul topic setup {}`", names.task)

@@ -84,6 +84,30 @@ impl Policy {
         })
     }
 
+    /// The call that sets it for all topics of a namespace, as one would type it.
+    pub(super) fn namespace_request(&self, topic: TopicParts<'_>) -> String {
+        let (method, segment) = match self {
+            Self::Retention { .. } => ("POST", RETENTION),
+            Self::CompactionThreshold { .. } => ("PUT", COMPACTION_THRESHOLD),
+            Self::Deduplication(_) => ("POST", "deduplication"),
+            Self::MessageTtl { .. } => ("POST", MESSAGE_TTL),
+            Self::UnackedPerConsumer(_) => ("POST", "maxUnackedMessagesPerConsumer"),
+            Self::UnackedPerSubscription(_) => ("POST", "maxUnackedMessagesPerSubscription"),
+            Self::DeleteWhileInactive(_) => ("POST", INACTIVE_TOPIC),
+        };
+        let body = match self {
+            Self::MessageTtl { seconds } => seconds.to_string(),
+            Self::Retention { .. }
+            | Self::CompactionThreshold { .. }
+            | Self::Deduplication(_)
+            | Self::UnackedPerConsumer(_)
+            | Self::UnackedPerSubscription(_)
+            | Self::DeleteWhileInactive(_) => self.body().unwrap_or_default(),
+        };
+        let TopicParts { tenant, namespace, .. } = topic;
+        format!("{method} /admin/v2/namespaces/{tenant}/{namespace}/{segment} with the body {body}")
+    }
+
     /// The call that sets it, as one would type it.
     pub(super) fn request(&self, topic: TopicParts<'_>) -> String {
         let TopicParts { tenant, namespace, local } = topic;

@@ -17,11 +17,11 @@ use std::fmt;
 use std::time::Duration;
 
 /// Rounds of planning and acting. One is enough unless someone else changes the topics meanwhile.
-const ROUNDS_MAX: usize = 3;
-/// Looks at the result of a round. A policy is in force 3 to 50 ms after it was set.
-const LOOKS_MAX: usize = 40;
+const ROUNDS_MAX: usize = 5;
+/// Looks at the result of a round that was taken whole. A policy is in force 3 to 50 ms after it was set.
+const LOOKS_MAX: usize = 20;
 /// Pause between two looks.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,17 +139,20 @@ pub async fn setup(
     settings.validate()?;
     let mut observed = observe(admin, names, settings).await?;
     let mut steps = Vec::new();
+    let mut failed = None;
     for _ in 0..ROUNDS_MAX {
         let round = plan(&observed, names, settings)?;
         if round.is_empty() {
             break;
         }
-        for step in round {
-            tracing::info!(%step, "topic setup");
-            take(admin, &step).await?;
-            steps.push(step);
-        }
-        observed = settle(admin, names, settings).await?;
+        failed = take_all(admin, round, &mut steps).await?;
+        let looks = if failed.is_some() { 1 } else { LOOKS_MAX };
+        observed = settle(admin, names, settings, looks).await?;
+    }
+    if let Some(failed) = failed
+        && !plan(&observed, names, settings)?.is_empty()
+    {
+        return Err(failed.into());
     }
     let findings = findings(&observed, names, settings);
     let (errors, findings): (Vec<_>, Vec<_>) =
@@ -159,6 +162,31 @@ pub async fn setup(
     } else {
         Err(SetupError::Incomplete(errors))
     }
+}
+
+/// Takes the steps of one round, up to the first that fails in a way that another round may mend: the broker refuses what
+/// another setup is doing at the same moment. That failure is handed back.
+async fn take_all(
+    admin: &Admin,
+    round: Vec<Step>,
+    taken: &mut Vec<Step>,
+) -> Result<Option<AdminError>, AdminError> {
+    for step in round {
+        tracing::info!(%step, "topic setup");
+        match take(admin, &step).await {
+            Ok(()) => taken.push(step),
+            Err(e) => match e.kind {
+                // The namespace may say all that is needed: the next look judges by that.
+                AdminErrorKind::PoliciesDisabled => {}
+                AdminErrorKind::Conflict | AdminErrorKind::Other => return Ok(Some(e)),
+                AdminErrorKind::Unreachable
+                | AdminErrorKind::Unauthorized
+                | AdminErrorKind::NotFound
+                | AdminErrorKind::Invalid => return Err(e),
+            },
+        }
+    }
+    Ok(None)
 }
 
 /// What [`setup`] would do now. Changes nothing.
@@ -175,14 +203,15 @@ pub async fn dry_run(
     plan(&observed, names, settings)
 }
 
-/// Looks until there is nothing left to do, for a while.
+/// Looks until there is nothing left to do, for that many pauses.
 async fn settle(
     admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
+    looks: usize,
 ) -> Result<Observed, SetupError> {
     let mut observed = observe(admin, names, settings).await?;
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..looks {
         if plan(&observed, names, settings)?.is_empty() {
             break;
         }

@@ -195,7 +195,9 @@ fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
         task(o).policies.inactive = inactive(true, "delete_when_subscriptions_caught_up");
     });
     check(warning(RetentionTooLong), "61 min", |o| task(o).policies.retention.minutes = 61);
-    check(warning(RetentionTooLong), "unlimited", |o| task(o).policies.retention.minutes = -1);
+    check(warning(RetentionTooLong), "if nobody needs what is older: POST", |o| {
+        task(o).policies.retention.minutes = -1
+    });
     check(warning(RetentionTooShort), "none", |o| {
         task(o).policies.retention = Retention::default()
     });
@@ -247,6 +249,8 @@ fn without_topic_policies_the_remedy_is_to_enable_them() {
     let kinds: Vec<_> = found.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [FindingKind::DeduplicationOff, FindingKind::PoliciesDisabled]);
     assert!(found.iter().all(|finding| finding.remedy.contains("topicLevelPoliciesEnabled=true")));
+    let namespace = "POST /admin/v2/namespaces/public/default/deduplication with the body true";
+    assert!(found[0].remedy.contains(namespace), "{}", found[0]);
 }
 
 #[test]
