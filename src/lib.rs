@@ -21,12 +21,16 @@ mod worker;
 
 pub mod topics;
 
-pub use client::{Client, ClientBuilder, ConnectError};
+pub use client::{
+    CancelError, Client, ClientBuilder, ConnectError, GetError, Submission, SubmitError, TaskRef,
+    TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+};
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
 };
+pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
     WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
