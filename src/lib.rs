@@ -8,6 +8,8 @@
 #[cfg(not(feature = "testing"))]
 mod clock;
 #[cfg(not(feature = "testing"))]
+mod gate;
+#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]
@@ -23,6 +25,9 @@ pub use task::{
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod clock;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod gate;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod protocol;
