@@ -53,6 +53,8 @@ mod publish;
 mod session;
 mod state;
 mod subscription;
+#[cfg(test)]
+mod tests;
 
 pub use client::MemoryTransport;
 pub use faults::{Every, Fate, Faults, Loss, Losses, Sessions, Span};
