@@ -5,8 +5,12 @@
     allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
 )]
 
+mod client;
 #[cfg(not(feature = "testing"))]
 mod clock;
+mod config;
+#[cfg(not(feature = "testing"))]
+mod gate;
 #[cfg(not(feature = "testing"))]
 mod gate;
 #[cfg(not(feature = "testing"))]
@@ -17,8 +21,21 @@ mod transport;
 #[cfg(not(feature = "testing"))]
 mod worker;
 
+pub mod topics;
+
+pub use client::{
+    CancelError, Client, ClientBuilder, ConnectError, GetError, Submission, SubmitError, TaskRef,
+    TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+};
+pub use config::{ConfigError, WorkerConfig};
+pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
+};
+pub use transport::{PublishError, TransportError, TransportErrorKind};
+pub use worker::{
+    CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
+    WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
 };
 
 // What the project's own tests may reach. Not a stable interface.

@@ -70,6 +70,12 @@ impl Silence {
         number
     }
 
+    /// The number of the last heartbeat sent.
+    #[must_use]
+    pub const fn last_number(&self) -> Option<u64> {
+        self.next_number.checked_sub(1)
+    }
+
     /// An own heartbeat came back. True if it is the first after a start or a gap.
     pub fn came_back(&mut self, number: u64, now: Moment) -> bool {
         let Some(&(_, sent)) = self.underway.iter().find(|(n, _)| *n == number) else {

@@ -115,7 +115,7 @@ impl std::fmt::Debug for TaskMetadata {
 
 /// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a zombie can be told.
 #[must_use]
-pub fn view_properties(epoch: u32, owner: &str) -> BTreeMap<String, String> {
+pub(crate) fn view_properties(epoch: u32, owner: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("epoch".to_owned(), epoch.to_string()),
         ("owner".to_owned(), owner.to_owned()),
@@ -124,7 +124,7 @@ pub fn view_properties(epoch: u32, owner: &str) -> BTreeMap<String, String> {
 
 /// The epoch that an entry on M speaks of; `None` for entries of other implementations.
 #[must_use]
-pub fn epoch_of(properties: &BTreeMap<String, String>) -> Option<u32> {
+pub(crate) fn epoch_of(properties: &BTreeMap<String, String>) -> Option<u32> {
     properties.get("epoch")?.parse().ok()
 }
 

@@ -2,7 +2,8 @@
 
 mod id;
 mod metadata;
-pub mod text;
+pub(crate) mod text;
 
 pub use id::{EntryId, Position, TaskId, TaskIdError};
-pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState, epoch_of, view_properties};
+pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
+pub(crate) use metadata::{epoch_of, view_properties};

@@ -1,32 +1,30 @@
 //! Texts and property names that other implementations read. Pinned by tests: they never change.
 
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
-pub const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
+pub(crate) const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 
 /// The last attempt failed or was lost, and there is none left.
-pub const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
+pub(crate) const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
 
 /// The attempt ran longer than its budget. The reference prints the missing message of its exception, too.
-pub const OVER_BUDGET: &str = "Process was cancelled: null";
+pub(crate) const OVER_BUDGET: &str = "Process was cancelled: null";
 
 /// A client cancelled the task.
-pub const CANCELLED: &str = "Process was cancelled: cancelled by client";
+pub(crate) const CANCELLED: &str = "Process was cancelled: cancelled by client";
 
 /// The task was not started in time.
-pub const EXPIRED: &str = "Task expired before it was started";
+pub(crate) const EXPIRED: &str = "Task expired before it was started";
 
 /// The worker of the attempt before this one fell silent.
-pub const WORKER_LOST: &str = "Worker lost";
+pub(crate) const WORKER_LOST: &str = "Worker lost";
 
 /// The processor returned an error.
-#[must_use]
-pub fn processing_error(message: &str) -> String {
+pub(crate) fn processing_error(message: &str) -> String {
     format!("Processing error: {message}")
 }
 
 /// The processor panicked.
-#[must_use]
-pub fn panicked(message: &str, place: Option<&str>) -> String {
+pub(crate) fn panicked(message: &str, place: Option<&str>) -> String {
     match place {
         Some(place) => processing_error(&format!("panicked: {message} at {place}")),
         None => processing_error(&format!("panicked: {message}")),
@@ -34,13 +32,11 @@ pub fn panicked(message: &str, place: Option<&str>) -> String {
 }
 
 /// The payload is not what the processor expects.
-#[must_use]
-pub fn undecodable(cause: &str) -> String {
+pub(crate) fn undecodable(cause: &str) -> String {
     format!("Task payload could not be decoded: {cause}")
 }
 
 /// The result is larger than the worker's limit.
-#[must_use]
-pub fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
+pub(crate) fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
     format!("Result too large: {bytes} bytes, the limit is {limit_bytes}")
 }

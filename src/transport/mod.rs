@@ -166,7 +166,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Hands a message over; waits while the client's queue is full.
+    /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
+    /// not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
 }
 

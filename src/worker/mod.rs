@@ -1,10 +1,32 @@
 //! Workers.
 
+mod budget;
+mod builder;
+mod driver;
+mod execution;
+mod handle;
+mod keeper;
 #[cfg(not(feature = "testing"))]
 mod machine;
-#[cfg(feature = "testing")]
-pub mod machine;
+mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
+mod payload;
+mod processor;
+mod session;
+mod stats;
+
+pub(crate) use budget::{BudgetError, format_budget};
+pub use builder::WorkerBuilder;
+#[cfg(feature = "testing")]
+pub use handle::{Plan, Surroundings, prepare};
+pub use handle::{WorkerError, WorkerHandle};
+pub use payload::{Payload, Raw, Text};
+pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
+pub(crate) use session::Backoff;
+pub use stats::WorkerStats;
+
+#[cfg(feature = "testing")]
+pub mod machine;
 #[cfg(feature = "testing")]
 pub mod partition;

@@ -3,6 +3,7 @@
 use super::{Action, Machine, Run, Stage, Step, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::invariants::may_start;
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
 
@@ -36,12 +37,19 @@ impl Machine {
         let before = task.fold;
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
+        let outdated = task.checkpoint;
         note(task, &read, accepted);
+        if accepted && matches!(read.entry, Entry::Claim(_)) {
+            task.taken_over = before.phase == Phase::Running;
+        }
         if (task.fold.epoch, task.fold.phase) != (before.epoch, before.phase) {
             task.live = ready;
         }
         if ready {
             self.react(id, &read, accepted);
+            if accepted && let (Entry::Checkpoint(key), Some((_, old))) = (read.entry, outdated) {
+                self.drop_checkpoint(key, old);
+            }
         }
         Some(verdict)
     }
@@ -92,6 +100,13 @@ impl Machine {
         }
     }
 
+    /// The owner tombstones its checkpoint when it has read back the next one.
+    fn drop_checkpoint(&mut self, newer: &OnceKey, old: OnceKey) {
+        if self.is_own(newer.owner) {
+            self.act(Action::Tombstone(vec![Key::Once(old)]));
+        }
+    }
+
     /// Only here does a processor start.
     fn claim_came_back(&mut self, id: TaskId, claim: &Claim, accepted: bool, late: bool) {
         let fold = self.fold(id);
@@ -106,6 +121,10 @@ impl Machine {
         } else if late {
             self.release(id);
         } else {
+            debug_assert!(
+                may_start(&fold, epoch, owner, claim.attempt, self.attempts_max),
+                "C-04: a start outside the own accepted claim"
+            );
             let run = Run { epoch, owner, confirmed: true, ended: None };
             self.set_stage(id, Stage::Running(run));
             self.act(Action::Start { task: id, epoch, attempt: fold.attempt });

@@ -29,6 +29,8 @@ pub struct Task {
     pub checkpoint: Option<(Position, OnceKey)>,
     /// Broker's publish time of the first accepted claim, in ms.
     pub created_ms: u64,
+    /// The current epoch was taken over from an owner that had fallen silent.
+    pub taken_over: bool,
     /// The keys that eviction must tombstone.
     pub trail: Trail,
 }

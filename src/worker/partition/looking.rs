@@ -90,6 +90,7 @@ impl Partition {
         } else if self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
             self.fence(now);
         }
+        self.read_again(now);
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
@@ -138,6 +139,21 @@ impl Partition {
         self.effects.push_back(Effect::ReadFromStart);
     }
 
+    /// Begins the second read, or begins it again when it takes too long.
+    fn read_again(&mut self, now: Moment) {
+        let limit = self.settings.ledger.ledger_retention / BOOTSTRAP_PART;
+        if self.second_read.is_some_and(|(since, _)| now.since(since) > limit) {
+            self.second_read = None;
+            self.machine.second_read_failed();
+            self.settle();
+        }
+        if std::mem::take(&mut self.wants_second_read) {
+            self.effects.push_back(Effect::Do(Action::ReadAgain));
+            self.send_heartbeats(now);
+            self.second_read = self.silence.last_number().map(|number| (now, number));
+        }
+    }
+
     fn send_heartbeats(&mut self, now: Moment) {
         let number = self.silence.send(now);
         for owner in self.machine.owners_alive() {
@@ -177,7 +193,11 @@ impl Partition {
                 }
             }
             Decision::HandBack => self.hand_back(id),
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {
+                if self.mode == Mode::Draining && self.machine.fold(id).phase == Phase::New {
+                    self.hand_back(id);
+                }
+            }
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
                 self.machine.read_payload(id);
@@ -305,7 +325,9 @@ impl Partition {
         Some(if held { stale } else { stale + self.delay(id, now) })
     }
 
-    pub(super) fn rank(&self, id: TaskId, now: Moment) -> u64 {
+    /// The own place in line for a task.
+    #[must_use]
+    pub fn rank(&self, id: TaskId, now: Moment) -> u64 {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 

@@ -6,18 +6,19 @@
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
 
 mod agenda;
+mod bootstrap;
 mod evicting;
 mod looking;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, Heartbeat, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Action, Machine, ReadEntry, Stage};
+use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
 use agenda::Agenda;
 use looking::Open;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -119,6 +120,10 @@ pub struct Partition {
     mark_delete_asked: Moment,
     /// When this worker first saw a task as terminal.
     terminal_since: BTreeMap<TaskId, Moment>,
+    /// The second read that was asked for: since when, and the number of the heartbeat that ends it.
+    second_read: Option<(Moment, u64)>,
+    /// A second read is to begin.
+    wants_second_read: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -157,6 +162,8 @@ impl Partition {
             mark_delete: MarkDelete::default(),
             mark_delete_asked: now,
             terminal_since: BTreeMap::new(),
+            second_read: None,
+            wants_second_read: false,
             effects: VecDeque::new(),
             settings,
         }
@@ -216,7 +223,9 @@ impl Partition {
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
         let id = inbound.entry.task()?;
         let heartbeat = self.settings.ledger.heartbeat;
-        let late = self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
+        // A draining worker starts nothing either: the attempt is given back.
+        let late =
+            self.draining || self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,
             entry: &inbound.entry,
@@ -236,64 +245,6 @@ impl Partition {
     fn is_own_run(&self, entry: &Entry) -> bool {
         matches!(entry, Entry::Claim(Claim { key: OnceKey { owner, .. }, kind: ClaimKind::Run, .. })
             if *owner == self.machine.owner())
-    }
-
-    fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
-        if heartbeat.owner != self.machine.owner() {
-            if !self.machine.is_own(heartbeat.owner) {
-                self.hear(heartbeat, now);
-            }
-            return;
-        }
-        self.silence.came_back(heartbeat.number, now);
-        if matches!(self.mode, Mode::Bootstrap(_)) && self.silence.view_at().is_some() {
-            self.end_bootstrap(now, wall_ms);
-        }
-        for id in std::mem::take(&mut self.stalled) {
-            self.agenda.set(id, now);
-        }
-    }
-
-    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
-    /// snapshot of a virtual machine, say), and everything it believes is old.
-    fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
-        let uptime = Duration::from_millis(heartbeat.uptime_ms);
-        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
-        if ahead > self.settings.ledger.self_fence && self.machine.is_ready() {
-            self.fence(now);
-        }
-    }
-
-    fn handle_config(&mut self, config: &LedgerConfig) {
-        if self.config.as_ref().is_some_and(|known| known.version >= config.version) {
-            return;
-        }
-        self.config = Some(config.clone());
-        if let Err(error) = self.settings.ledger.agrees_with(config) {
-            self.effects.push_back(Effect::Refused(error));
-        }
-    }
-
-    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
-        self.mode = if self.draining { Mode::Draining } else { Mode::Live };
-        if self.config.is_none() {
-            let config = Entry::Config(self.settings.ledger.clone());
-            self.effects.push_back(Effect::Do(Action::Publish(config)));
-        }
-        self.machine.bootstrap_ended();
-        let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
-        for (id, fold) in seen {
-            if fold.phase.is_terminal() {
-                self.terminal_since.insert(id, now);
-            } else {
-                let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
-                let due = now + wait.min(self.settings.backoff_max);
-                self.open.insert(id, Open::new(&fold, now, due));
-            }
-        }
-        self.mark_delete_asked = now;
-        self.effects.push_back(Effect::Ready);
-        self.settle();
     }
 
     /// A delivery came.
@@ -343,22 +294,26 @@ impl Partition {
         self.settle();
     }
 
-    /// A processor ended; `None` if it had been told to stop because it was fenced.
-    pub fn handle_body_ended(
-        &mut self,
-        id: TaskId,
-        epoch: Epoch,
-        outcome: Option<Outcome>,
-        now: Moment,
-    ) {
+    /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
+    pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
+        self.machine.finished(id, epoch, outcome);
+        self.settle();
+    }
+
+    /// A processor is gone: its slot is free.
+    pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.bodies.remove(&(id, epoch)) {
             self.freed += 1;
         }
-        if let Some(outcome) = outcome {
-            self.machine.finished(id, epoch, outcome);
-        }
         self.agenda.set_by(id, now);
         self.settle();
+    }
+
+    /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
+    pub fn handle_checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
+        let key = self.machine.checkpoint(id, epoch);
+        self.settle();
+        key
     }
 
     /// A dead letter has its receipt.
@@ -373,68 +328,49 @@ impl Partition {
         self.settle();
     }
 
+    /// The tombstones of an eviction are stored, or were given up.
+    pub fn handle_tombstoned(&mut self, id: TaskId) {
+        self.machine.eviction_ended(id);
+        self.settle();
+    }
+
     /// An ack has its receipt.
     pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
         self.machine.acked(entry, partition);
         self.settle();
     }
 
-    /// An entry of the second read came.
-    pub fn handle_second_read(&mut self, position: Position, entry: &Entry) {
-        self.machine.second_read(position, entry);
-    }
-
-    /// The second read ended at its heartbeat; `in_time` is false if it took longer than R/4.
-    pub fn handle_second_read_ended(&mut self, in_time: bool, now: Moment) {
-        if in_time {
-            self.machine.second_read_ended();
-        } else {
-            self.machine.second_read_failed();
-        }
-        let ids: Vec<_> = self.open.keys().copied().collect();
-        for id in ids {
-            self.agenda.set_by(id, now);
-        }
-        self.settle();
-    }
-
-    /// From now on nothing new is claimed.
-    pub fn drain(&mut self) {
+    /// From now on nothing new is claimed, and what waits for a slot is handed back.
+    pub fn drain(&mut self, now: Moment) {
         self.draining = true;
         if self.mode == Mode::Live {
             self.mode = Mode::Draining;
+            for (id, open) in &self.open {
+                if open.received.is_some() {
+                    self.agenda.set(*id, now);
+                }
+            }
         }
     }
 
     /// Nothing of this worker is on its way, runs, or waits for a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        use crate::worker::machine::Step;
         let quiet = |stage| matches!(stage, Stage::Idle | Stage::Closing(Step::Closed));
         self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+    }
+
+    /// The task's dead letter is to be published now.
+    #[must_use]
+    pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
+        let stage = self.machine.task(id).map(|task| task.stage);
+        stage == Some(Stage::Closing(Step::DeadLetter))
     }
 
     /// How many deliveries are held that wait for a slot.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
-    }
-
-    fn fence(&mut self, now: Moment) {
-        self.machine.fence(self.spare_owner);
-        self.silence = Silence::new(self.settings.ledger.heartbeat);
-        self.mode = Mode::Bootstrap(now);
-        self.freed += self.claims.len();
-        self.claims.clear();
-        self.open.clear();
-        self.agenda.clear();
-        self.waiting.clear();
-        self.stalled.clear();
-        self.reading.clear();
-        self.terminal_since.clear();
-        self.mark_delete = MarkDelete::default();
-        self.effects.clear();
-        self.effects.push_back(Effect::Fenced);
     }
 
     /// Brings what time knows of a task in line with its fold.
@@ -469,6 +405,10 @@ impl Partition {
         while let Some(action) = self.machine.poll_action() {
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));
+            } else if action == Action::ReadAgain {
+                // It begins with a heartbeat, at the next call of `run`.
+                self.wants_second_read = true;
+                continue;
             }
             self.effects.push_back(Effect::Do(action));
         }
@@ -486,3 +426,6 @@ impl Partition {
         self.freed += before - self.claims.len() - started;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! The command line: what `cargo xtask` understands, and its help.
+//!
+//! Written by hand: five verbs do not need a parser that takes longer to build than xtask itself.
+
+use std::fmt;
+
+/// What the user asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Print a help text.
+    Help(&'static str),
+    /// Run all checks.
+    Ci,
+    /// Run the simulation from a seed.
+    Sim {
+        /// The first seed.
+        seed: u64,
+        /// How many seeds to run, if not as many as the suite does by itself.
+        runs: Option<u64>,
+    },
+    /// Search the states of the model.
+    Model {
+        /// What to hand to the model: a scenario and its options.
+        args: Vec<String>,
+    },
+    /// Run a command beside a Pulsar.
+    Pulsar {
+        /// The command with its arguments.
+        command: Vec<String>,
+    },
+}
+
+/// The command line is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+const HELP: &str = "\
+Developer commands of longhaul
+
+Usage: cargo xtask <command>
+
+Commands:
+  ci      Run what a change must pass: format, lints, docs, tests
+  sim     Replay the simulation from a seed
+  model   Search the states of the protocol's model
+  pulsar  Run a command beside a real Pulsar
+  help    Print this text, or the help of a command
+
+`cargo xtask help <command>` tells more of each.
+";
+
+const CI_HELP: &str = "\
+Runs what a change must pass, and stops at the first failure
+
+Usage: cargo xtask ci
+
+Steps:
+  format  cargo fmt --all --check
+  lints   cargo clippy --workspace --all-targets -- -D warnings
+  docs    cargo doc --workspace --no-deps, with warnings as errors
+  tests   cargo test --workspace
+
+Prints how long each step took. Suites that need a real broker say that they were
+skipped unless LONGHAUL_TEST_BROKER names one: a service URL, docker, or maven.
+The tests include the tidy rules; `cargo test -p xtask --test tidy` runs them alone.
+";
+
+const SIM_HELP: &str = "\
+Replays the simulation from a seed
+
+Usage: cargo xtask sim --seed <N> [--runs <K>]
+
+Options:
+  --seed <N>  Where to begin, in decimal or as 0x followed by hex digits
+  --runs <K>  How many runs to make [default: the suite's choice]
+
+A seed and a commit together determine a run to the last event, so that
+`cargo xtask sim --seed <N> --runs 1` shows a failure again. The suite receives both
+values in decimal, as LONGHAUL_SIM_SEED and LONGHAUL_SIM_RUNS.
+";
+
+const MODEL_HELP: &str = "\
+Searches the states of the protocol's model, in a release build
+
+Usage: cargo xtask model [<scenario>] [<option>...]
+
+All arguments go to the model; without any it does what it does by default.
+`cargo xtask model -- --help` prints what it understands.
+";
+
+const PULSAR_HELP: &str = "\
+Runs a command beside a real Pulsar, and stops the Pulsar afterwards
+
+Usage: cargo xtask pulsar -- <command> [<argument>...]
+
+Forwards to the sandbox of integration-tests, which starts the Pulsar. Example:
+
+  cargo xtask pulsar -- cargo test -p integration-tests
+";
+
+/// Reads the arguments behind `cargo xtask`.
+///
+/// # Errors
+///
+/// Says which argument is not understood, and which was expected.
+pub fn parse(args: &[String]) -> Result<Command, UsageError> {
+    let Some((verb, rest)) = args.split_first() else {
+        return Ok(Command::Help(HELP));
+    };
+    let own = rest.split(|arg| arg == "--").next().unwrap_or_default();
+    if own.iter().any(|arg| is_help(arg)) {
+        return help(verb);
+    }
+    match verb.as_str() {
+        "ci" => match rest {
+            [] => Ok(Command::Ci),
+            [unknown, ..] => usage(format!("ci takes no argument, and was given `{unknown}`")),
+        },
+        "sim" => parse_sim(rest),
+        "model" => Ok(Command::Model { args: without_separator(rest).to_vec() }),
+        "pulsar" => match without_separator(rest) {
+            [] => usage("pulsar needs a command: cargo xtask pulsar -- <command>"),
+            command => Ok(Command::Pulsar { command: command.to_vec() }),
+        },
+        "help" => rest.first().map_or(Ok(Command::Help(HELP)), |verb| help(verb)),
+        verb if is_help(verb) => Ok(Command::Help(HELP)),
+        unknown => unknown_command(unknown),
+    }
+}
+
+fn is_help(arg: &str) -> bool {
+    matches!(arg, "--help" | "-h")
+}
+
+fn help(verb: &str) -> Result<Command, UsageError> {
+    let text = match verb {
+        "ci" => CI_HELP,
+        "sim" => SIM_HELP,
+        "model" => MODEL_HELP,
+        "pulsar" => PULSAR_HELP,
+        "help" | "--help" | "-h" => HELP,
+        unknown => return unknown_command(unknown),
+    };
+    Ok(Command::Help(text))
+}
+
+fn parse_sim(args: &[String]) -> Result<Command, UsageError> {
+    let mut seed = None;
+    let mut runs = None;
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (name, joined) = match arg.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (arg.as_str(), None),
+        };
+        let slot = match name {
+            "--seed" => &mut seed,
+            "--runs" => &mut runs,
+            _ => return usage(format!("sim knows --seed and --runs, not `{arg}`")),
+        };
+        let Some(value) = joined.or_else(|| args.next().map(String::as_str)) else {
+            return usage(format!("{name} needs a value"));
+        };
+        let Some(number) = parse_number(value) else {
+            return usage(format!("{name} needs a number from 0 to {}, not `{value}`", u64::MAX));
+        };
+        if slot.replace(number).is_some() {
+            return usage(format!("{name} is given twice"));
+        }
+    }
+    match (seed, runs) {
+        (None, _) => usage("sim needs a seed: cargo xtask sim --seed <N>"),
+        (_, Some(0)) => usage("--runs 0 would run nothing"),
+        (Some(seed), runs) => Ok(Command::Sim { seed, runs }),
+    }
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn without_separator(args: &[String]) -> &[String] {
+    match args {
+        [first, rest @ ..] if first == "--" => rest,
+        all => all,
+    }
+}
+
+fn unknown_command(name: &str) -> Result<Command, UsageError> {
+    usage(format!("there is no command `{name}`: known are ci, sim, model, pulsar and help"))
+}
+
+fn usage<T>(message: impl Into<String>) -> Result<T, UsageError> {
+    Err(UsageError(message.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: &Command) {
+        assert_eq!(parse(&words(line)).as_ref(), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, message: &str) {
+        assert_eq!(parse(&words(line)).unwrap_err().to_string(), message, "{line}");
+    }
+
+    #[test]
+    fn commands_are_understood() {
+        check("ci", &Command::Ci);
+        check("sim --seed 7", &Command::Sim { seed: 7, runs: None });
+        check("sim --runs=3 --seed=0xff", &Command::Sim { seed: 255, runs: Some(3) });
+        check("model", &Command::Model { args: vec![] });
+        check("model once --deep", &Command::Model { args: words("once --deep") });
+        check("model -- --help", &Command::Model { args: words("--help") });
+        check("pulsar -- ls --help", &Command::Pulsar { command: words("ls --help") });
+        check("pulsar ls -- a", &Command::Pulsar { command: words("ls -- a") });
+    }
+
+    #[test]
+    fn help_is_found_where_it_is_looked_for() {
+        for line in ["", "help", "--help", "-h", "help help", "help --help"] {
+            check(line, &Command::Help(HELP));
+        }
+        for line in ["help sim", "sim --help", "sim --seed 7 -h"] {
+            check(line, &Command::Help(SIM_HELP));
+        }
+        check("ci --help", &Command::Help(CI_HELP));
+        check("model --help", &Command::Help(MODEL_HELP));
+        check("pulsar --help -- ls", &Command::Help(PULSAR_HELP));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let unknown = "there is no command `tests`: known are ci, sim, model, pulsar and help";
+        check_error("tests", unknown);
+        check_error("help tests", unknown);
+        check_error("tests --help", unknown);
+        check_error("ci fast", "ci takes no argument, and was given `fast`");
+        check_error("sim", "sim needs a seed: cargo xtask sim --seed <N>");
+        check_error("sim 7", "sim knows --seed and --runs, not `7`");
+        check_error("sim --seed", "--seed needs a value");
+        check_error("sim --seed 7 --seed 8", "--seed is given twice");
+        check_error("sim --seed 7 --runs 0", "--runs 0 would run nothing");
+        let range = "--seed needs a number from 0 to 18446744073709551615, not `-1`";
+        check_error("sim --seed -1", range);
+        check_error("pulsar --", "pulsar needs a command: cargo xtask pulsar -- <command>");
+    }
+
+    #[test]
+    fn help_fits_a_terminal() {
+        for help in [HELP, CI_HELP, SIM_HELP, MODEL_HELP, PULSAR_HELP] {
+            assert!(help.lines().all(|line| line.len() <= 100));
+            assert!(help.contains("Usage: cargo xtask "));
+        }
+    }
+}

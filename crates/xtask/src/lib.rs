@@ -1,0 +1,5 @@
+//! Developer commands of the workspace, and the tidy rules that its tests apply.
+
+pub mod args;
+pub mod steps;
+pub mod tidy;

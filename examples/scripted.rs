@@ -1,0 +1,128 @@
+//! A worker whose tasks say what it does: for conformance runs by clients of any language.
+//!
+//! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A step is a list of commands,
+//! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message).
+//!
+//! `cargo run --example scripted -- --task-topic tasks --retention 1s`
+
+use anyhow::Context;
+use clap::Parser;
+use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicOverrides, TopicSettings, setup};
+use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
+use std::time::Duration;
+
+/// Runs tasks whose payload is a script.
+#[derive(Parser)]
+struct Args {
+    /// Pulsar's service URL.
+    #[arg(long, env = "PULSAR_SERVICE_URL", default_value = "pulsar://127.0.0.1:6650")]
+    service_url: String,
+    /// Pulsar's admin URL: if given, the topics are set up first.
+    #[arg(long, env = "PULSAR_ADMIN_URL")]
+    admin_url: Option<String>,
+    /// Where the tasks are.
+    #[arg(long, default_value = "tasks")]
+    task_topic: String,
+    /// Where their state is shown [default: <task-topic>-metadata].
+    #[arg(long)]
+    metadata_topic: Option<String>,
+    /// Where workers agree [default: <task-topic>-ledger].
+    #[arg(long)]
+    ledger_topic: Option<String>,
+    /// Workers with the same subscription share the tasks.
+    #[arg(long, default_value = "longhaul")]
+    subscription: String,
+    /// Tasks that run at once.
+    #[arg(long, default_value_t = 16)]
+    concurrency: usize,
+    /// Attempts that a task has.
+    #[arg(long, default_value_t = 3)]
+    max_attempts: u32,
+    /// How often a running task's entry is renewed.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    keep_alive: Duration,
+    /// How often the worker says that it is alive.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    heartbeat: Duration,
+    /// How long a finished task stays visible.
+    #[arg(long, default_value = "1d", value_parser = duration)]
+    retention: Duration,
+    /// The longest wait after the first attempt.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    backoff_base: Duration,
+    /// The longest wait after any attempt.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    backoff_max: Duration,
+    /// How long a task may go on after its cancellation.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    cancel_grace: Duration,
+}
+
+struct Scripted;
+
+#[async_trait::async_trait]
+impl TaskProcessor for Scripted {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
+        let steps: Vec<&str> = task.0.split('|').skip(1).collect();
+        let index = usize::try_from(context.attempt()).unwrap_or(usize::MAX);
+        let step = steps.get(index - 1).or(steps.last()).copied().unwrap_or("ok ");
+        for command in step.split(',') {
+            let command = command.trim_start();
+            match command.split_once(' ').unwrap_or((command, "")) {
+                ("sleep", ms) => tokio::time::sleep(Duration::from_millis(ms.parse()?)).await,
+                ("ok", text) => return Ok(Text(text.to_owned())),
+                ("fail", text) => return Err(TaskError::retry(text)),
+                (other, _) => return Err(TaskError::fatal(format!("no such command: {other}"))),
+            }
+        }
+        Ok(Text::default())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,pulsar=off".to_owned());
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
+    let args = Args::parse();
+    let overrides = TopicOverrides {
+        metadata: args.metadata_topic,
+        ledger: args.ledger_topic,
+        ..TopicOverrides::default()
+    };
+    if let Some(url) = &args.admin_url {
+        let names = TopicNames::with_overrides(&args.task_topic, &args.subscription, &overrides)?;
+        let admin = Admin::new(url, &AdminOptions::default())?;
+        let subscription = args.subscription.clone();
+        let settings = TopicSettings { subscription, ..TopicSettings::default() };
+        setup(&admin, &names, &settings).await.context("cannot set the topics up")?;
+    }
+    let client = Client::connect(args.service_url).await?;
+    let worker = client
+        .worker(args.task_topic, Scripted)
+        .topics(overrides)
+        .subscription(args.subscription)
+        .concurrency(args.concurrency)
+        .attempts_max(args.max_attempts)
+        .keep_alive(args.keep_alive)
+        .heartbeat(args.heartbeat)
+        .retention(args.retention)
+        .backoff(args.backoff_base, args.backoff_max)
+        .cancel_grace(args.cancel_grace)
+        .start()
+        .await?;
+    worker.ready().await;
+    tracing::info!("ready");
+    worker.run_until_signal(Duration::from_secs(30)).await?;
+    Ok(())
+}
+
+/// Reads `1s`, `5 min`, `PT1H`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::Span = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let days = jiff::SpanRelativeTo::days_are_24_hours();
+    let signed = span.to_duration(days).map_err(|error| error.to_string())?;
+    Duration::try_from(signed).map_err(|error| error.to_string())
+}

@@ -1,0 +1,122 @@
+//! Builds Maven projects once and keeps what they produce outside the source tree.
+//!
+//! An entry is named by a hash of its sources, appears whole or not at all (it is built beside its place and renamed), and
+//! is built by one process at a time (a lock file), so that test binaries which start together wait for one download.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::wait::{say, stopwatch};
+
+/// A Maven project whose files are compiled into this crate, so that a changed file is a changed entry.
+#[derive(Debug)]
+pub(crate) struct Project {
+    /// First part of the entry's folder name.
+    pub(crate) name: &'static str,
+    /// Path inside the project, and contents.
+    pub(crate) sources: &'static [(&'static str, &'static str)],
+    /// Goals and settings given to `mvn`.
+    pub(crate) goals: &'static [&'static str],
+}
+
+impl Project {
+    /// Returns the folder in which the project stands built, building it if nobody has yet. Blocks.
+    pub(crate) fn install(&self) -> Result<PathBuf> {
+        let root = root()?;
+        let entry = root.join(format!("{}-{:016x}", self.name, self.hash()));
+        if entry.try_exists()? {
+            return Ok(entry);
+        }
+        fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+        let lock = File::create(root.join(format!("{}.lock", self.name)))?;
+        lock.lock().context("cannot lock the cache")?;
+        if entry.try_exists()? {
+            return Ok(entry);
+        }
+        // Whoever left it behind is dead, because the lock is ours.
+        let partial = root.join(format!("{}.partial", self.name));
+        if partial.try_exists()? {
+            fs::remove_dir_all(&partial)?;
+        }
+        self.build(&partial)?;
+        fs::rename(&partial, &entry)?;
+        Ok(entry)
+    }
+
+    fn build(&self, folder: &Path) -> Result<()> {
+        for (path, contents) in self.sources {
+            let path = folder.join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(path, contents)?;
+        }
+        say(&format!("building {} with Maven, kept for later runs", self.name));
+        let elapsed = stopwatch();
+        let mut maven = Command::new("mvn")
+            .args(["--batch-mode", "-Dstyle.color=never"])
+            .args(self.goals)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot run mvn; it must be on the PATH, and so must Java 17 or later")?;
+        let output = maven.stdout.take().ok_or_else(|| anyhow!("mvn has no stdout"))?;
+        let errors = follow(BufReader::new(output))?;
+        let status = maven.wait()?;
+        if !status.success() {
+            bail!(
+                "mvn {} for {}: {status}\n{}",
+                self.goals.join(" "),
+                self.name,
+                errors.join("\n")
+            );
+        }
+        say(&format!("{} is ready after {:.0?}", self.name, elapsed()));
+        Ok(())
+    }
+
+    fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.sources, self.goals).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Reports the downloads now and then, since a first run takes minutes; returns Maven's complaints.
+fn follow(output: impl BufRead) -> Result<Vec<String>> {
+    const REPORT_EVERY: usize = 50;
+    let (mut jars, mut errors) = (0, Vec::new());
+    for line in output.lines() {
+        let line = line?;
+        if line.contains("Downloaded from") && line.contains(".jar") {
+            jars += 1;
+            if jars % REPORT_EVERY == 0 {
+                say(&format!("{jars} jars downloaded"));
+            }
+        } else if line.contains("ERROR") {
+            errors.push(line);
+        }
+    }
+    Ok(errors)
+}
+
+/// Folder of the cache: `LONGHAUL_TEST_CACHE`, or `longhaul` in the user's cache folder.
+fn root() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    if let Some(root) = set("LONGHAUL_TEST_CACHE") {
+        // Java and Maven run in folders of their own.
+        return Ok(std::path::absolute(root)?);
+    }
+    if let Some(cache) = set("XDG_CACHE_HOME") {
+        return Ok(PathBuf::from(cache).join("longhaul"));
+    }
+    let home = set("HOME").ok_or_else(|| anyhow!("neither LONGHAUL_TEST_CACHE nor HOME is set"))?;
+    Ok(PathBuf::from(home).join(".cache/longhaul"))
+}

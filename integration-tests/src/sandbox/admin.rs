@@ -1,0 +1,208 @@
+//! The few calls of Pulsar's admin interface that tests make.
+//!
+//! Minimal on purpose: how topics are set up for tasks is the library's business and is tested as such.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::Value;
+
+use crate::wait::until;
+
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
+
+/// Client of a broker's admin interface. Topics are given by full name, `persistent://tenant/namespace/name`.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    url: String,
+    http: Client,
+}
+
+impl Admin {
+    pub(super) fn new(url: &str) -> Result<Self> {
+        // The HTTP client wants one even for plain HTTP. An error means that somebody else has installed it.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let http = Client::builder().timeout(CALL_LIMIT).build()?;
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), http })
+    }
+
+    /// Base URL, `http://host:port`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Makes any call: `path` follows `/admin/v2/`. An empty answer is `null`.
+    ///
+    /// # Errors
+    /// The broker does not answer, or answers with an error.
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let what = format!("{method} {path}");
+        let (status, answer) = self.send(method, path, body).await.with_context(|| what.clone())?;
+        if !status.is_success() {
+            bail!("{what}: {status} {answer}");
+        }
+        if answer.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&answer).with_context(|| format!("{what}: {answer}"))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, String)> {
+        let mut request = self.http.request(method, format!("{}/admin/v2/{path}", self.url));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await?;
+        Ok((answer.status(), answer.text().await?))
+    }
+
+    /// Whether the broker serves topics of `public/default`.
+    pub(super) async fn is_ready(&self) -> bool {
+        let namespaces = self.call(Method::GET, "namespaces/public", None).await;
+        let clusters = self.call(Method::GET, "clusters", None).await;
+        clusters.is_ok() && namespaces.is_ok_and(|names| contains(&names, "public/default"))
+    }
+
+    /// Creates a topic without partitions.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), as for all calls below.
+    pub async fn create_topic(&self, topic: &str) -> Result<()> {
+        self.call(Method::PUT, &path(topic, "")?, None).await.map(drop)
+    }
+
+    /// Creates a topic with partitions.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn create_partitioned_topic(&self, topic: &str, partitions: u32) -> Result<()> {
+        self.call(Method::PUT, &path(topic, "/partitions")?, Some(&partitions.into()))
+            .await
+            .map(drop)
+    }
+
+    /// Number of partitions; 0 for a topic that has none.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), or the topic does not exist.
+    pub async fn partitions(&self, topic: &str) -> Result<u64> {
+        let answer = self.call(Method::GET, &path(topic, "/partitions")?, None).await?;
+        answer
+            .get("partitions")
+            .and_then(Value::as_u64)
+            .context("no number of partitions in the answer")
+    }
+
+    /// Deletes a topic, partitioned or not, whoever is connected to it.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn delete_topic(&self, topic: &str) -> Result<()> {
+        let part = if self.partitions(topic).await? > 0 {
+            "/partitions?force=true"
+        } else {
+            "?force=true"
+        };
+        self.call(Method::DELETE, &path(topic, part)?, None).await.map(drop)
+    }
+
+    /// Unloads a topic: the broker closes it and its clients have to look it up again.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn unload(&self, topic: &str) -> Result<()> {
+        self.call(Method::PUT, &path(topic, "/unload")?, None).await.map(drop)
+    }
+
+    /// Statistics of a topic without partitions, or of one partition.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn stats(&self, topic: &str) -> Result<Value> {
+        self.call(Method::GET, &path(topic, "/stats")?, None).await
+    }
+
+    /// Ledgers and cursors of a topic without partitions, or of one partition.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn internal_stats(&self, topic: &str) -> Result<Value> {
+        self.call(Method::GET, &path(topic, "/internalStats")?, None).await
+    }
+
+    /// Compacts a topic, or each of its partitions, and waits until that is done.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), or the compaction fails, or takes more than a minute.
+    pub async fn compact(&self, topic: &str) -> Result<()> {
+        for topic in self.parts(topic).await? {
+            let path = path(&topic, "/compaction")?;
+            self.call(Method::PUT, &path, None).await?;
+            until(&format!("compaction of {topic}"), COMPACTION_LIMIT, async || {
+                let answer = self.call(Method::GET, &path, None).await?;
+                match answer.get("status").and_then(Value::as_str) {
+                    Some("RUNNING") => Ok(None),
+                    Some("SUCCESS") => Ok(Some(())),
+                    _ => bail!("compaction of {topic}: {answer}"),
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Names of a topic's partitions, or the topic itself when it has none.
+    async fn parts(&self, topic: &str) -> Result<Vec<String>> {
+        let partitions = self.partitions(topic).await?;
+        if partitions == 0 {
+            return Ok(vec![topic.to_owned()]);
+        }
+        Ok((0..partitions).map(|partition| format!("{topic}-partition-{partition}")).collect())
+    }
+
+    /// Sets a policy of a topic, e.g. `retention`.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn set_policy(&self, topic: &str, policy: &str, value: &Value) -> Result<()> {
+        self.call(Method::POST, &path(topic, &format!("/{policy}"))?, Some(value)).await.map(drop)
+    }
+
+    /// Policy in force for a topic, wherever it was set.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn policy(&self, topic: &str, policy: &str) -> Result<Value> {
+        self.call(Method::GET, &path(topic, &format!("/{policy}?applied=true"))?, None).await
+    }
+
+    /// Latest schema registered for a topic: `type`, `data` (itself JSON for most types) and `properties`.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn schema(&self, topic: &str) -> Result<Value> {
+        let name = path(topic, "")?;
+        let name = name.strip_prefix("persistent/").unwrap_or(&name);
+        self.call(Method::GET, &format!("schemas/{name}/schema"), None).await
+    }
+}
+
+/// Path of a topic's resource.
+fn path(topic: &str, part: &str) -> Result<String> {
+    let Some(name) = topic.strip_prefix("persistent://") else {
+        bail!("{topic} is not a full topic name");
+    };
+    Ok(format!("persistent/{name}{part}"))
+}
+
+fn contains(names: &Value, name: &str) -> bool {
+    names.as_array().is_some_and(|names| names.iter().any(|each| each == name))
+}

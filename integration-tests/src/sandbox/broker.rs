@@ -1,0 +1,267 @@
+//! A broker that belongs to one test: it may be stopped, killed, frozen and started again on the same data and ports.
+//!
+//! Fault tests need one of their own, because nobody else may rely on it. How it runs is behind [`Server`].
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::docker::Container;
+use super::maven::Standalone;
+use super::{Admin, Choice, Sandbox, skip, variable};
+use crate::wait::{say, stopwatch, until};
+
+const START_LIMIT: Duration = Duration::from_secs(120);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that much less time.
+pub(super) const LATENCY: [(&str, &str); 2] =
+    [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "1")];
+
+/// How a broker is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokerKind {
+    /// A Java process from Maven artifacts.
+    Maven,
+    /// A container of the official image.
+    Docker,
+}
+
+impl BrokerKind {
+    /// Returns how the environment lets tests start brokers of their own, or none, having said so once.
+    ///
+    /// # Errors
+    /// The environment makes no sense.
+    pub fn from_env() -> Result<Option<Self>> {
+        match (variable("LONGHAUL_TEST_OWN_BROKER")?.as_str(), Choice::from_env()?) {
+            ("", Choice::Own(kind)) => Ok(Some(kind)),
+            ("", Choice::None) => {
+                skip();
+                Ok(None)
+            }
+            ("", Choice::Url { .. }) => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    say("tests that stop a broker are skipped; set LONGHAUL_TEST_OWN_BROKER to docker \
+                         or maven to run them");
+                });
+                Ok(None)
+            }
+            (name, _) => match Self::parse(name) {
+                Some(kind) => Ok(Some(kind)),
+                None => bail!("LONGHAUL_TEST_OWN_BROKER is {name}; it takes docker or maven"),
+            },
+        }
+    }
+
+    /// Reads the name used in environment variables.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "maven" => Some(Self::Maven),
+            "docker" => Some(Self::Docker),
+            _ => None,
+        }
+    }
+
+    /// Name used in environment variables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Maven => "maven",
+            Self::Docker => "docker",
+        }
+    }
+}
+
+/// How a broker is configured.
+#[derive(Clone, Debug, Default)]
+pub struct BrokerConfig {
+    /// Further settings of `standalone.conf`; they win over the fixture's own.
+    pub extra: Vec<(String, String)>,
+}
+
+/// Ports of a broker, kept over restarts so that its clients find it again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) service: u16,
+    pub(super) web: u16,
+}
+
+/// What can be done to a broker's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Terminate,
+    Kill,
+    Pause,
+    Resume,
+}
+
+/// Runs the process of a broker. Dropping it kills the process and removes the data.
+pub(super) trait Server: Debug + Send + Sync {
+    /// Starts the process on the data of the last start and returns before it is ready.
+    fn start(&mut self) -> Result<()>;
+    fn signal(&mut self, signal: Signal) -> Result<()>;
+    fn is_running(&mut self) -> Result<bool>;
+    /// Last lines of the broker's log, for error messages.
+    fn log_tail(&self) -> String;
+}
+
+/// A broker of one's own. Dropping it kills it and removes its data.
+#[derive(Debug)]
+pub struct Broker {
+    server: Box<dyn Server>,
+    sandbox: Sandbox,
+}
+
+impl Broker {
+    /// Starts a broker as the environment says, or returns none, having said so once, when it names no way to start one.
+    ///
+    /// # Errors
+    /// The environment makes no sense, or the broker cannot be started.
+    pub async fn from_env(config: BrokerConfig) -> Result<Option<Self>> {
+        match BrokerKind::from_env()? {
+            Some(kind) => Self::launch(kind, config).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Starts a broker on free ports with empty data and waits until it is ready.
+    ///
+    /// # Errors
+    /// It cannot be started, or is not ready within two minutes; the message then ends with the broker's log.
+    pub async fn launch(kind: BrokerKind, config: BrokerConfig) -> Result<Self> {
+        let ports = Ports { service: free_port()?, web: free_port()? };
+        let server: Box<dyn Server> = match kind {
+            BrokerKind::Docker => Box::new(Container::prepare(ports, &config.extra)),
+            BrokerKind::Maven => {
+                let prepare = move || Standalone::prepare(ports, &config.extra);
+                Box::new(tokio::task::spawn_blocking(prepare).await??)
+            }
+        };
+        let service_url = format!("pulsar://127.0.0.1:{}", ports.service);
+        let sandbox = Sandbox::new(service_url, &format!("http://127.0.0.1:{}", ports.web))?;
+        let mut broker = Self { server, sandbox };
+        broker.start().await?;
+        Ok(broker)
+    }
+
+    /// Starts the broker again after [`stop`](Self::stop) or [`kill`](Self::kill), on the same data and ports, and waits
+    /// until it is ready.
+    ///
+    /// # Errors
+    /// As for [`launch`](Self::launch), or it runs already.
+    pub async fn start(&mut self) -> Result<()> {
+        if self.server.is_running().unwrap_or(false) {
+            bail!("the broker runs already");
+        }
+        let elapsed = stopwatch();
+        self.server.start()?;
+        if let Err(cause) = self.ready().await {
+            let log = self.server.log_tail();
+            return Err(
+                cause.context(format!("the broker did not start; its log ends with\n{log}"))
+            );
+        }
+        say(&format!("broker {} is ready after {:.1?}", self.service_url(), elapsed()));
+        Ok(())
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        until("broker ready", START_LIMIT, async || {
+            if !self.server.is_running()? {
+                bail!("the process has ended");
+            }
+            // Refused connections and errors are the normal course of a start.
+            Ok(self.admin().is_ready().await.then_some(()))
+        })
+        .await
+    }
+
+    /// Stops the broker as an operator would, by SIGTERM, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It does not run, or is not gone within a minute.
+    pub async fn stop(&mut self) -> Result<()> {
+        self.server.signal(Signal::Terminate)?;
+        self.gone().await
+    }
+
+    /// Kills the broker by SIGKILL and waits until it is gone.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn kill(&mut self) -> Result<()> {
+        self.server.signal(Signal::Kill)?;
+        self.gone().await
+    }
+
+    async fn gone(&mut self) -> Result<()> {
+        until("broker gone", STOP_LIMIT, async || Ok((!self.server.is_running()?).then_some(())))
+            .await
+    }
+
+    /// Freezes the broker: its connections stay open and nothing answers.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&mut self) -> Result<()> {
+        self.server.signal(Signal::Pause)
+    }
+
+    /// Ends a [`pause`](Self::pause).
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn resume(&mut self) -> Result<()> {
+        self.server.signal(Signal::Resume)
+    }
+
+    /// The broker as other code sees it: URLs, admin interface, topic names.
+    #[must_use]
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// URL for Pulsar clients.
+    #[must_use]
+    pub fn service_url(&self) -> &str {
+        self.sandbox.service_url()
+    }
+
+    /// The broker's admin interface.
+    #[must_use]
+    pub fn admin(&self) -> &Admin {
+        self.sandbox.admin()
+    }
+
+    /// Last lines of the broker's log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        self.server.log_tail()
+    }
+}
+
+/// Finds a port that nobody listens on.
+///
+/// Not one the kernel would give: those serve outgoing connections too. While a killed broker is away, another connection
+/// could take its port, or a client that keeps connecting to it could meet itself.
+pub(super) fn free_port() -> Result<u16> {
+    /// Below the ranges that Linux (32768) and macOS (49152) use for outgoing connections.
+    const CANDIDATES: std::ops::Range<u16> = 20_000..32_000;
+    const TRIES: usize = 100;
+    static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = given.get_or_insert_default();
+    for _ in 0..TRIES {
+        let port = fastrand::u16(CANDIDATES);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() && given.insert(port) {
+            return Ok(port);
+        }
+    }
+    bail!("no free port in {CANDIDATES:?}")
+}

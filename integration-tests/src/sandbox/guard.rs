@@ -1,0 +1,50 @@
+//! Cleans up after a process that could not: a small shell that waits for the other end of a pipe to vanish.
+//!
+//! The kernel closes the pipe however the process ends, so this also works after `kill -9` and for statics, which are never
+//! dropped. Linux's parent-death signal would not do: it fires when the *thread* that spawned the child ends, and each test
+//! has a thread of its own.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// Runs a command once this process is dead, unless the guard was dropped before.
+#[derive(Debug)]
+pub(super) struct Guard {
+    shell: Child,
+}
+
+impl Guard {
+    /// Arms the guard with a shell script and its `$1`, `$2`, ….
+    pub(super) fn arm<S: AsRef<OsStr>>(
+        script: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Self> {
+        let shell = Command::new("sh")
+            .arg("-c")
+            .arg(format!("read -r released && exit\n{script}"))
+            .arg("guard")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A Ctrl-C at the terminal goes to the whole foreground group, and the guard has to survive it.
+            .process_group(0)
+            .spawn()
+            .context("cannot run sh")?;
+        Ok(Self { shell })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(mut pipe) = self.shell.stdin.take() {
+            // Without this line the end of the pipe counts as our death. If the shell is gone, so is the danger.
+            pipe.write_all(b"released\n").ok();
+        }
+        self.shell.wait().ok();
+    }
+}

@@ -1,0 +1,171 @@
+//! A real Apache Pulsar for the suites, chosen by the environment.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `LONGHAUL_TEST_BROKER` | `pulsar://…`, `maven` or `docker`; unset: tests that need Pulsar are skipped |
+//! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
+//! | `LONGHAUL_TEST_OWN_BROKER` | `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
+//! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
+//!
+//! `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
+//! downloads 235 MB. `docker` starts the official image and needs only Docker.
+//!
+//! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own ([`Sandbox::topic`]). A test that
+//! kills, stops or configures a broker takes one of its own by [`Broker::from_env`]. Each test binary is a process and would
+//! start its own shared broker; to start one for a whole run:
+//!
+//! ```text
+//! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
+//! ```
+//!
+//! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
+
+mod admin;
+mod broker;
+mod docker;
+mod guard;
+mod maven;
+
+use std::sync::Once;
+
+use anyhow::{Result, anyhow, bail};
+use tokio::sync::OnceCell;
+
+pub use admin::Admin;
+pub use broker::{Broker, BrokerConfig, BrokerKind};
+
+pub(crate) use maven::java;
+
+use crate::wait::say;
+
+/// Broker of this process for all its tests. A failed start is kept too: each test would wait for the limit again.
+///
+/// Statics are never dropped, so its guard is what ends it.
+static SHARED: OnceCell<Result<Broker, String>> = OnceCell::const_new();
+
+/// A running Pulsar that other tests may use at the same time.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    service_url: String,
+    admin: Admin,
+}
+
+impl Sandbox {
+    /// Returns the broker named by the environment, or none, having said so once, when none is named.
+    ///
+    /// # Errors
+    /// The environment makes no sense, or the broker cannot be started.
+    pub async fn from_env() -> Result<Option<Self>> {
+        match Choice::from_env()? {
+            Choice::Url { service_url, admin_url } => Self::new(service_url, &admin_url).map(Some),
+            Choice::Own(kind) => {
+                let start = || async {
+                    Broker::launch(kind, BrokerConfig::default())
+                        .await
+                        .map_err(|e| format!("{e:#}"))
+                };
+                let broker = SHARED.get_or_init(start).await.as_ref();
+                let broker = broker.map_err(|cause| anyhow!("no broker: {cause}"))?;
+                // Not a clone: the connections of an HTTP client belong to the runtime of the test that opened them.
+                Self::new(broker.service_url().to_owned(), broker.admin().url()).map(Some)
+            }
+            Choice::None => {
+                skip();
+                Ok(None)
+            }
+        }
+    }
+
+    pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {
+        Ok(Self { service_url, admin: Admin::new(admin_url)? })
+    }
+
+    /// URL for Pulsar clients, `pulsar://host:port`.
+    #[must_use]
+    pub fn service_url(&self) -> &str {
+        &self.service_url
+    }
+
+    /// The broker's admin interface.
+    #[must_use]
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// Makes up a topic that nobody else uses. It is not created.
+    #[must_use]
+    pub fn topic(&self, name: &str) -> String {
+        // The generator is seeded from the system here: topics of two processes must differ.
+        format!("persistent://public/default/{name}-{:012x}", fastrand::u64(..) >> 16)
+    }
+}
+
+/// Says once that tests are skipped, and how to switch them on.
+fn skip() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        say("tests against a real Pulsar are skipped; set LONGHAUL_TEST_BROKER to pulsar://…, docker \
+             or maven to run them");
+    });
+}
+
+/// What the environment asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    None,
+    Url { service_url: String, admin_url: String },
+    Own(BrokerKind),
+}
+
+impl Choice {
+    fn from_env() -> Result<Self> {
+        Self::parse(&variable("LONGHAUL_TEST_BROKER")?, &variable("LONGHAUL_TEST_ADMIN")?)
+    }
+
+    fn parse(broker: &str, admin: &str) -> Result<Self> {
+        if broker.is_empty() {
+            return Ok(Self::None);
+        }
+        if let Some(kind) = BrokerKind::parse(broker) {
+            return Ok(Self::Own(kind));
+        }
+        let Some((_, address)) = broker.split_once("://").filter(|(s, _)| s.starts_with("pulsar"))
+        else {
+            bail!("LONGHAUL_TEST_BROKER is {broker}; it takes pulsar://…, docker or maven");
+        };
+        let first = address.split([',', '/']).next().unwrap_or_default();
+        let host = first.rsplit_once(':').map_or(first, |(host, _)| host);
+        let admin_url =
+            if admin.is_empty() { format!("http://{host}:8080") } else { admin.to_owned() };
+        Ok(Self::Url { service_url: broker.to_owned(), admin_url })
+    }
+}
+
+/// Value of an environment variable; empty when it is unset.
+fn variable(name: &str) -> Result<String> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(std::env::VarError::NotPresent) => Ok(String::new()),
+        Err(cause) => Err(anyhow!(cause).context(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_chooses_the_broker() {
+        assert_eq!(Choice::parse("", "http://a:1").unwrap(), Choice::None);
+        assert_eq!(Choice::parse("maven", "").unwrap(), Choice::Own(BrokerKind::Maven));
+        let url = |admin: &str| Choice::parse("pulsar://h1:6650,h2:6650", admin).unwrap();
+        let expected = |admin: &str| Choice::Url {
+            service_url: "pulsar://h1:6650,h2:6650".to_owned(),
+            admin_url: admin.to_owned(),
+        };
+        assert_eq!(url(""), expected("http://h1:8080"));
+        assert_eq!(url("http://a:1"), expected("http://a:1"));
+        assert!(Choice::parse("http://h", "").is_err());
+        assert!(Choice::parse("kafka", "").is_err());
+    }
+}

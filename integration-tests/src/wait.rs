@@ -1,0 +1,45 @@
+//! Waiting for something outside this process that sends no event: the only place where the fixture polls or reads a clock.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Asks `probe` again and again until it answers, for at most `limit`.
+///
+/// # Errors
+/// The probe's own error, at once; or `what` did not come within the limit.
+pub(crate) async fn until<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let poll = async {
+        loop {
+            if let Some(answer) = probe().await? {
+                return Ok(answer);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    match tokio::time::timeout(limit, poll).await {
+        Ok(answer) => answer,
+        Err(_) => bail!("{what}: not within {limit:?}"),
+    }
+}
+
+/// Starts a stopwatch for progress messages.
+pub(crate) fn stopwatch() -> impl Fn() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "progress messages only, no test depends on it")]
+    let start = Instant::now();
+    move || start.elapsed()
+}
+
+/// Tells the person at the terminal what takes so long, or what was skipped.
+pub(crate) fn say(message: &str) {
+    // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a closed stderr takes no
+    // message is no reason to fail.
+    writeln!(std::io::stderr(), "sandbox: {message}").ok();
+}

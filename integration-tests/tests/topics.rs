@@ -1,0 +1,330 @@
+//! Sets topics up on a real broker, breaks what was set, and has it found and mended.
+
+use anyhow::{Result, bail};
+use longhaul::topics::{
+    Admin, AdminErrorKind, AdminOptions, CompactionStatus, Finding, FindingKind, Policy,
+    SetupError, Severity, Step, TopicNames, TopicSettings, check, dry_run, setup,
+};
+use pulsar::{Pulsar, TokioExecutor};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Looks at the broker before a test gives up: a policy is in force some milliseconds after it was set.
+const LOOKS_MAX: usize = 100;
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// A broker to test against, and topics of one test on it.
+struct Bench {
+    broker: String,
+    admin: Admin,
+    names: TopicNames,
+    settings: TopicSettings,
+}
+
+impl Bench {
+    /// `None` when no broker is given, which is said once per test.
+    fn new(test: &str) -> Result<Option<Self>> {
+        let admin = std::env::var("LONGHAUL_TEST_ADMIN");
+        let broker = std::env::var("LONGHAUL_TEST_BROKER");
+        let (Ok(admin), Ok(broker)) = (admin, broker) else {
+            skipped(test);
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            broker,
+            admin: Admin::new(&admin, &AdminOptions::default())?,
+            names: fresh(test)?,
+            settings: TopicSettings::default(),
+        }))
+    }
+
+    fn partitioned(mut self, partitions: u32) -> Self {
+        self.settings.partitions = Some(partitions);
+        self
+    }
+
+    async fn setup(&self) -> Result<Vec<Step>> {
+        let report = setup(&self.admin, &self.names, &self.settings).await?;
+        assert_eq!(report.findings, []);
+        Ok(report.steps)
+    }
+
+    async fn check(&self) -> Result<Vec<Finding>> {
+        Ok(check(&self.admin, &self.names, &self.settings).await?)
+    }
+
+    /// Waits until check finds exactly these, then has setup mend them.
+    async fn found_and_mended(&self, topic: &str, expected: FindingKind) -> Result<()> {
+        self.found(topic, expected).await?;
+        assert!(!self.setup().await?.is_empty(), "{expected:?}");
+        assert_eq!(self.check().await?, [], "{expected:?}");
+        Ok(())
+    }
+
+    async fn found(&self, topic: &str, expected: FindingKind) -> Result<()> {
+        let mut found = Vec::new();
+        for _ in 0..LOOKS_MAX {
+            found = self.check().await?;
+            if let [one] = found.as_slice()
+                && one.kind == expected
+                && one.topic == topic
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        bail!("expected {expected:?} on {topic}, found {found:#?}");
+    }
+
+    async fn set(&self, topic: &str, policy: Policy) -> Result<()> {
+        Ok(self.admin.set_policy(topic, &policy).await?)
+    }
+
+    async fn publish(&self, topic: &str) -> Result<()> {
+        let client: Pulsar<_> = Pulsar::builder(&self.broker, TokioExecutor).build().await?;
+        let mut producer = Box::pin(client.producer().with_topic(topic).build()).await?;
+        Box::pin(producer.send_non_blocking("x")).await?.await?;
+        Ok(Box::pin(producer.close()).await?)
+    }
+
+    async fn cleanup(self) {
+        for topic in [&self.names.task, &self.names.metadata, &self.names.ledger] {
+            // A leftover topic hurts nobody.
+            self.admin.delete_topic(topic).await.ok();
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test says so, and how to run it")]
+fn skipped(test: &str) {
+    eprintln!(
+        "{test} skipped: set LONGHAUL_TEST_BROKER (pulsar://…) and LONGHAUL_TEST_ADMIN (http://…) to run it"
+    );
+}
+
+#[expect(clippy::disallowed_methods, reason = "names must differ from run to run")]
+fn fresh(test: &str) -> Result<TopicNames> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(format!("topics-{test}-{}", now.as_millis()).parse()?)
+}
+
+/// From fresh topics to a second run that changes nothing.
+async fn set_up_twice(bench: Bench) -> Result<()> {
+    assert_eq!(
+        bench.admin.partitions(&bench.names.task).await.map_err(|e| e.kind),
+        Err(AdminErrorKind::NotFound)
+    );
+    let missing = bench.check().await?;
+    assert!(missing.iter().all(|f| f.kind == FindingKind::TopicMissing), "{missing:#?}");
+    assert_eq!(missing.len(), 3);
+
+    let planned = dry_run(&bench.admin, &bench.names, &bench.settings).await?;
+    assert_eq!(bench.check().await?.len(), 3, "a dry run changes nothing");
+    assert_eq!(bench.setup().await?, planned);
+    assert_eq!(bench.check().await?, []);
+    assert_eq!(bench.setup().await?, []);
+
+    let partitions = bench.admin.partitions(&bench.names.task).await?;
+    assert_eq!(partitions, bench.settings.partitions);
+    let subscriptions = bench.admin.subscriptions(&bench.names.task).await?;
+    assert_eq!(subscriptions, ["longhaul"]);
+    assert!(bench.admin.subscriptions(&bench.names.ledger).await?.is_empty());
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn fresh_topics_are_set_up_once() -> Result<()> {
+    let Some(bench) = Bench::new("plain")? else { return Ok(()) };
+    set_up_twice(bench).await
+}
+
+#[tokio::test]
+async fn fresh_partitioned_topics_are_set_up_once() -> Result<()> {
+    let Some(bench) = Bench::new("parts")? else { return Ok(()) };
+    set_up_twice(bench.partitioned(3)).await
+}
+
+#[tokio::test]
+async fn setups_at_the_same_time_do_not_hurt_each_other() -> Result<()> {
+    let Some(bench) = Bench::new("race")? else { return Ok(()) };
+    let bench = bench.partitioned(4);
+    tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
+    assert_eq!(bench.check().await?, []);
+    let bench = bench.partitioned(6);
+    tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
+    assert_eq!(bench.check().await?, []);
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_existing_task_topic_is_taken_as_it_is() -> Result<()> {
+    let Some(bench) = Bench::new("existing")? else { return Ok(()) };
+    bench.admin.create_topic(&bench.names.task, Some(2)).await?;
+    bench.publish(&bench.names.task).await?;
+    bench.setup().await?;
+    assert_eq!(bench.admin.partitions(&bench.names.ledger).await?, Some(2));
+    assert_eq!(bench.admin.partitions(&bench.names.metadata).await?, Some(2));
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_broken_setting_is_found_and_mended() -> Result<()> {
+    use FindingKind as Kind;
+    let Some(bench) = Bench::new("broken")? else { return Ok(()) };
+    bench.setup().await?;
+    let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
+    let short = Policy::Retention { minutes: 10, megabytes: -1 };
+    let small = Policy::Retention { minutes: 240, megabytes: 10 };
+    let broken = [
+        (&ledger, Policy::Deduplication(false), Kind::DeduplicationOff),
+        (&ledger, short.clone(), Kind::RetentionTooShort),
+        (&ledger, small, Kind::RetentionTooShort),
+        (&ledger, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
+        (&ledger, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
+        (&ledger, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&metadata, short.clone(), Kind::RetentionTooShort),
+        (&metadata, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
+        (&metadata, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
+        (&metadata, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&task, short, Kind::RetentionTooShort),
+        (&task, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
+        (&task, Policy::UnackedPerConsumer(5), Kind::UnackedLimit),
+        (&task, Policy::UnackedPerSubscription(5), Kind::UnackedLimit),
+    ];
+    for (topic, policy, kind) in broken {
+        bench.set(topic, policy).await?;
+        bench.found_and_mended(topic, kind).await?;
+    }
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()> {
+    let Some(bench) = Bench::new("archive")? else { return Ok(()) };
+    bench.setup().await?;
+    let archive = Policy::Retention { minutes: -1, megabytes: -1 };
+    bench.set(&bench.names.task, archive).await?;
+    bench.found(&bench.names.task, FindingKind::RetentionTooLong).await?;
+    let report = setup(&bench.admin, &bench.names, &bench.settings).await?;
+    assert_eq!(report.steps, []);
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!(report.findings[0].severity, Severity::Warning);
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<()> {
+    let Some(bench) = Bench::new("missing")? else { return Ok(()) };
+    bench.setup().await?;
+    let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
+    for topic in [&metadata, &ledger, &task] {
+        bench.admin.delete_topic(topic).await?;
+        bench.found_and_mended(topic, FindingKind::TopicMissing).await?;
+    }
+    bench.admin.delete_subscription(&ledger, "__compaction").await?;
+    bench.found_and_mended(&ledger, FindingKind::CompactionCursor).await?;
+    bench.admin.delete_subscription(&task, "longhaul").await?;
+    bench.found_and_mended(&task, FindingKind::SubscriptionMissing).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
+    let Some(mut bench) = Bench::new("lost")? else { return Ok(()) };
+    bench.settings.subscription = "a b:c".to_owned();
+    bench.names = TopicNames::new(&bench.names.task, "a b:c")?;
+    bench.setup().await?;
+    bench.publish(&bench.names.ledger).await?;
+    assert_eq!(bench.check().await?, []);
+    bench.admin.delete_subscription(&bench.names.task, "a b:c").await?;
+    bench.found(&bench.names.task, FindingKind::SubscriptionLost).await?;
+    let refused = setup(&bench.admin, &bench.names, &bench.settings).await;
+    assert!(matches!(refused, Err(SetupError::SubscriptionLost(_))), "{refused:?}");
+    bench.settings.replay = true;
+    assert_eq!(bench.setup().await?.len(), 1);
+    assert_eq!(bench.check().await?, []);
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn partitions_grow_on_the_ledger_before_the_task_topic() -> Result<()> {
+    let Some(bench) = Bench::new("grow")? else { return Ok(()) };
+    let bench = bench.partitioned(2);
+    bench.setup().await?;
+    bench.publish(&bench.names.ledger).await?;
+
+    // Someone grows the task topic alone.
+    bench.admin.grow_partitions(&bench.names.task, 3).await?;
+    let bench = bench.partitioned(3);
+    let kinds: Vec<_> = bench.check().await?.into_iter().map(|f| (f.topic, f.kind)).collect();
+    let differ = |topic: &String| (topic.clone(), FindingKind::PartitionsDiffer);
+    assert_eq!(kinds, [differ(&bench.names.ledger), differ(&bench.names.metadata)]);
+
+    let bench = bench.partitioned(4);
+    let grown = bench.setup().await?;
+    let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
+    let grow = |topic: &String| format!("grow {topic} to 4 partitions");
+    let shown: Vec<_> = grown.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, [grow(&ledger), grow(&metadata), grow(&task)]);
+    assert_eq!(bench.check().await?, []);
+    let last = format!("{task}-partition-3");
+    assert_eq!(bench.admin.subscriptions(&last).await?, ["longhaul"]);
+
+    let bench = bench.partitioned(2);
+    let refused = setup(&bench.admin, &bench.names, &bench.settings).await;
+    assert!(matches!(refused, Err(SetupError::Partitions { .. })), "{refused:?}");
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_partition_is_found_and_mended() -> Result<()> {
+    let Some(bench) = Bench::new("hole")? else { return Ok(()) };
+    let bench = bench.partitioned(2);
+    bench.setup().await?;
+    let ledger = bench.names.ledger.clone();
+    bench.admin.delete_topic(&format!("{ledger}-partition-1")).await?;
+    bench.found_and_mended(&ledger, FindingKind::PartitionsMissing).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn topics_are_unloaded_compacted_and_their_cursors_read() -> Result<()> {
+    let Some(bench) = Bench::new("calls")? else { return Ok(()) };
+    let bench = bench.partitioned(2);
+    bench.setup().await?;
+    let Bench { admin, names, .. } = &bench;
+    bench.publish(&names.ledger).await?;
+
+    admin.compact(&names.ledger).await?;
+    for partition in 0..2 {
+        let partition = format!("{}-partition-{partition}", names.ledger);
+        let mut compaction = admin.compaction(&partition).await?;
+        for _ in 0..LOOKS_MAX {
+            if compaction.status != CompactionStatus::Running {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            compaction = admin.compaction(&partition).await?;
+        }
+        assert_eq!(compaction.status, CompactionStatus::Success, "{}", compaction.last_error);
+    }
+
+    let partition = format!("{}-partition-0", names.task);
+    let before = admin.mark_delete_position(&partition, "longhaul").await?;
+    assert!(before.is_some());
+    assert_eq!(admin.mark_delete_position(&partition, "nobody").await?, None);
+    admin.unload(&names.task).await?;
+    let after = admin.mark_delete_position(&partition, "longhaul").await?;
+    assert!(after >= before, "{after:?} < {before:?}");
+    assert_eq!(bench.check().await?, []);
+    bench.cleanup().await;
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The settings of a worker.
+
+use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use crate::protocol::retry::RetryPolicy;
+use crate::topics::DEFAULT_SUBSCRIPTION;
+use std::time::Duration;
+
+/// How a worker works. The defaults suit tasks of minutes to hours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerConfig {
+    /// Name of the Shared subscription on the task topic; workers with the same name share the tasks. Default `longhaul`.
+    pub subscription: String,
+    /// Tasks that run at once. Default 16.
+    pub concurrency: usize,
+    /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.
+    pub attempts_max: u32,
+    /// H: how often the worker says that it is alive. A worker silent for 2 H loses its tasks to others. Default 10 s.
+    pub heartbeat: Duration,
+    /// How often a running task's entry on the metadata topic is renewed. Default 5 min.
+    pub keep_alive: Duration,
+    /// How long a finished task's entry stays on the metadata topic. Default 1 day.
+    pub retention: Duration,
+    /// R: how long a finished task stays in the ledger. Default 1 h.
+    pub ledger_retention: Duration,
+    /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is still its own. At most R/4.
+    /// Default 10 min.
+    pub self_fence: Duration,
+    /// How long a task waits between attempts.
+    pub backoff: RetryPolicy,
+    /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its future is dropped. Default 5 s.
+    pub cancel_grace: Duration,
+    /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
+    pub result_bytes_max: usize,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            subscription: DEFAULT_SUBSCRIPTION.to_owned(),
+            concurrency: 16,
+            attempts_max: 3,
+            heartbeat: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(300),
+            retention: Duration::from_secs(24 * 3600),
+            ledger_retention: Duration::from_secs(3600),
+            self_fence: Duration::from_secs(600),
+            backoff: RetryPolicy::default(),
+            cancel_grace: Duration::from_secs(5),
+            result_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// A setting is out of its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct ConfigError {
+    /// The setting.
+    pub field: &'static str,
+    /// What is wrong with it, with the bound.
+    pub problem: String,
+}
+
+impl WorkerConfig {
+    /// Checks every setting.
+    ///
+    /// # Errors
+    /// Names the first setting that is out of its bounds, and the bound.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        const CONCURRENCY_MAX: usize = 100_000;
+        const RESULT_BYTES_MAX: usize = 4 * 1024 * 1024;
+        let name = &self.subscription;
+        let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
+        let part = self.ledger_retention / 4;
+        let rules = [
+            (plain, "subscription", "must not be empty and holds no `/`".to_owned()),
+            (
+                (1..=CONCURRENCY_MAX).contains(&self.concurrency),
+                "concurrency",
+                format!("must be between 1 and {CONCURRENCY_MAX}, is {}", self.concurrency),
+            ),
+            (self.attempts_max > 0, "attempts_max", "must be at least 1".to_owned()),
+            (
+                self.heartbeat >= Duration::from_millis(100),
+                "heartbeat",
+                format!("must be at least 100ms, is {:?}", self.heartbeat),
+            ),
+            (
+                6 * self.heartbeat <= part,
+                "heartbeat",
+                format!(
+                    "must be at most ledger_retention/24 = {:?}, is {:?}",
+                    part / 6,
+                    self.heartbeat
+                ),
+            ),
+            (
+                2 * self.heartbeat < self.self_fence && self.self_fence <= part,
+                "self_fence",
+                format!(
+                    "must be above 2 heartbeats and at most ledger_retention/4 = {part:?}, is {:?}",
+                    self.self_fence
+                ),
+            ),
+            (!self.keep_alive.is_zero(), "keep_alive", "must be above zero".to_owned()),
+            (
+                self.backoff.base <= self.backoff.max,
+                "backoff",
+                format!("base {:?} exceeds max {:?}", self.backoff.base, self.backoff.max),
+            ),
+            (
+                (1..=RESULT_BYTES_MAX).contains(&self.result_bytes_max),
+                "result_bytes_max",
+                format!("must be between 1 and {RESULT_BYTES_MAX}, is {}", self.result_bytes_max),
+            ),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, field, problem)) => Err(ConfigError { field, problem }),
+            None => Ok(()),
+        }
+    }
+
+    /// The part that all workers on a ledger share.
+    pub(crate) fn ledger(&self) -> LedgerConfig {
+        LedgerConfig {
+            version: 1,
+            subscription: self.subscription.clone(),
+            heartbeat: self.heartbeat,
+            ledger_retention: self.ledger_retention,
+            self_fence: self.self_fence,
+            protocol_min: PROTOCOL_VERSION,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        assert_eq!(WorkerConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_bad_setting_is_named_with_its_bound() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut WorkerConfig), error: &str) {
+            let mut config = WorkerConfig::default();
+            change(&mut config);
+            let found = config.validate().map_err(|error| error.to_string());
+            assert_eq!(found, Err(error.to_owned()));
+        }
+        check(|c| c.concurrency = 0, "concurrency: must be between 1 and 100000, is 0");
+        check(
+            |c| c.self_fence = Duration::from_secs(1200),
+            "self_fence: must be above 2 heartbeats and at most ledger_retention/4 = 900s, is 1200s",
+        );
+        check(
+            |c| c.heartbeat = Duration::from_secs(200),
+            "heartbeat: must be at most ledger_retention/24 = 150s, is 200s",
+        );
+        check(|c| c.subscription.clear(), "subscription: must not be empty and holds no `/`");
+    }
+}

@@ -1,0 +1,380 @@
+//! Tells what about the topics is not as the protocol needs it, in words an operator can act on. Changes nothing.
+
+use super::admin::Admin;
+use super::http::AdminError;
+use super::names::{TopicNames, TopicParts};
+use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe};
+use super::policy::{Policy, PolicySource};
+use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
+use super::settings::TopicSettings;
+use std::fmt;
+
+/// Partitions that are listed by number before the rest is only counted.
+const LISTED_MAX: usize = 8;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It works, but not as well, or not for ever.
+    Warning,
+    /// Tasks may run twice, get lost, or stand still.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// What kind of thing is not as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// The topic does not exist.
+    TopicMissing,
+    /// Some partitions of the topic do not exist.
+    PartitionsMissing,
+    /// The topic has fewer partitions than the task topic, or one of the two has none at all.
+    PartitionsDiffer,
+    /// The workers' subscription does not exist.
+    SubscriptionMissing,
+    /// The workers' subscription does not exist, but the ledger remembers its tasks.
+    SubscriptionLost,
+    /// Deduplication is off on the ledger.
+    DeduplicationOff,
+    /// The broker deletes too early.
+    RetentionTooShort,
+    /// The broker deletes too late.
+    RetentionTooLong,
+    /// The broker never compacts.
+    CompactionThreshold,
+    /// Nothing keeps uncompacted entries from being deleted.
+    CompactionCursor,
+    /// The broker acknowledges messages by their age.
+    MessageTtl,
+    /// The broker stops deliveries at a number of unacknowledged messages.
+    UnackedLimit,
+    /// The broker deletes the topic when nobody uses it.
+    DeleteWhileInactive,
+    /// The broker has no topic-level policies, so what is in force is only partly known.
+    PoliciesDisabled,
+    /// The broker cannot write while a single bookie is down.
+    Ensemble,
+}
+
+/// One thing that is not as the protocol needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Full name of the topic.
+    pub topic: String,
+    /// What kind of thing it is, to branch on.
+    pub kind: FindingKind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found, against what is needed.
+    pub what: String,
+    /// What may happen.
+    pub risk: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, severity, what, risk, remedy, .. } = self;
+        write!(f, "{severity}: {topic}: {what}\n  risk: {risk}\n  remedy: {remedy}")
+    }
+}
+
+/// Reads the topics and reports everything that is not as the protocol needs it, the worst first.
+///
+/// # Errors
+/// When the admin API cannot be asked, or refuses to answer.
+pub async fn check(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<Vec<Finding>, AdminError> {
+    let observed = observe(admin, names, settings).await?;
+    Ok(findings(&observed, names, settings))
+}
+
+/// Judges what was read. Pure.
+pub(super) fn findings(
+    observed: &Observed,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for role in [Role::Task, Role::Ledger, Role::Metadata] {
+        let judge = Judge { role, topic: names.of(role), names };
+        match observed.topic(role) {
+            None => findings.push(judge.topic_missing()),
+            Some(state) => {
+                findings.extend(judge.partitions_missing(state));
+                findings.extend(judge.partitions_differ(state, observed.task.as_ref(), settings));
+                findings.extend(judge.policies(state, settings));
+                findings.extend(judge.compaction_cursor(state));
+                findings.extend(judge.ensemble(state, observed.bookies));
+            }
+        }
+    }
+    findings.extend(subscription(observed, names, settings));
+    let topics = [&observed.task, &observed.ledger, &observed.metadata];
+    if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
+        // Once: it is the broker's doing, not the topic's.
+        let judge = Judge { role: Role::Task, topic: &names.task, names };
+        findings.push(judge.policies_disabled());
+    }
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings
+}
+
+/// Judges one topic.
+struct Judge<'a> {
+    role: Role,
+    topic: &'a str,
+    names: &'a TopicNames,
+}
+
+impl Judge<'_> {
+    fn finding(
+        &self,
+        kind: FindingKind,
+        severity: Severity,
+        what: String,
+        risk: &str,
+        remedy: String,
+    ) -> Finding {
+        Finding {
+            topic: self.topic.to_owned(),
+            kind,
+            severity,
+            what,
+            risk: risk.to_owned(),
+            remedy,
+        }
+    }
+
+    fn setup(&self) -> String {
+        setup_command(self.names)
+    }
+
+    fn topic_missing(&self) -> Finding {
+        let risk = match self.role {
+            Role::Task => {
+                "workers find no tasks, and a topic that the broker makes by itself keeps none before they come"
+            }
+            Role::Ledger => {
+                "workers cannot claim anything, and a topic that the broker makes by itself forgets claims"
+            }
+            Role::Metadata => {
+                "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
+            }
+        };
+        let what = "the topic does not exist".to_owned();
+        self.finding(FindingKind::TopicMissing, Severity::Error, what, risk, self.setup())
+    }
+
+    fn partitions_missing(&self, state: &TopicState) -> Option<Finding> {
+        let missing = indexes(&state.partitions, |partition| !partition.exists);
+        let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
+        let risk = "tasks of these partitions stand still, or what is known of them is gone";
+        Some(self.finding(
+            FindingKind::PartitionsMissing,
+            Severity::Error,
+            what,
+            risk,
+            self.setup(),
+        ))
+    }
+
+    fn partitions_differ(
+        &self,
+        state: &TopicState,
+        task: Option<&TopicState>,
+        settings: &TopicSettings,
+    ) -> Option<Finding> {
+        let task = task?;
+        let (what, remedy) = match (self.role, state.shape, task.shape) {
+            (Role::Task, found, _) => {
+                let wanted = settings.partitions?;
+                if found.count() == Some(wanted) {
+                    return None;
+                }
+                let what = format!("the topic has {found}, the settings say {wanted}");
+                // Fewer or none can be put right only by another topic or another setting.
+                let grows = found.count().is_some_and(|count| count < wanted);
+                let remedy = if grows {
+                    self.setup()
+                } else {
+                    format!("set partitions to what the topic has ({found}), or use another topic")
+                };
+                let risk = "tasks are spread over other partitions than planned";
+                return Some(self.finding(
+                    FindingKind::PartitionsDiffer,
+                    Severity::Warning,
+                    what,
+                    risk,
+                    remedy,
+                ));
+            }
+            (_, Shape::Partitioned(have), Shape::Partitioned(need)) if have >= need => return None,
+            (_, Shape::Unpartitioned, Shape::Unpartitioned) => return None,
+            (_, found @ Shape::Partitioned(_), needed @ Shape::Partitioned(_)) => {
+                (format!("the topic has {found}, the task topic has {needed}"), self.setup())
+            }
+            (_, found, needed) => {
+                let what = format!("the topic has {found}, the task topic has {needed}");
+                (what, format!("stop the workers, delete {}, then {}", self.topic, self.setup()))
+            }
+        };
+        let risk = "tasks of the partitions that are not covered are held and never run";
+        Some(self.finding(FindingKind::PartitionsDiffer, Severity::Error, what, risk, remedy))
+    }
+
+    fn policies(&self, state: &TopicState, settings: &TopicSettings) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for unmet in unmet(self.role, &state.policies, settings) {
+            let remedy = self.policy_remedy(&unmet, state.policies.source);
+            findings.push(self.finding(unmet.kind, unmet.severity, unmet.what, unmet.risk, remedy));
+        }
+        findings
+    }
+
+    fn policy_remedy(&self, unmet: &Unmet, source: PolicySource) -> String {
+        let Ok(topic) = TopicParts::parse(self.topic) else { return self.setup() };
+        let too_long = unmet.kind == FindingKind::RetentionTooLong;
+        let too_short = unmet.kind == FindingKind::RetentionTooShort;
+        match source {
+            // Setup does not lower a retention: that is to delete.
+            PolicySource::Applied if too_long => {
+                format!("if nobody needs what is older: {}", unmet.policy.request(topic))
+            }
+            PolicySource::Applied => self.set(&unmet.policy),
+            // Tasks and ledger are to be kept for different times, and usually share the namespace.
+            PolicySource::Namespace if self.role == Role::Task && (too_long || too_short) => {
+                self.enable()
+            }
+            PolicySource::Namespace => {
+                format!("{}, or {}", self.enable(), unmet.policy.namespace_request(topic))
+            }
+        }
+    }
+
+    fn policies_disabled(&self) -> Finding {
+        let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
+        let risk =
+            "a default in the broker's own configuration may break what was not found broken here";
+        let kind = FindingKind::PoliciesDisabled;
+        self.finding(kind, Severity::Warning, what.to_owned(), risk, self.enable())
+    }
+
+    fn enable(&self) -> String {
+        format!("set topicLevelPoliciesEnabled=true at the brokers and {}", self.setup())
+    }
+
+    fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
+        if self.role == Role::Task || state.policies.compaction_threshold_bytes == 0 {
+            // Without a threshold there is no cursor, and that is a finding already.
+            return None;
+        }
+        let missing = indexes(&state.partitions, |partition| {
+            partition.exists && !partition.compaction_cursor
+        });
+        let what = format!("no compaction cursor (`__compaction`) on {}", listed(&missing)?);
+        let risk = "the broker deletes entries older than the retention before they are compacted";
+        let threshold = Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES };
+        let remedy = self.set(&threshold);
+        Some(self.finding(FindingKind::CompactionCursor, Severity::Error, what, risk, remedy))
+    }
+
+    fn ensemble(&self, state: &TopicState, bookies: Option<u32>) -> Option<Finding> {
+        let (ensemble, bookies) = (state.policies.ensemble?, bookies?);
+        // With a single bookie nobody expects to survive its loss.
+        if bookies < 2 || ensemble < bookies {
+            return None;
+        }
+        let what =
+            format!("entries are spread over {ensemble} bookies and there are only {bookies}");
+        let risk = "a single dead bookie stops every publish until it is back";
+        let remedy =
+            format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
+        Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
+    }
+
+    fn set(&self, policy: &Policy) -> String {
+        match TopicParts::parse(self.topic) {
+            Ok(parts) => format!("{}, or {}", self.setup(), policy.request(parts)),
+            Err(_) => self.setup(),
+        }
+    }
+}
+
+fn setup_command(names: &TopicNames) -> String {
+    format!("run `longhaul topic setup {}`", names.task)
+}
+
+fn subscription(
+    observed: &Observed,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Option<Finding> {
+    let task = observed.task.as_ref()?;
+    let subscription = &settings.subscription;
+    let topic = names.task.clone();
+    let severity = Severity::Error;
+    let lost = observed.lost_subscriptions();
+    if let Some(partitions) = listed(&lost) {
+        return Some(Finding {
+            topic,
+            kind: FindingKind::SubscriptionLost,
+            severity,
+            what: format!("the subscription `{subscription}` is missing on {partitions}, but the ledger has entries"),
+            risk: "what was delivered and not finished is known to nobody, and a new subscription delivers finished tasks again"
+                .to_owned(),
+            remedy: format!(
+                "find out who deleted it; then {} --replay, which delivers again all that the topic still holds",
+                setup_command(names)
+            ),
+        });
+    }
+    let missing = indexes(&task.partitions, |partition| partition.exists && !partition.subscribed);
+    Some(Finding {
+        topic,
+        kind: FindingKind::SubscriptionMissing,
+        severity,
+        what: format!("the subscription `{subscription}` is missing on {}", listed(&missing)?),
+        risk: "tasks submitted before the first worker comes may be deleted unseen".to_owned(),
+        remedy: setup_command(names),
+    })
+}
+
+fn indexes(partitions: &[PartitionState], which: impl Fn(&PartitionState) -> bool) -> Vec<usize> {
+    partitions
+        .iter()
+        .enumerate()
+        .filter(|(_, partition)| which(partition))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// `None` when there is nothing to list.
+fn listed(indexes: &[usize]) -> Option<String> {
+    let shown: Vec<String> = indexes.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    let rest = indexes.len().saturating_sub(LISTED_MAX);
+    match (shown.as_slice(), rest) {
+        ([], _) => None,
+        ([one], 0) => Some(format!("partition {one}")),
+        (shown, 0) => Some(format!("partitions {}", shown.join(", "))),
+        (shown, rest) => Some(format!("partitions {} and {rest} more", shown.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

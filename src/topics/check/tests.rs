@@ -1,0 +1,279 @@
+use super::*;
+use crate::topics::policy::{InactiveTopic, Policies, Retention};
+use std::time::Duration;
+
+fn names() -> TopicNames {
+    "tasks".parse().unwrap()
+}
+
+/// A topic with nothing to find, but for what its role adds.
+fn topic(shape: Shape, retention_minutes: i64) -> TopicState {
+    let partition = PartitionState {
+        exists: true,
+        subscribed: true,
+        compaction_cursor: true,
+        has_entries: false,
+    };
+    TopicState {
+        shape,
+        policies: Policies {
+            source: PolicySource::Applied,
+            retention: Retention { minutes: retention_minutes, megabytes: -1 },
+            compaction_threshold_bytes: 1,
+            deduplication: true,
+            ttl_s: 0,
+            unacked_per_consumer: 0,
+            unacked_per_subscription: 0,
+            inactive: inactive(false, "delete_when_no_subscriptions"),
+            ensemble: Some(3),
+        },
+        partitions: vec![partition; shape.count().unwrap_or(1) as usize],
+    }
+}
+
+fn inactive(delete: bool, mode: &str) -> InactiveTopic {
+    let json = format!(r#"{{"deleteWhileInactive":{delete},"inactiveTopicDeleteMode":"{mode}"}}"#);
+    serde_json::from_str(&json).unwrap()
+}
+
+fn healthy(shape: Shape) -> Observed {
+    Observed {
+        task: Some(topic(shape, 60)),
+        metadata: Some(topic(shape, 240)),
+        ledger: Some(topic(shape, 240)),
+        bookies: Some(4),
+    }
+}
+
+/// Breaks one thing and expects one finding.
+#[track_caller]
+fn check(
+    expected: (&str, FindingKind, Severity),
+    words: &str,
+    break_it: impl FnOnce(&mut Observed),
+) {
+    let mut observed = healthy(Shape::Partitioned(2));
+    break_it(&mut observed);
+    let found = findings(&observed, &names(), &TopicSettings::default());
+    let [finding] = found.as_slice() else { panic!("expected one finding, got {found:#?}") };
+    let topic = finding.topic.rsplit('/').next().unwrap();
+    assert_eq!((topic, finding.kind, finding.severity), expected);
+    let shown = finding.to_string();
+    assert!(shown.contains(words), "{shown}");
+    for part in [&finding.what, &finding.risk, &finding.remedy] {
+        assert!(!part.is_empty() && !part.ends_with('.') && !part.contains('\n'), "{part}");
+    }
+}
+
+fn task(observed: &mut Observed) -> &mut TopicState {
+    observed.task.as_mut().unwrap()
+}
+
+fn metadata(observed: &mut Observed) -> &mut TopicState {
+    observed.metadata.as_mut().unwrap()
+}
+
+fn ledger(observed: &mut Observed) -> &mut TopicState {
+    observed.ledger.as_mut().unwrap()
+}
+
+#[test]
+fn healthy_topics_have_no_findings() {
+    for shape in [Shape::Unpartitioned, Shape::Partitioned(1), Shape::Partitioned(7)] {
+        let found = findings(&healthy(shape), &names(), &TopicSettings::default());
+        assert_eq!(found, [], "{shape}");
+    }
+}
+
+#[test]
+fn a_missing_topic_is_named() {
+    use FindingKind::TopicMissing;
+    check(("tasks-ledger", TopicMissing, Severity::Error), "longhaul topic setup", |o| {
+        o.ledger = None
+    });
+    check(("tasks-metadata", TopicMissing, Severity::Error), "does not exist", |o| {
+        o.metadata = None
+    });
+    check(("tasks", TopicMissing, Severity::Error), "does not exist", |o| o.task = None);
+}
+
+#[test]
+fn partitions_that_differ_are_counted() {
+    use FindingKind::{PartitionsDiffer, PartitionsMissing};
+    let fewer = "the topic has 1 partition, the task topic has 2 partitions";
+    check(("tasks-ledger", PartitionsDiffer, Severity::Error), fewer, |o| {
+        *ledger(o) = topic(Shape::Partitioned(1), 240);
+    });
+    check(("tasks-metadata", PartitionsDiffer, Severity::Error), "delete persistent://", |o| {
+        *metadata(o) = topic(Shape::Unpartitioned, 240);
+    });
+    check(("tasks-ledger", PartitionsMissing, Severity::Error), "partition 1", |o| {
+        ledger(o).partitions[1].exists = false;
+    });
+    let mut more = healthy(Shape::Partitioned(2));
+    *ledger(&mut more) = topic(Shape::Partitioned(4), 240);
+    assert_eq!(findings(&more, &names(), &TopicSettings::default()), []);
+}
+
+#[test]
+fn partitions_of_the_task_topic_are_held_against_the_settings() {
+    let observed = healthy(Shape::Partitioned(2));
+    for (partitions, remedy) in [(4, "longhaul topic setup"), (1, "set partitions to")] {
+        let settings = TopicSettings { partitions: Some(partitions), ..TopicSettings::default() };
+        let found = findings(&observed, &names(), &settings);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].kind, FindingKind::PartitionsDiffer);
+        assert!(found[0].remedy.contains(remedy), "{}", found[0]);
+    }
+}
+
+#[test]
+fn a_ledger_that_is_not_safe_is_named() {
+    use FindingKind::{
+        CompactionCursor, CompactionThreshold, DeduplicationOff, DeleteWhileInactive, MessageTtl,
+        RetentionTooLong, RetentionTooShort,
+    };
+    let error = |kind| ("tasks-ledger", kind, Severity::Error);
+    let warning = |kind| ("tasks-ledger", kind, Severity::Warning);
+    check(error(DeduplicationOff), "tasks-ledger/deduplicationEnabled with the body true", |o| {
+        ledger(o).policies.deduplication = false;
+    });
+    check(error(RetentionTooShort), "retention is 239 min", |o| {
+        ledger(o).policies.retention.minutes = 239
+    });
+    check(error(RetentionTooShort), "retention is none", |o| {
+        ledger(o).policies.retention = Retention::default();
+    });
+    check(error(RetentionTooShort), "10 MiB", |o| ledger(o).policies.retention.megabytes = 10);
+    check(warning(RetentionTooLong), "unlimited in time", |o| {
+        ledger(o).policies.retention.minutes = -1
+    });
+    check(error(CompactionThreshold), "67108864", |o| {
+        ledger(o).policies.compaction_threshold_bytes = 0
+    });
+    check(error(CompactionCursor), "partition 0", |o| {
+        ledger(o).partitions[0].compaction_cursor = false
+    });
+    check(warning(MessageTtl), "message TTL is 5 s", |o| ledger(o).policies.ttl_s = 5);
+    check(error(DeleteWhileInactive), "inactiveTopicPolicies", |o| {
+        ledger(o).policies.inactive = InactiveTopic::default();
+    });
+}
+
+#[test]
+fn metadata_that_is_not_kept_is_named() {
+    use FindingKind::{CompactionThreshold, DeleteWhileInactive, MessageTtl, RetentionTooShort};
+    let warning = |kind| ("tasks-metadata", kind, Severity::Warning);
+    check(warning(RetentionTooShort), "retention is none", |o| {
+        metadata(o).policies.retention = Retention::default();
+    });
+    check(("tasks-metadata", CompactionThreshold, Severity::Error), "is 0", |o| {
+        metadata(o).policies.compaction_threshold_bytes = 0;
+    });
+    check(warning(MessageTtl), "?messageTTL=0", |o| metadata(o).policies.ttl_s = 5);
+    check(warning(DeleteWhileInactive), "is on", |o| {
+        metadata(o).policies.inactive = InactiveTopic::default();
+    });
+}
+
+#[test]
+fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
+    use FindingKind::{
+        DeleteWhileInactive, MessageTtl, RetentionTooLong, RetentionTooShort, SubscriptionMissing,
+        UnackedLimit,
+    };
+    let error = |kind| ("tasks", kind, Severity::Error);
+    let warning = |kind| ("tasks", kind, Severity::Warning);
+    check(error(MessageTtl), "drops every task", |o| task(o).policies.ttl_s = 1);
+    check(error(UnackedLimit), "per consumer is 50000", |o| {
+        task(o).policies.unacked_per_consumer = 50_000
+    });
+    check(error(UnackedLimit), "per subscription is 9", |o| {
+        task(o).policies.unacked_per_subscription = 9
+    });
+    check(error(DeleteWhileInactive), "deletes the task topic", |o| {
+        task(o).policies.inactive = inactive(true, "delete_when_subscriptions_caught_up");
+    });
+    check(warning(RetentionTooLong), "61 min", |o| task(o).policies.retention.minutes = 61);
+    check(warning(RetentionTooLong), "if nobody needs what is older: POST", |o| {
+        task(o).policies.retention.minutes = -1
+    });
+    check(warning(RetentionTooShort), "none", |o| {
+        task(o).policies.retention = Retention::default()
+    });
+    check(error(SubscriptionMissing), "`longhaul` is missing on partition 1", |o| {
+        task(o).partitions[1].subscribed = false;
+    });
+}
+
+#[test]
+fn a_durable_subscription_is_enough_to_keep_the_task_topic() {
+    let mut observed = healthy(Shape::Unpartitioned);
+    task(&mut observed).policies.inactive = InactiveTopic::default();
+    assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
+}
+
+#[test]
+fn a_subscription_is_lost_only_where_the_ledger_remembers_its_tasks() {
+    check(("tasks", FindingKind::SubscriptionLost, Severity::Error), "--replay", |o| {
+        task(o).partitions[1].subscribed = false;
+        ledger(o).partitions[1].has_entries = true;
+    });
+    check(("tasks", FindingKind::SubscriptionMissing, Severity::Error), "partition 0", |o| {
+        task(o).partitions[0].subscribed = false;
+        ledger(o).partitions[1].has_entries = true;
+    });
+}
+
+#[test]
+fn an_ensemble_of_all_bookies_is_a_warning() {
+    let mut observed = healthy(Shape::Unpartitioned);
+    observed.bookies = Some(3);
+    let found = findings(&observed, &names(), &TopicSettings::default());
+    assert_eq!(found.len(), 3);
+    assert!(
+        found.iter().all(|f| f.kind == FindingKind::Ensemble && f.severity == Severity::Warning)
+    );
+    for bookies in [Some(1), None] {
+        observed.bookies = bookies;
+        assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
+    }
+}
+
+#[test]
+fn without_topic_policies_the_remedy_is_to_enable_them() {
+    let mut observed = healthy(Shape::Unpartitioned);
+    ledger(&mut observed).policies.source = PolicySource::Namespace;
+    ledger(&mut observed).policies.deduplication = false;
+    let found = findings(&observed, &names(), &TopicSettings::default());
+    let kinds: Vec<_> = found.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::DeduplicationOff, FindingKind::PoliciesDisabled]);
+    assert!(found.iter().all(|finding| finding.remedy.contains("topicLevelPoliciesEnabled=true")));
+    let namespace = "POST /admin/v2/namespaces/public/default/deduplication with the body true";
+    assert!(found[0].remedy.contains(namespace), "{}", found[0]);
+}
+
+#[test]
+fn needs_follow_the_ledger_retention() {
+    let settings = TopicSettings {
+        ledger_retention: Duration::from_secs(2 * 3600),
+        ..TopicSettings::default()
+    };
+    let kinds: Vec<_> = findings(&healthy(Shape::Unpartitioned), &names(), &settings)
+        .iter()
+        .map(|finding| (finding.topic.rsplit('/').next().unwrap().to_owned(), finding.kind))
+        .collect();
+    let short = FindingKind::RetentionTooShort;
+    let expected =
+        ["tasks-ledger", "tasks", "tasks-metadata"].map(|topic| (topic.to_owned(), short));
+    assert_eq!(kinds, expected);
+}
+
+#[test]
+fn many_partitions_are_not_all_listed() {
+    assert_eq!(listed(&[]), None);
+    assert_eq!(listed(&[3]).unwrap(), "partition 3");
+    assert_eq!(listed(&[3, 5]).unwrap(), "partitions 3, 5");
+    let many: Vec<usize> = (0..100).collect();
+    assert_eq!(listed(&many).unwrap(), "partitions 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");
+}

@@ -1,0 +1,362 @@
+//! One call of the admin API: where it goes, what comes back, and what its failure means.
+//!
+//! Brokers answer 307 for a topic that another broker owns, and the client below would drop the token on the way to another
+//! host. So redirects are followed here: the same method, body and token, a limited number of times, and never from `https`
+//! to `http`. A secret appears in no error and in no `Debug`.
+
+use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
+use reqwest::{Method, Response, StatusCode, Url};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time for one request, from the name look-up to the last byte of the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most brokers that may send one call on to another.
+const REDIRECTS_MAX: usize = 5;
+/// Largest answer that is read. Internal stats of a topic with 100,000 ledgers have about 10 MB.
+const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Most of a broker's words that go into an error.
+const REASON_CHARS_MAX: usize = 300;
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A call of the admin API that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{method} {url}: {kind}{}", shown_reason(.reason))]
+pub struct AdminError {
+    /// What a caller may branch on.
+    pub kind: AdminErrorKind,
+    /// Method of the call.
+    pub method: &'static str,
+    /// Where the call, or its last redirect, went: without query and credentials.
+    pub url: String,
+    /// What the broker, or the rule that refused the call, says about it. May be empty.
+    pub reason: String,
+    /// What went wrong below, where the failure is not the broker's answer.
+    pub source: Option<Cause>,
+}
+
+/// Kinds of [`AdminError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdminErrorKind {
+    /// No answer: no connection, no trust in the certificate, or not in time. What was asked for may have happened.
+    Unreachable,
+    /// 401 or 403.
+    Unauthorized,
+    /// 404: the topic, its namespace or its subscription.
+    NotFound,
+    /// 409: it exists already, or changes at this moment.
+    Conflict,
+    /// 405 on a topic policy: the broker runs with `topicLevelPoliciesEnabled=false`.
+    PoliciesDisabled,
+    /// The call was never sent: its URL, token, certificate or topic name cannot be used.
+    Invalid,
+    /// Any other answer, too many redirects, or one that cannot be read.
+    Other,
+}
+
+impl fmt::Display for AdminErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "cannot be reached",
+            Self::Unauthorized => "not authorized",
+            Self::NotFound => "not found",
+            Self::Conflict => "conflict",
+            Self::PoliciesDisabled => "topic-level policies are disabled at the broker",
+            Self::Invalid => "invalid setting",
+            Self::Other => "unexpected answer",
+        })
+    }
+}
+
+fn shown_reason(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
+}
+
+/// How to reach and trust the admin API.
+#[derive(Clone, Default)]
+pub struct AdminOptions {
+    /// A token for `Authorization: Bearer …`. It follows redirects, because the broker that owns a topic asks for it too.
+    pub token: Option<String>,
+    /// Certificates of the only authorities to trust, as PEM. Without it those of the operating system are trusted.
+    pub trusted_ca_pem: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for AdminOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminOptions")
+            .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("trusted_ca_pem", &self.trusted_ca_pem.as_ref().map(Vec::len))
+            .finish()
+    }
+}
+
+/// A call, but for the broker it goes to.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    /// Segments of the path below the base URL, as they are: they get encoded here.
+    pub(super) path: Vec<String>,
+    pub(super) query: Option<String>,
+    /// JSON.
+    pub(super) body: Option<String>,
+}
+
+/// Sends calls to one service URL.
+#[derive(Clone)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    base: Url,
+    authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Http({})", without_secrets(&self.base))
+    }
+}
+
+impl Http {
+    pub(super) fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
+        let invalid = |reason: &str, source: Option<Cause>| {
+            let shown = Url::parse(url)
+                .map_or_else(|_| "admin URL".to_owned(), |url| without_secrets(&url));
+            failure(AdminErrorKind::Invalid, &Method::GET, shown, reason, source)
+        };
+        let base = Url::parse(url).map_err(|e| invalid("not a URL", Some(e.into())))?;
+        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
+            return Err(invalid("the admin API has an `http://` or `https://` URL", None));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err(invalid("credentials do not belong into the URL: give a token", None));
+        }
+        let authorization = match &options.token {
+            None => None,
+            Some(token) => {
+                let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+                let mut header = header.map_err(|e| invalid("not a token", Some(e.into())))?;
+                header.set_sensitive(true);
+                Some(header)
+            }
+        };
+        let tls = tls_config(options.trusted_ca_pem.as_deref(), base.scheme() == "https")
+            .map_err(|cause| invalid("no certificates to trust", Some(cause)))?;
+        // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no proxy either.
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .timeout(REQUEST_TIMEOUT)
+            .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|e| invalid("no HTTP client", Some(e.without_url().into())))?;
+        Ok(Self { client, base, authorization })
+    }
+
+    /// Sends a call and reads its answer as JSON; an empty one reads as `null`.
+    pub(super) async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, AdminError> {
+        let (url, answer) = self.send(call).await?;
+        let json = if answer.is_empty() { b"null".as_slice() } else { answer.as_slice() };
+        serde_json::from_slice(json).map_err(|e| {
+            let reason = format!("not the JSON expected: {}", excerpt(&answer));
+            failure(AdminErrorKind::Other, &call.method, url, &reason, Some(e.into()))
+        })
+    }
+
+    /// Sends a call whose answer tells nothing but that it was done.
+    pub(super) async fn done(&self, call: &Call) -> Result<(), AdminError> {
+        self.send(call).await.map(|_| ())
+    }
+
+    /// Why a call was not even sent.
+    pub(super) fn refuse(&self, method: &Method, source: Cause) -> AdminError {
+        let url = without_secrets(&self.base);
+        failure(AdminErrorKind::Invalid, method, url, "", Some(source))
+    }
+
+    /// An answer that came, and cannot be what it should be.
+    pub(super) fn unreadable(&self, call: &Call, reason: &str) -> AdminError {
+        let url = without_secrets(&self.url(call));
+        failure(AdminErrorKind::Other, &call.method, url, reason, None)
+    }
+
+    async fn send(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
+        let mut url = self.url(call);
+        for _ in 0..=REDIRECTS_MAX {
+            let shown = without_secrets(&url);
+            let fail = |kind, reason: &str, source| {
+                failure(kind, &call.method, shown.clone(), reason, source)
+            };
+            let response = self.request(call, url.clone()).send().await;
+            let response = response
+                .map_err(|e| fail(AdminErrorKind::Unreachable, "", Some(e.without_url().into())))?;
+            let status = response.status();
+            if matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+                url = next_hop(&url, response.headers().get(LOCATION))
+                    .map_err(|reason| fail(AdminErrorKind::Other, &reason, None))?;
+                continue;
+            }
+            let answer = read(response)
+                .await
+                .map_err(|(kind, reason, source)| fail(kind, reason, source))?;
+            if status.is_success() {
+                return Ok((shown, answer));
+            }
+            let reason = format!("{}: {}", status.as_u16(), broker_reason(&answer));
+            let kind = kind_of(status, &reason);
+            return Err(fail(kind, reason.trim_end_matches([':', ' ']), None));
+        }
+        let reason = format!("redirected more than {REDIRECTS_MAX} times");
+        Err(failure(AdminErrorKind::Other, &call.method, without_secrets(&url), &reason, None))
+    }
+
+    fn request(&self, call: &Call, url: Url) -> reqwest::RequestBuilder {
+        let mut request = self.client.request(call.method.clone(), url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(body) = &call.body {
+            request = request.header("content-type", "application/json").body(body.clone());
+        }
+        request
+    }
+
+    fn url(&self, call: &Call) -> Url {
+        let mut path = self.base.path().trim_end_matches('/').to_owned();
+        for segment in &call.path {
+            path.push('/');
+            encode(segment, &mut path);
+        }
+        let mut url = self.base.clone();
+        url.set_path(&path);
+        url.set_query(call.query.as_deref());
+        url.set_fragment(None);
+        url
+    }
+}
+
+/// Encodes all but what is unreserved: brokers take a bare `+` for a space.
+fn encode(segment: &str, path: &mut String) {
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+/// Trusts the given authorities, or those of the system. The provider is passed along, so that no process default is needed.
+fn tls_config(trusted_ca_pem: Option<&[u8]>, required: bool) -> Result<ClientConfig, Cause> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut roots = RootCertStore::empty();
+    if let Some(pem) = trusted_ca_pem {
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            roots.add(certificate?)?;
+        }
+        if roots.is_empty() {
+            return Err("the PEM holds no certificate".into());
+        }
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    }
+    match builder.clone().with_platform_verifier() {
+        Ok(verified) => Ok(verified.with_no_client_auth()),
+        Err(e) if required => Err(e.into()),
+        // A bare container may have no certificates at all, and `http` needs none.
+        Err(_) => Ok(builder.with_root_certificates(roots).with_no_client_auth()),
+    }
+}
+
+fn next_hop(from: &Url, location: Option<&HeaderValue>) -> Result<Url, String> {
+    let location = location.and_then(|value| value.to_str().ok()).ok_or("redirected to nowhere")?;
+    let to = from.join(location).map_err(|_| "redirected to what is no URL")?;
+    let downgraded = from.scheme() == "https" && to.scheme() != "https";
+    if downgraded || !matches!(to.scheme(), "http" | "https") {
+        return Err(format!("redirected to `{}`, which is less safe", without_secrets(&to)));
+    }
+    Ok(to)
+}
+
+type ReadError = (AdminErrorKind, &'static str, Option<Cause>);
+
+async fn read(mut response: Response) -> Result<Vec<u8>, ReadError> {
+    let mut answer = Vec::new();
+    let broken = |e: reqwest::Error| {
+        (AdminErrorKind::Unreachable, "the answer broke off", Some(e.without_url().into()))
+    };
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+            return Err((AdminErrorKind::Other, "the answer is too large", None));
+        }
+        answer.extend_from_slice(&chunk);
+    }
+    Ok(answer)
+}
+
+fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AdminErrorKind::Unauthorized,
+        StatusCode::NOT_FOUND => AdminErrorKind::NotFound,
+        StatusCode::CONFLICT => AdminErrorKind::Conflict,
+        StatusCode::METHOD_NOT_ALLOWED if reason.to_lowercase().contains("policies") => {
+            AdminErrorKind::PoliciesDisabled
+        }
+        _ => AdminErrorKind::Other,
+    }
+}
+
+/// The broker's own words: its JSON's `reason`, or else how the answer begins.
+fn broker_reason(answer: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Refusal {
+        reason: String,
+    }
+    match serde_json::from_slice(answer) {
+        Ok(Refusal { reason }) => excerpt(reason.as_bytes()),
+        Err(_) => excerpt(answer),
+    }
+}
+
+/// The beginning of a text on one line, so that a stack trace or a page of HTML does not fill a terminal.
+fn excerpt(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(REASON_CHARS_MAX) {
+        None => words,
+        Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
+    }
+}
+
+fn without_secrets(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), url.path())
+}
+
+fn failure(
+    kind: AdminErrorKind,
+    method: &Method,
+    url: String,
+    reason: &str,
+    source: Option<Cause>,
+) -> AdminError {
+    let method = match *method {
+        Method::PUT => "PUT",
+        Method::POST => "POST",
+        Method::DELETE => "DELETE",
+        _ => "GET",
+    };
+    AdminError { kind, method, url, reason: reason.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests;

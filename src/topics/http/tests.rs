@@ -1,0 +1,208 @@
+use super::*;
+use std::sync::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A server that reads one request per connection and gives the next of its answers.
+struct Server {
+    url: String,
+    seen: Arc<Mutex<Vec<String>>>,
+    serving: tokio::task::JoinSet<()>,
+}
+
+impl Server {
+    async fn new(answers: Vec<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut serving = tokio::task::JoinSet::new();
+        let requests = Arc::clone(&seen);
+        serving.spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let request = read_request(&mut stream).await;
+                requests.lock().unwrap().push(request);
+                // The client may hang up before it has read all.
+                stream.write_all(answer.as_bytes()).await.ok();
+            }
+        });
+        Self { url, seen, serving }
+    }
+
+    fn http(&self, token: Option<&str>) -> Http {
+        let options = AdminOptions { token: token.map(str::to_owned), trusted_ca_pem: None };
+        Http::new(&self.url, &options).unwrap()
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+    let mut request = String::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let n = stream.read(&mut buffer).await.unwrap();
+        request.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        let Some((head, body)) = request.split_once("\r\n\r\n") else { continue };
+        let length = head
+            .to_lowercase()
+            .split_once("content-length: ")
+            .map_or(0, |(_, rest)| rest.split("\r\n").next().unwrap().parse().unwrap());
+        if body.len() >= length {
+            return request;
+        }
+    }
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
+    )
+}
+
+fn redirect(to: &str) -> String {
+    answer("307 Temporary Redirect", &format!("location: {to}\r\n"), "")
+}
+
+fn call(method: Method, path: &[&str], body: Option<&str>) -> Call {
+    let path = path.iter().map(|segment| (*segment).to_owned()).collect();
+    Call { method, path, query: None, body: body.map(str::to_owned) }
+}
+
+#[tokio::test]
+async fn a_redirect_keeps_method_body_and_token() {
+    for method in [Method::GET, Method::PUT, Method::POST, Method::DELETE] {
+        let owner = Server::new(vec![answer("200 OK", "", "7")]).await;
+        let first =
+            Server::new(vec![redirect(&format!("{}/a?authoritative=true", owner.url))]).await;
+        let body = (method == Method::POST).then_some("{\"x\":1}");
+        let number: u32 =
+            first.http(Some("secret")).json(&call(method.clone(), &["a"], body)).await.unwrap();
+        assert_eq!(number, 7);
+        let request = owner.seen().remove(0);
+        assert!(request.starts_with(&format!("{method} /a?authoritative=true")), "{request}");
+        assert!(request.contains("authorization: Bearer secret\r\n"), "{request}");
+        assert_eq!(body.is_some(), request.ends_with("{\"x\":1}"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn redirects_in_a_circle_end() {
+    let server = Server::new((0..=REDIRECTS_MAX).map(|_| redirect("/again")).collect()).await;
+    let failed = server.http(None).done(&call(Method::PUT, &["a"], None)).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Other);
+    assert!(failed.to_string().contains("redirected more than 5 times"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_redirect_to_something_else_than_a_broker_is_refused() {
+    for (to, words) in [("file:///etc/passwd", "less safe"), ("http://[", "no URL")] {
+        let server = Server::new(vec![redirect(to)]).await;
+        let failed = server.http(Some("secret")).done(&call(Method::GET, &["a"], None)).await;
+        let failed = failed.unwrap_err().to_string();
+        assert!(failed.contains(words) && !failed.contains("secret"), "{failed}");
+    }
+    let from = Url::parse("https://broker/a").unwrap();
+    let hop = |to| next_hop(&from, Some(&HeaderValue::from_static(to)));
+    assert!(hop("http://other/a").unwrap_err().contains("less safe"));
+    assert_eq!(hop("https://other/a").unwrap().as_str(), "https://other/a");
+    assert_eq!(next_hop(&from, None).unwrap_err(), "redirected to nowhere");
+}
+
+#[tokio::test]
+async fn answers_are_told_apart() {
+    let cases = [
+        ("401 Unauthorized", "", AdminErrorKind::Unauthorized, "401"),
+        ("403 Forbidden", "{\"reason\":\"no role\"}", AdminErrorKind::Unauthorized, "403: no role"),
+        (
+            "404 Not Found",
+            "{\"reason\":\"Topic x not found\"}",
+            AdminErrorKind::NotFound,
+            "Topic x",
+        ),
+        ("409 Conflict", "{\"reason\":\"exists\"}", AdminErrorKind::Conflict, "exists"),
+        (
+            "405 Method Not Allowed",
+            "{\"reason\":\"Topic level policies is disabled, to enable\"}",
+            AdminErrorKind::PoliciesDisabled,
+            "disabled",
+        ),
+        ("405 Method Not Allowed", "", AdminErrorKind::Other, "405"),
+        (
+            "500 Oops",
+            "<html>\n<b>stack\ttrace</b>",
+            AdminErrorKind::Other,
+            "<html> <b>stack trace</b>",
+        ),
+        ("302 Found", "", AdminErrorKind::Other, "302"),
+        (
+            "200 OK",
+            "<html>login</html>",
+            AdminErrorKind::Other,
+            "not the JSON expected: <html>login",
+        ),
+        ("200 OK", "", AdminErrorKind::Other, "not the JSON expected"),
+    ];
+    for (status, body, kind, words) in cases {
+        let server = Server::new(vec![answer(status, "", body)]).await;
+        let failed =
+            server.http(None).json::<u32>(&call(Method::GET, &["a"], None)).await.unwrap_err();
+        assert_eq!(failed.kind, kind, "{failed}");
+        let shown = failed.to_string();
+        assert!(shown.contains(words) && shown.contains("GET http://127.0.0.1:"), "{shown}");
+        assert!(!shown.contains('\n'), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_null() {
+    let server = Server::new(vec![answer("204 No Content", "", "")]).await;
+    let value: Option<u32> =
+        server.http(None).json(&call(Method::GET, &["a"], None)).await.unwrap();
+    assert_eq!(value, None);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let body = "x".repeat(ANSWER_BYTES_MAX + 1);
+    let server = Server::new(vec![answer("200 OK", "", &body)]).await;
+    let failed = server.http(None).done(&call(Method::GET, &["a"], None)).await.unwrap_err();
+    assert!(failed.to_string().contains("too large"), "{failed}");
+}
+
+#[tokio::test]
+async fn nobody_at_home_is_unreachable_and_keeps_its_cause() {
+    let mut server = Server::new(Vec::new()).await;
+    server.serving.join_next().await.unwrap().unwrap();
+    let failed =
+        server.http(Some("secret")).done(&call(Method::GET, &["a"], None)).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Unreachable);
+    assert!(failed.source.is_some());
+    assert!(!format!("{failed:?} {failed}").contains("secret"));
+}
+
+#[test]
+fn nothing_is_sent_with_unusable_settings() {
+    let none = AdminOptions::default();
+    for url in ["", "localhost:8080", "ftp://a", "http://user:secret@a", "http://a:8080,b:8080"] {
+        let refused = Http::new(url, &none).unwrap_err();
+        assert_eq!(refused.kind, AdminErrorKind::Invalid, "{url}");
+        assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
+    }
+    let token = AdminOptions { token: Some("a\nsecret".to_owned()), ..AdminOptions::default() };
+    assert!(
+        !format!("{:?}{token:?}", Http::new("http://a", &token).unwrap_err()).contains("secret")
+    );
+    let ca = AdminOptions { trusted_ca_pem: Some(b"nonsense".to_vec()), ..AdminOptions::default() };
+    assert_eq!(Http::new("https://a", &ca).unwrap_err().kind, AdminErrorKind::Invalid);
+}
+
+#[test]
+fn paths_are_encoded_once_and_below_the_prefix_of_the_base() {
+    let http = Http::new("http://a:1/pulsar/?x=y", &AdminOptions::default()).unwrap();
+    let url = http.url(&call(Method::GET, &["admin", "a b+c:é"], None));
+    assert_eq!(url.as_str(), "http://a:1/pulsar/admin/a%20b%2Bc%3A%C3%A9");
+}

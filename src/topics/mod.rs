@@ -1,0 +1,24 @@
+//! The topics that belong to a task topic: their names, how they are made, and whether they are as the protocol needs them.
+//!
+//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts and whenever an operator asks. Both talk to
+//! Pulsar's admin API over HTTP, because its binary protocol neither shows nor sets a topic's policies.
+
+mod admin;
+mod check;
+mod http;
+mod names;
+mod observe;
+mod policy;
+mod rules;
+mod settings;
+mod setup;
+
+pub use admin::{Admin, Compaction, CompactionStatus};
+pub use check::{Finding, FindingKind, Severity, check};
+pub use http::{AdminError, AdminErrorKind, AdminOptions};
+pub use names::{
+    DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError, TopicNames, TopicOverrides,
+};
+pub use policy::Policy;
+pub use settings::{LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError};
+pub use setup::{SetupError, SetupReport, Step, dry_run, setup};

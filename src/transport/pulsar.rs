@@ -1,1 +1,0 @@
-//! The transport on the crate `pulsar`.

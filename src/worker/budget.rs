@@ -1,0 +1,96 @@
+//! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`.
+
+use jiff::{SignedDuration, Span, SpanRelativeTo};
+use std::time::Duration;
+
+/// The longest budget that is written: a hundred years. A longer one is none.
+const BUDGET_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Text or duration cannot be a budget.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a budget: `{text}`: {problem}")]
+pub(crate) struct BudgetError {
+    text: String,
+    problem: String,
+}
+
+/// Reads a budget as the reference's clients write it: ISO 8601 with days, hours, minutes and seconds, above zero.
+///
+/// # Errors
+/// For other forms (`1h`, weeks), for zero and for negative durations.
+pub(super) fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
+    const SHOWN_MAX: usize = 40;
+    let error =
+        |problem: String| BudgetError { text: text.chars().take(SHOWN_MAX).collect(), problem };
+    let unsigned = text.trim_start_matches(['+', '-']);
+    if !unsigned.starts_with(['P', 'p']) || unsigned.contains(['W', 'w']) {
+        return Err(error("expected an ISO 8601 duration such as PT1H30M".to_owned()));
+    }
+    let span: Span = text.parse().map_err(|cause: jiff::Error| error(cause.to_string()))?;
+    let signed = span
+        .to_duration(SpanRelativeTo::days_are_24_hours())
+        .map_err(|cause| error(cause.to_string()))?;
+    match Duration::try_from(signed) {
+        Ok(budget) if !budget.is_zero() => Ok(budget),
+        _ => Err(error("it must be above zero".to_owned())),
+    }
+}
+
+/// Writes a budget: ISO 8601 with hours, minutes and seconds, as the reference's clients read it.
+///
+/// # Errors
+/// For zero, and for more than a hundred years.
+pub(crate) fn format_budget(budget: Duration) -> Result<String, BudgetError> {
+    let error =
+        |problem: &str| BudgetError { text: format!("{budget:?}"), problem: problem.to_owned() };
+    if budget.is_zero() {
+        return Err(error("it must be above zero"));
+    }
+    match SignedDuration::try_from(budget) {
+        Ok(signed) if budget <= BUDGET_MAX => Ok(signed.to_string()),
+        _ => Err(error("it must be at most a hundred years")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_of_the_reference_are_read() {
+        let seconds = |text| parse_budget(text).map(|budget| budget.as_secs_f64()).ok();
+        assert_eq!(seconds("PT3S"), Some(3.0));
+        assert_eq!(seconds("PT0.5S"), Some(0.5));
+        assert_eq!(seconds("P1DT2H3M4.5S"), Some(93_784.5));
+        assert_eq!(seconds("PT36H"), Some(129_600.0));
+        assert_eq!(seconds("+PT5S"), Some(5.0));
+    }
+
+    #[test]
+    fn everything_else_is_refused_and_named() {
+        for text in
+            ["", "P", "PT", "P1H", "1h", "PT0S", "-PT5S", "P2W", "P1M", "PT-5S", "PT5S ", "é"]
+        {
+            let error = parse_budget(text).expect_err(text);
+            assert!(error.to_string().starts_with("not a budget: `"), "{error}");
+        }
+    }
+    #[test]
+    fn budgets_are_written_as_the_reference_reads_them() {
+        let text = |seconds| format_budget(Duration::from_secs_f64(seconds));
+        assert_eq!(text(5400.0).as_deref(), Ok("PT1H30M"));
+        assert_eq!(text(0.5).as_deref(), Ok("PT0.5S"));
+        assert_eq!(text(129_600.0).as_deref(), Ok("PT36H"));
+        assert!(format_budget(Duration::ZERO).is_err());
+        assert!(format_budget(Duration::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_budget_reads_back(seconds in 0..BUDGET_MAX.as_secs(), nanos in 1..1_000_000_000_u32) {
+            let budget = Duration::new(seconds, nanos);
+            prop_assert_eq!(parse_budget(&format_budget(budget).unwrap()), Ok(budget));
+        }
+    }
+}

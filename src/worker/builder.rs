@@ -1,0 +1,104 @@
+//! Builds workers.
+
+use super::handle::{Plan, WorkerError, WorkerHandle, start};
+use super::processor::TaskProcessor;
+use crate::config::WorkerConfig;
+use crate::protocol::retry::RetryPolicy;
+use crate::topics::{TopicNames, TopicOverrides};
+use crate::transport::Transport;
+use crate::transport::pulsar::{ConnectOptions, PulsarTransport};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Builds a worker; see [`Client::worker`](crate::Client::worker). What is not set has the default of [`WorkerConfig`].
+#[derive(Debug)]
+#[must_use = "a worker works only when it is started"]
+pub struct WorkerBuilder<P> {
+    options: ConnectOptions,
+    task_topic: String,
+    overrides: TopicOverrides,
+    config: WorkerConfig,
+    processor: P,
+}
+
+impl<P: TaskProcessor> WorkerBuilder<P> {
+    pub(crate) fn new(options: ConnectOptions, task_topic: String, processor: P) -> Self {
+        let (overrides, config) = (TopicOverrides::default(), WorkerConfig::default());
+        Self { options, task_topic, overrides, config, processor }
+    }
+
+    /// Sets all settings at once.
+    pub fn config(mut self, config: WorkerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Topics whose names differ from the derived ones.
+    pub fn topics(mut self, overrides: TopicOverrides) -> Self {
+        self.overrides = overrides;
+        self
+    }
+
+    /// The subscription that this worker shares with others.
+    pub fn subscription(mut self, name: impl Into<String>) -> Self {
+        self.config.subscription = name.into();
+        self
+    }
+
+    /// Tasks that run at once.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.config.concurrency = tasks;
+        self
+    }
+
+    /// Attempts that a task has.
+    pub fn attempts_max(mut self, attempts: u32) -> Self {
+        self.config.attempts_max = attempts;
+        self
+    }
+
+    /// How often the worker says that it is alive.
+    pub fn heartbeat(mut self, every: Duration) -> Self {
+        self.config.heartbeat = every;
+        self
+    }
+
+    /// How often a running task's public entry is renewed.
+    pub fn keep_alive(mut self, every: Duration) -> Self {
+        self.config.keep_alive = every;
+        self
+    }
+
+    /// How long a finished task stays visible on the metadata topic.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.config.retention = retention;
+        self
+    }
+
+    /// How long a task waits between attempts.
+    pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
+        self.config.backoff = RetryPolicy { base, max };
+        self
+    }
+
+    /// How long a processor may go on after its cancellation.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
+        self
+    }
+
+    /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
+    ///
+    /// # Errors
+    /// When a setting or a topic's name is wrong, or the broker cannot be reached.
+    pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
+        let Self { options, task_topic, overrides, config, processor } = self;
+        let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
+        let plan = Plan::new(config, topics, processor)?;
+        start(plan, move || async move {
+            let transport = PulsarTransport::connect(options).await?;
+            Ok(Arc::new(transport) as Arc<dyn Transport>)
+        })
+        .await
+    }
+}

@@ -1,0 +1,240 @@
+//! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
+
+use super::effects::{fetch, released, stored};
+use super::lane::Running;
+use super::view::{self, Body};
+use super::{Driver, Event, Showing};
+use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::protocol::retry::{Failure, outcome_of_failure};
+use crate::task::{TaskId, text};
+use crate::worker::budget::parse_budget;
+use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend};
+use crate::worker::processor::{
+    CheckpointError, CheckpointRequest, CheckpointSender, Shared, TaskContext,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// At most one report of progress per task is published in this time.
+pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// At most one checkpoint per task is published in this time.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+impl Driver {
+    pub(super) fn start(&mut self, id: i32, task_id: TaskId, epoch: Epoch, attempt: u32) {
+        let now = self.env.clock.now();
+        let checkpoints = self.checkpoints.0.clone();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let checkpoint = lane.core.machine().task(task_id).and_then(|task| task.checkpoint);
+        let payload = lane.payloads.get(&task_id);
+        let (bytes, properties) = payload
+            .map(|payload| (payload.bytes.clone(), payload.properties.clone()))
+            .unwrap_or_default();
+        let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
+            parse_budget(property)
+                .inspect_err(|error| tracing::warn!(task = %task_id, %error, "budget ignored"))
+                .ok()
+        });
+        let (halt, halted) = oneshot::channel();
+        let (report, progress) = watch::channel(None);
+        let running =
+            Running { halt: Some(halt), attempt, progress, shown_at: now, checkpoint_at: None };
+        lane.running.insert((task_id, epoch), running);
+        self.stats.started();
+        let cancelled = CancellationToken::new();
+        let ends = budget.map(|budget| (self.env.clock, now + budget));
+        let read = checkpoint.map(|(at, _)| {
+            let topic = lane.topics.ledger.clone();
+            fetch(Arc::clone(&self.env.transport), topic, at)
+        });
+        let sender: CheckpointSender = checkpoints;
+        let grace = self.config.cancel_grace;
+        let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
+        let gate = self.env.gate.clone();
+        self.attempts.spawn(self.env.gate.wrap(async move {
+            let last_checkpoint = match read {
+                Some(read) => read.await.ok().flatten().map(|message| message.payload),
+                None => None,
+            };
+            let shared = Shared {
+                task: task_id,
+                epoch,
+                attempt,
+                properties,
+                last_checkpoint,
+                cancelled: cancelled.clone(),
+                budget: ends,
+                progress: report,
+                checkpoints: sender,
+            };
+            let context = TaskContext { shared: Arc::new(shared) };
+            let attempt = Attempt {
+                task: task_id,
+                epoch,
+                payload: bytes,
+                context,
+                cancelled,
+                budget,
+                grace,
+                halt: halted,
+            };
+            attend(processor, attempt, bodies, gate).await
+        }));
+        self.show_processing(id, task_id, epoch);
+    }
+
+    /// Shows on M that the attempt runs.
+    pub(super) fn show_processing(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+        let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        running.shown_at = now;
+        let progress = running.progress.borrow_and_update().clone();
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
+        let receipt = lane.show(view::message(&metadata, task));
+        self.pending.push(Box::pin(async move {
+            let stored = stored(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, stored }
+        }));
+    }
+
+    /// Renews the entries on M of attempts that run long, or have progress to report.
+    pub(super) fn renew(&mut self, id: i32, now: Moment) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let due: Vec<_> = lane
+            .running
+            .iter()
+            .filter(|((task, epoch), running)| {
+                let age = now.since(running.shown_at);
+                let news = running.progress.has_changed().unwrap_or(false);
+                let owned = lane
+                    .core
+                    .machine()
+                    .task(*task)
+                    .is_some_and(|task| task.fold.epoch == *epoch && task.is_at_work());
+                owned && (age >= self.config.keep_alive || (news && age >= PROGRESS_EVERY))
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for (task, epoch) in due {
+            self.show_processing(id, task, epoch);
+        }
+    }
+
+    pub(super) fn halt(&mut self, id: i32, task: TaskId, epoch: Epoch, why: Halt) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if let Some(running) = lane.running.get_mut(&(task, epoch))
+            && let Some(halt) = running.halt.take()
+        {
+            // An attempt that has just ended no longer listens.
+            let _listens = halt.send(why).is_ok();
+        }
+    }
+
+    /// The deadline of a drain has come.
+    pub(super) fn release_running(&mut self) {
+        let running: Vec<_> = self
+            .lanes
+            .iter()
+            .flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key)))
+            .collect();
+        for (id, (task, epoch)) in running {
+            self.halt(id, task, epoch, Halt::Released);
+        }
+    }
+
+    pub(super) fn ended(&mut self, ended: Ended) {
+        let now = self.env.clock.now();
+        let Ended { task, epoch, ending, stuck } = ended;
+        let id = task.partition;
+        let wall_ms = self.env.clock.wall_ms();
+        let sample = self.env.rng.u32(..);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.remove(&(task, epoch)) else { return };
+        let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
+        if let Some(outcome) = outcome {
+            if !matches!(outcome, Outcome::Released(_)) {
+                lane.bodies.insert(task, (epoch, body));
+            }
+            lane.core.handle_finished(task, epoch, outcome);
+        }
+        match stuck {
+            None => lane.core.handle_body_gone(task, epoch, now),
+            Some(stuck) => {
+                self.stats.stuck();
+                self.pending.push(Box::pin(async move {
+                    stuck.0.await;
+                    Event::BodyGone { lane: id, id: task, epoch }
+                }));
+            }
+        }
+    }
+
+    pub(super) fn handle_checkpoint(&mut self, request: CheckpointRequest, now: Moment) {
+        let id = request.task.partition;
+        let Some(lane) = self.lanes.get_mut(&id) else { return answer(request, false) };
+        let key = (request.task, request.epoch);
+        let Some(running) = lane.running.get_mut(&key) else { return answer(request, false) };
+        let wait = running
+            .checkpoint_at
+            .map_or(Duration::ZERO, |at| CHECKPOINT_EVERY.saturating_sub(now.since(at)));
+        if !wait.is_zero() {
+            self.pending.push(Box::pin(async move {
+                tokio::time::sleep(wait).await;
+                Event::Checkpoint(request)
+            }));
+            return;
+        }
+        running.checkpoint_at = Some(now);
+        let Some(key) = lane.core.handle_checkpoint(request.task, request.epoch) else {
+            return answer(request, false);
+        };
+        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone());
+        self.pending.push(Box::pin(async move {
+            Event::CheckpointReceipt { stored: stored(receipt).await, reply: request }
+        }));
+    }
+}
+
+/// Tells the processor what became of its checkpoint.
+pub(super) fn answer(request: CheckpointRequest, stored: bool) {
+    let not_stored = CheckpointError::NotStored("the attempt is over or the ledger unreachable");
+    // The processor may have gone on without waiting.
+    drop(request.stored.send(if stored { Ok(()) } else { Err(not_stored) }));
+}
+
+impl crate::config::WorkerConfig {
+    /// The outcome of an attempt and its body; `None` when nobody waits for one.
+    fn judge(
+        &self,
+        ending: Ending,
+        attempt: u32,
+        sample: u32,
+        wall_ms: u64,
+    ) -> (Option<Outcome>, Body) {
+        let failed = |failure, reason| {
+            let (max, policy) = (self.attempts_max, &self.backoff);
+            let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
+            (Some(outcome), Body::Reason(reason))
+        };
+        match ending {
+            Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => {
+                failed(Failure::Fatal, text::result_too_large(bytes.len(), self.result_bytes_max))
+            }
+            Ending::Completed(bytes) => (Some(Outcome::Completed), Body::Result(bytes)),
+            Ending::Failed(failure, reason) => failed(failure, reason),
+            Ending::Cancelled => {
+                (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
+            }
+            Ending::Fenced => (None, Body::Result(Bytes::new())),
+            Ending::Released => (Some(released()), Body::Result(Bytes::new())),
+        }
+    }
+}

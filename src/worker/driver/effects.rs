@@ -1,0 +1,367 @@
+//! Performs what the cores want.
+
+use super::view::{self, Body};
+use super::{Driver, Event, Showing};
+use crate::protocol::entry::{ClaimKind, Entry, Outcome};
+use crate::protocol::fold::Phase;
+use crate::protocol::key::{Epoch, Key};
+use crate::protocol::moment::Moment;
+use crate::task::{Position, TaskId};
+use crate::transport::{Message, Receipt, TopicPartition, Transport, TransportError};
+use crate::worker::execution::Halt;
+use crate::worker::keeper::Chore;
+use crate::worker::machine::{Action, Stop};
+use crate::worker::partition::Effect;
+use crate::worker::session::{Backoff, ConsumerCommand};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+impl Driver {
+    pub(super) fn perform(&mut self, id: i32, effect: Effect) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match effect {
+            Effect::Do(action) => self.act(id, action),
+            Effect::Ready => {
+                tracing::info!(partition = id, owner = %lane.core.machine().owner(), "ledger read: working");
+                self.stats.ready();
+                lane.start_consuming(&mut self.env, &mut self.services);
+            }
+            Effect::ReadFromStart => lane.read_from_start(&mut self.env, &mut self.services),
+            Effect::Fenced => {
+                tracing::warn!(
+                    partition = id,
+                    "cut off from the ledger for too long: starting afresh, running tasks go on"
+                );
+                self.stats.self_fenced();
+                lane.stop_consuming();
+                lane.ledger.clear();
+                let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
+                lane.payloads.retain(|task, _| running.contains(task));
+                let spare = super::Lane::draw_owner(&mut self.env);
+                lane.core.set_spare_owner(spare);
+                lane.read_from_start(&mut self.env, &mut self.services);
+            }
+            Effect::AskMarkDelete => {
+                let (topic, subscription) =
+                    (lane.topics.task.clone(), lane.topics.subscription.clone());
+                let transport = Arc::clone(&self.env.transport);
+                self.pending.push(Box::pin(async move {
+                    let position = transport.mark_delete_position(&topic, &subscription).await;
+                    Event::MarkDelete { lane: id, position: position.ok().flatten() }
+                }));
+            }
+            Effect::Refused(error) => self.refused = Some(error),
+        }
+    }
+
+    fn act(&mut self, id: i32, action: Action) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match action {
+            Action::Publish(entry) => self.publish(id, &entry),
+            Action::Start { task, epoch, attempt } => self.start(id, task, epoch, attempt),
+            Action::Stop { task, epoch, why } => {
+                let halt = match why {
+                    Stop::Fenced => Halt::Fenced,
+                    Stop::Cancelled => Halt::Cancelled,
+                };
+                if why == Stop::Fenced {
+                    tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
+                    self.stats.fenced();
+                    lane.bodies.remove(&task);
+                }
+                self.halt(id, task, epoch, halt);
+            }
+            Action::ReadPayload(task) => {
+                let topic = lane.topics.task.clone();
+                let read = fetch(Arc::clone(&self.env.transport), topic, task.position());
+                self.pending.push(Box::pin(async move {
+                    Event::Payload { lane: id, id: task, message: read.await.ok().flatten() }
+                }));
+            }
+            Action::DropPayload(task) => {
+                lane.payloads.remove(&task);
+            }
+            Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
+            Action::ShowOutcome(task) => self.show_ended(id, task, Showing::Outcome),
+            Action::DeadLetter(task) => self.dead_letter(id, task),
+            Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
+            Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
+            Action::Tombstone(keys) => {
+                let topic = lane.topics.ledger.clone();
+                let stored = self.tombstone(topic, keys.iter().map(Key::to_string).collect());
+                let task = keys.first().and_then(Key::task);
+                self.pending.push(Box::pin(async move {
+                    stored.await;
+                    Event::Tombstoned { lane: id, task }
+                }));
+            }
+            Action::ReadAgain => lane.read_again(&mut self.env, &mut self.services),
+        }
+    }
+
+    fn publish(&mut self, id: i32, entry: &Entry) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let (body, key) = match entry {
+            Entry::Claim(claim) => {
+                let reason = view::closing_reason(claim.kind);
+                if claim.kind != ClaimKind::Run {
+                    let body = (claim.key.epoch, Body::Reason(reason.to_owned()));
+                    lane.bodies.insert(claim.key.task, body);
+                }
+                (Bytes::from_static(reason.as_bytes()), Some(claim.key))
+            }
+            Entry::Done(done) => {
+                let own = lane.bodies.get(&done.key.task);
+                let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
+                (body.map(|(_, body)| body.bytes()).unwrap_or_default(), Some(done.key))
+            }
+            Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => (Bytes::new(), None),
+        };
+        if matches!(entry, Entry::Checkpoint(_)) {
+            // `handle_checkpoint` publishes it: it has the bytes.
+            return;
+        }
+        let receipt = lane.publish(entry, body);
+        if let Some(key) = key {
+            self.pending.push(Box::pin(async move {
+                Event::Receipt { lane: id, key, stored: stored(receipt).await }
+            }));
+        }
+    }
+
+    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing.
+    fn tombstone(
+        &mut self,
+        topic: TopicPartition,
+        keys: Vec<String>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let transport = Arc::clone(&self.env.transport);
+        let mut backoff = Backoff::new(self.env.rng.fork());
+        async move {
+            const TRIES_MAX: usize = 20;
+            for _ in 0..TRIES_MAX {
+                match transport.tombstone(&topic, keys.clone()).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(%topic, %error, "tombstones not stored"),
+                }
+                backoff.wait().await;
+            }
+            tracing::warn!(%topic, count = keys.len(), "gave up on tombstones: another worker will publish them");
+        }
+    }
+
+    /// Shows the end of an attempt on M. The body of an outcome that another worker published is read from the ledger first.
+    pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let epoch = task.fold.epoch;
+        let own = lane.bodies.get(&task_id).filter(|(at, _)| *at == epoch);
+        let body = match own {
+            Some((_, body)) => body.clone(),
+            None => {
+                self.read_body(id, task_id, task.state_at, false);
+                return;
+            }
+        };
+        let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
+        let receipt = lane.show(view::message(&metadata, task));
+        self.pending.push(Box::pin(async move {
+            let stored = stored(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, stored }
+        }));
+    }
+
+    pub(super) fn handle_shown_receipt(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        epoch: Epoch,
+        kind: Showing,
+        stored: bool,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let fold = lane.core.machine().fold(task_id);
+        if fold.epoch != epoch {
+            return;
+        }
+        match (kind, stored) {
+            (Showing::Outcome, true) => {
+                lane.core.handle_view_stored(task_id);
+                lane.bodies.remove(&task_id);
+            }
+            (Showing::Retry, true) => {
+                lane.bodies.remove(&task_id);
+            }
+            (Showing::Outcome, false) => self.show_ended(id, task_id, kind),
+            (Showing::Retry, false) if fold.phase == Phase::Retry => {
+                self.show_ended(id, task_id, kind);
+            }
+            (Showing::Processing, false) if fold.phase == Phase::Running => {
+                self.show_processing(id, task_id, epoch);
+            }
+            (Showing::Retry | Showing::Processing, _) => {}
+        }
+    }
+
+    fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let Some(at) = at else { return };
+        let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
+        self.pending.push(Box::pin(async move {
+            const WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+            let message = read.await;
+            let message = message.ok().flatten();
+            if message.is_none() {
+                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop.
+                tokio::time::sleep(WAIT).await;
+            }
+            Event::Body { lane: id, id: task_id, message, dead_letter }
+        }));
+    }
+
+    pub(super) fn handle_body(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        dead_letter: bool,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let (fold, state_at) = (task.fold, task.state_at);
+        if !fold.phase.is_terminal() {
+            return;
+        }
+        let Some(message) = message else {
+            return self.read_body(id, task_id, state_at, dead_letter);
+        };
+        let body = Body::read(fold.phase, message.payload);
+        lane.bodies.insert(task_id, (fold.epoch, body));
+        if dead_letter {
+            self.dead_letter(id, task_id);
+        } else {
+            self.show_ended(id, task_id, Showing::Outcome);
+        }
+    }
+
+    /// Publishes the dead letter of a task that failed for good. Its payload is read again if it was dropped; if it is gone, the
+    /// dead letter goes out without it, for a missing one would be worse.
+    fn dead_letter(&mut self, id: i32, task_id: TaskId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id).cloned() else { return };
+        let own = lane.bodies.get(&task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
+        let Some(body) = own.map(|(_, body)| body.clone()) else {
+            let closing = task.state_at;
+            self.read_body(id, task_id, closing, true);
+            return;
+        };
+        let topic = lane.topics.task.topic.clone();
+        match lane.payloads.get(&task_id).cloned() {
+            Some(payload) => {
+                let bytes = Some(payload.bytes);
+                let letter =
+                    view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
+                let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
+                self.pending.push(Box::pin(async move {
+                    Event::DeadLetter { lane: id, id: task_id, stored: stored(receipt).await }
+                }));
+            }
+            None => self.dead_letter_without_payload(id, task_id),
+        }
+    }
+
+    fn dead_letter_without_payload(&self, id: i32, task_id: TaskId) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let topic = lane.topics.task.clone();
+        let read = fetch(Arc::clone(&self.env.transport), topic, task_id.position());
+        self.pending.push(Box::pin(async move {
+            Event::Payload { lane: id, id: task_id, message: read.await.ok().flatten() }
+        }));
+    }
+
+    pub(super) fn handle_payload(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        now: Moment,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let found = message.is_some();
+        let closing = lane.core.is_at_dead_letter(task_id);
+        if let Some(message) = message {
+            let (bytes, properties) = (message.payload, message.properties);
+            lane.payloads.insert(task_id, super::lane::Payload { bytes, properties });
+        } else if closing {
+            tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
+            let gone = super::lane::Payload { bytes: Bytes::new(), properties: [].into() };
+            lane.payloads.insert(task_id, gone);
+        }
+        if closing {
+            self.dead_letter(id, task_id);
+        } else {
+            lane.core.handle_payload(task_id, found, now);
+        }
+    }
+
+    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, stored: bool) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if stored {
+            lane.core.handle_dead_letter_stored(task_id);
+        } else if lane.core.is_at_dead_letter(task_id) {
+            self.dead_letter(id, task_id);
+        }
+    }
+
+    /// Keeps M in order.
+    pub(super) fn keep_view(&mut self, id: i32, now: Moment) {
+        loop {
+            let Some(lane) = self.lanes.get_mut(&id) else { return };
+            let machine = lane.core.machine();
+            match lane.keeper.poll(now, |task| machine.fold(task)) {
+                None => return,
+                Some(Chore::Evict(task)) => {
+                    let topic = lane.topics.metadata.clone();
+                    let stored = self.tombstone(topic, vec![task.to_string()]);
+                    self.services.spawn(self.env.gate.wrap(stored));
+                }
+                Some(Chore::Repair(task)) => {
+                    tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
+                    self.stats.repaired();
+                    self.show_ended(id, task, Showing::Retry);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a publish has its receipt.
+pub(super) async fn stored(receipt: oneshot::Receiver<Receipt>) -> bool {
+    match receipt.await {
+        Ok(receipt) => receipt.await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+pub(super) async fn fetch(
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    at: Position,
+) -> Result<Option<Message>, TransportError> {
+    let read = transport.fetch(&topic, at).await;
+    if let Err(error) = &read {
+        tracing::debug!(%topic, ?at, %error, "cannot read");
+    }
+    read
+}
+
+/// The outcome that says: this attempt does not count.
+pub(super) fn released() -> Outcome {
+    Outcome::Released(crate::protocol::entry::NextAttempt::default())
+}

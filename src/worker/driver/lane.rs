@@ -1,0 +1,278 @@
+//! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver sees it: the pure core, and the
+//! services around it.
+
+use super::view::Body;
+use super::{Environment, Event};
+use crate::protocol::entry::Entry;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::task::{Position, Progress, TaskId};
+use crate::topics::TopicNames;
+use crate::transport::{Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition};
+use crate::worker::execution::Halt;
+use crate::worker::keeper::Keeper;
+use crate::worker::mailbox::Mailbox;
+use crate::worker::partition::Partition;
+use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// The payload of a task, and the properties of its message.
+#[derive(Clone, Debug)]
+pub(super) struct Payload {
+    pub(super) bytes: Bytes,
+    pub(super) properties: BTreeMap<String, String>,
+}
+
+/// A running attempt.
+pub(super) struct Running {
+    /// Ends it early; taken when used.
+    pub(super) halt: Option<oneshot::Sender<Halt>>,
+    pub(super) attempt: u32,
+    pub(super) progress: watch::Receiver<Option<Progress>>,
+    /// When its entry on M was written last.
+    pub(super) shown_at: Moment,
+    /// When its last checkpoint was published.
+    pub(super) checkpoint_at: Option<Moment>,
+}
+
+pub(super) struct Lane {
+    pub(super) core: Partition,
+    pub(super) keeper: Keeper,
+    pub(super) topics: LaneTopics,
+    pub(super) payloads: BTreeMap<TaskId, Payload>,
+    pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
+    /// Bodies of outcomes that were published and may have to be published or shown again.
+    pub(super) bodies: BTreeMap<TaskId, (Epoch, Body)>,
+    pub(super) ledger: Mailbox<Publish>,
+    pub(super) view: Mailbox<Publish>,
+    dead_letters: Option<Mailbox<Publish>>,
+    pub(super) consumer: Mailbox<ConsumerCommand>,
+    /// The open consumer session, and how many deliveries it may still bring.
+    pub(super) session: Option<u64>,
+    pub(super) credit: usize,
+    /// Counts the followers of the ledger, so that what an ended one left in the queue is told from the new one's.
+    pub(super) generation: u64,
+    /// Counts the consumer services, for the same reason.
+    pub(super) service: u64,
+    /// Last position read of the metadata topic: after a reconnect it may come again from the start.
+    pub(super) shown_at: Option<Position>,
+    follower: Option<AbortHandle>,
+    consumer_service: Option<AbortHandle>,
+    second_reader: Option<AbortHandle>,
+}
+
+/// The partitions that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct LaneTopics {
+    pub(super) task: TopicPartition,
+    pub(super) metadata: TopicPartition,
+    pub(super) ledger: TopicPartition,
+    pub(super) dead_letters: TopicPartition,
+    pub(super) subscription: String,
+}
+
+impl LaneTopics {
+    pub(super) fn new(topics: &TopicNames, subscription: &str, partition: i32) -> Self {
+        let of = |topic: &str, partition| TopicPartition { topic: topic.to_owned(), partition };
+        Self {
+            task: of(&topics.task, partition),
+            metadata: of(&topics.metadata, partition),
+            ledger: of(&topics.ledger, partition),
+            // Dead letters are few and belong to people: one topic, as Pulsar's convention has it.
+            dead_letters: of(&topics.dead_letters, -1),
+            subscription: subscription.to_owned(),
+        }
+    }
+}
+
+impl Lane {
+    /// Opens a lane: it follows the ledger and the metadata topic, and consumes when the core is ready.
+    pub(super) fn open(
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        core: Partition,
+        keeper: Keeper,
+        topics: LaneTopics,
+    ) -> Self {
+        let lane = topics.task.partition;
+        let ledger = Mailbox::new();
+        let view = Mailbox::new();
+        let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
+        services.spawn(env.gate.wrap(publish(
+            transport,
+            topics.ledger.clone(),
+            Batching::On,
+            Schema::None,
+            ledger.clone(),
+            rng,
+        )));
+        let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
+        services.spawn(env.gate.wrap(publish(
+            transport,
+            topics.metadata.clone(),
+            Batching::Off,
+            Schema::TaskMetadata,
+            view.clone(),
+            rng,
+        )));
+        let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
+        services.spawn(env.gate.wrap(follow(
+            Arc::clone(&env.transport),
+            topics.metadata.clone(),
+            Follow { start: Start::Earliest, compacted: true },
+            shown,
+            env.rng.fork(),
+        )));
+        let mut opened = Self {
+            core,
+            keeper,
+            topics,
+            payloads: BTreeMap::new(),
+            running: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            ledger,
+            view,
+            dead_letters: None,
+            consumer: Mailbox::new(),
+            session: None,
+            credit: 0,
+            generation: 0,
+            service: 0,
+            shown_at: None,
+            follower: None,
+            consumer_service: None,
+            second_reader: None,
+        };
+        opened.read_from_start(env, services);
+        opened
+    }
+
+    pub(super) const fn id(&self) -> i32 {
+        self.topics.task.partition
+    }
+
+    /// Follows the ledger from its start; a follower that was there is dropped.
+    pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+        self.generation += 1;
+        let (lane, generation) = (self.id(), self.generation);
+        let sink = Sink::new(env.events.clone(), move |message| Event::Ledger {
+            lane,
+            generation,
+            message,
+        });
+        let service = self.spawn_reader(env, services, sink);
+        if let Some(before) = self.follower.replace(service) {
+            before.abort();
+        }
+        if let Some(second) = self.second_reader.take() {
+            second.abort();
+        }
+    }
+
+    /// Reads the ledger once more, beside the follower.
+    pub(super) fn read_again(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+        let lane = self.id();
+        let sink = Sink::new(env.events.clone(), move |message| Event::Again { lane, message });
+        let service = self.spawn_reader(env, services, sink);
+        if let Some(before) = self.second_reader.replace(service) {
+            before.abort();
+        }
+    }
+
+    fn spawn_reader(
+        &self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        sink: Sink<crate::transport::Message>,
+    ) -> AbortHandle {
+        services.spawn(env.gate.wrap(follow(
+            Arc::clone(&env.transport),
+            self.topics.ledger.clone(),
+            Follow { start: Start::Earliest, compacted: true },
+            sink,
+            env.rng.fork(),
+        )))
+    }
+
+    /// Starts the consumer service, if none runs.
+    pub(super) fn start_consuming(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+        if self.consumer_service.is_some() {
+            return;
+        }
+        self.service += 1;
+        let (lane, service) = (self.id(), self.service);
+        let sink =
+            Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
+        self.consumer_service = Some(services.spawn(env.gate.wrap(consume(
+            Arc::clone(&env.transport),
+            self.topics.task.clone(),
+            self.topics.subscription.clone(),
+            self.consumer.clone(),
+            sink,
+            env.rng.fork(),
+        ))));
+    }
+
+    /// Ends the consumer session; the broker delivers what it held to others, or again.
+    pub(super) fn stop_consuming(&mut self) {
+        if let Some(service) = self.consumer_service.take() {
+            service.abort();
+        }
+        self.service += 1;
+        self.session = None;
+        self.credit = 0;
+        self.consumer = Mailbox::new();
+    }
+
+    /// Publishes to the ledger. The receipt may be dropped where nobody waits for it.
+    pub(super) fn publish(&self, entry: &Entry, body: Bytes) -> oneshot::Receiver<Receipt> {
+        let message = Outgoing {
+            key: Some(entry.key().to_string()),
+            properties: entry.properties(),
+            payload: body,
+        };
+        put(&self.ledger, message)
+    }
+
+    /// Publishes to the metadata topic.
+    pub(super) fn show(&self, message: Outgoing) -> oneshot::Receiver<Receipt> {
+        put(&self.view, message)
+    }
+
+    /// Publishes a dead letter; the topic is made when the first one comes.
+    pub(super) fn publish_dead_letter(
+        &mut self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        message: Outgoing,
+    ) -> oneshot::Receiver<Receipt> {
+        let mailbox = self.dead_letters.get_or_insert_with(|| {
+            let mailbox = Mailbox::new();
+            services.spawn(env.gate.wrap(publish(
+                Arc::clone(&env.transport),
+                self.topics.dead_letters.clone(),
+                Batching::Off,
+                Schema::None,
+                mailbox.clone(),
+                env.rng.fork(),
+            )));
+            mailbox
+        });
+        put(mailbox, message)
+    }
+
+    /// Draws the next owner id.
+    pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
+        OwnerId(env.rng.u128(..))
+    }
+}
+
+fn put(mailbox: &Mailbox<Publish>, message: Outgoing) -> oneshot::Receiver<Receipt> {
+    let (receipt, stored) = oneshot::channel();
+    mailbox.put(Publish { message, receipt });
+    stored
+}

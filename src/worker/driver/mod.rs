@@ -1,0 +1,469 @@
+//! The driver: one loop that owns the state of a worker, turns everything that happens into an [`Event`], hands it to the pure
+//! cores, and performs their effects. It knows no rule of the protocol.
+
+mod attempts;
+mod effects;
+mod lane;
+mod view;
+
+use super::execution::{Ended, ErasedProcessor, StuckBody};
+use super::keeper::{Keeper, Shown};
+use super::partition::{Inbound, Partition, PartitionSettings, Slots};
+use super::processor::CheckpointRequest;
+use super::session::{Consumed, ConsumerCommand};
+use super::stats::Stats;
+use crate::clock::Clock;
+use crate::config::WorkerConfig;
+use crate::gate::Gate;
+use crate::protocol::config::LedgerConfigError;
+use crate::protocol::entry::Entry;
+use crate::protocol::fold::Verdict;
+use crate::protocol::key::{Epoch, Key, OnceKey};
+use crate::protocol::moment::Moment;
+use crate::task::{EntryId, TaskId, TaskMetadata, epoch_of};
+use crate::topics::TopicNames;
+use crate::transport::{Message, Transport};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use lane::{Lane, LaneTopics};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Events that services may queue before they wait for the driver.
+pub(super) const EVENTS_MAX: usize = 1024;
+
+/// How often the partitions of the task topic are counted again.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
+
+/// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
+/// back to idle workers, and finished tasks that come again are acknowledged.
+const SIP_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the end of a drain waits for what is under way.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+
+/// What the driver works with.
+pub(super) struct Environment {
+    /// The broker.
+    pub(super) transport: Arc<dyn Transport>,
+    /// Time.
+    pub(super) clock: Clock,
+    /// Chance: owner ids, jitter.
+    pub(super) rng: fastrand::Rng,
+    /// Stops everything in a simulation.
+    pub(super) gate: Gate,
+    /// The runtime of the processors.
+    pub(super) bodies: Handle,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+/// What a handle asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Work.
+    Work,
+    /// Take nothing new; give back what still runs at this time.
+    Drain(Moment),
+    /// Stop now.
+    Stop,
+}
+
+/// Everything that can happen.
+pub(super) enum Event {
+    Ledger { lane: i32, generation: u64, message: Message },
+    Again { lane: i32, message: Message },
+    Shown { lane: i32, message: Message },
+    Consumed { lane: i32, service: u64, event: Consumed },
+    Receipt { lane: i32, key: OnceKey, stored: bool },
+    CheckpointReceipt { stored: bool, reply: CheckpointRequest },
+    Payload { lane: i32, id: TaskId, message: Option<Message> },
+    DeadLetter { lane: i32, id: TaskId, stored: bool },
+    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, stored: bool },
+    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
+    MarkDelete { lane: i32, position: Option<EntryId> },
+    BodyGone { lane: i32, id: TaskId, epoch: Epoch },
+    Tombstoned { lane: i32, task: Option<TaskId> },
+    Partitions(Option<u32>),
+    Checkpoint(CheckpointRequest),
+}
+
+/// What an entry on M shows; decides what is done when its publish failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Showing {
+    Processing,
+    Retry,
+    Outcome,
+}
+
+/// Why a driver ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum DriverError {
+    /// The ledger's settings keep this worker out.
+    #[error(transparent)]
+    Refused(#[from] LedgerConfigError),
+}
+
+/// See the module's documentation.
+pub(super) struct Driver {
+    env: Environment,
+    config: WorkerConfig,
+    topics: TopicNames,
+    processor: Arc<dyn ErasedProcessor>,
+    lanes: BTreeMap<i32, Lane>,
+    slots: Slots,
+    services: JoinSet<()>,
+    attempts: JoinSet<Ended>,
+    /// What will turn into one event each: receipts, reads.
+    pending: FuturesUnordered<BoxFuture<'static, Event>>,
+    events: mpsc::Receiver<Event>,
+    wish: watch::Receiver<Wish>,
+    checkpoints: (mpsc::Sender<CheckpointRequest>, mpsc::Receiver<CheckpointRequest>),
+    stats: Arc<Stats>,
+    sip_at: Moment,
+    released: bool,
+    refused: Option<LedgerConfigError>,
+}
+
+impl Driver {
+    /// A driver for these partitions of the task topic (-1 alone: it has none).
+    #[expect(clippy::too_many_arguments, reason = "called by the builder only, which names them")]
+    pub(super) fn new(
+        mut env: Environment,
+        events: mpsc::Receiver<Event>,
+        config: WorkerConfig,
+        topics: TopicNames,
+        processor: Arc<dyn ErasedProcessor>,
+        partitions: Option<u32>,
+        wish: watch::Receiver<Wish>,
+        stats: Arc<Stats>,
+    ) -> Self {
+        let slots = Slots::new(config.concurrency);
+        let sip_at = env.clock.now();
+        env.rng = env.rng.fork();
+        let mut driver = Self {
+            env,
+            config,
+            topics,
+            processor,
+            lanes: BTreeMap::new(),
+            slots,
+            services: JoinSet::new(),
+            attempts: JoinSet::new(),
+            pending: FuturesUnordered::new(),
+            events,
+            wish,
+            checkpoints: mpsc::channel(EVENTS_MAX),
+            stats,
+            sip_at,
+            released: false,
+            refused: None,
+        };
+        driver.open_lanes(partitions);
+        driver
+    }
+
+    /// Works until it is told to stop, has drained, or is refused.
+    pub(super) async fn run(mut self) -> Result<(), DriverError> {
+        let mut recount = self.env.clock.now() + PARTITIONS_EVERY;
+        let mut farewell: Option<Moment> = None;
+        loop {
+            self.pump();
+            if let Some(refused) = self.refused.take() {
+                return Err(refused.into());
+            }
+            let wish = *self.wish.borrow_and_update();
+            let now = self.env.clock.now();
+            let mut timeout = self.timeout().min(recount);
+            match wish {
+                Wish::Work => {}
+                Wish::Stop => return Ok(()),
+                Wish::Drain(deadline) => {
+                    self.drain(now >= deadline);
+                    self.pump();
+                    timeout = timeout.min(deadline.max(now));
+                    if self.released {
+                        let until = *farewell.get_or_insert(now + FAREWELL_MAX);
+                        timeout = timeout.min(until);
+                        if now >= until {
+                            tracing::warn!("drain: gave up waiting for what was under way");
+                            return Ok(());
+                        }
+                    }
+                    if self.lanes.values().all(|lane| lane.core.is_quiet()) {
+                        self.leave().await;
+                        return Ok(());
+                    }
+                    if now >= deadline {
+                        timeout = self.timeout().min(farewell.unwrap_or(now + FAREWELL_MAX));
+                    }
+                }
+            }
+            if now >= recount {
+                recount = now + PARTITIONS_EVERY;
+                self.count_partitions();
+            }
+            let clock = self.env.clock;
+            tokio::select! {
+                biased;
+                changed = self.wish.changed() => if changed.is_err() { return Ok(()) },
+                Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
+                Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
+                Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
+                Some(event) = self.events.recv() => self.handle(event),
+                () = clock.sleep_until(timeout) => {}
+            }
+        }
+    }
+
+    fn timeout(&self) -> Moment {
+        let lanes = self.lanes.values().flat_map(|lane| {
+            let keep_alive = lane.running.values().map(|running| {
+                let next = running.shown_at + self.config.keep_alive;
+                if running.progress.has_changed().unwrap_or(false) {
+                    next.min(running.shown_at + attempts::PROGRESS_EVERY)
+                } else {
+                    next
+                }
+            });
+            keep_alive.chain([lane.core.timeout()]).chain(lane.keeper.timeout())
+        });
+        let next = lanes.min().unwrap_or(self.sip_at);
+        let sip = if self.slots.free() == 0 { Some(self.sip_at) } else { None };
+        sip.map_or(next, |at| at.min(next))
+    }
+
+    /// Lets the cores do what is due, and does what they want, until nothing is left.
+    fn pump(&mut self) {
+        let now = self.env.clock.now();
+        let ids: Vec<i32> = self.lanes.keys().copied().collect();
+        for id in &ids {
+            while let Some(lane) = self.lanes.get_mut(id) {
+                lane.core.run(now, &mut self.slots);
+                let Some(effect) = lane.core.poll_effect() else { break };
+                self.perform(*id, effect);
+            }
+            self.keep_view(*id, now);
+            self.renew(*id, now);
+        }
+        for id in ids {
+            self.give_credit(id, now);
+        }
+        if now >= self.sip_at {
+            self.sip_at = now + SIP_EVERY;
+        }
+    }
+
+    /// Lets the broker deliver as much as there are free slots.
+    fn give_credit(&mut self, id: i32, now: Moment) {
+        let lanes = self.lanes.len().max(1);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(session) = lane.session else { return };
+        let free = self.slots.free().saturating_sub(lane.core.waiting());
+        let mut wanted = free.div_ceil(lanes);
+        if free == 0 && now >= self.sip_at {
+            wanted = 1;
+        }
+        if wanted > lane.credit {
+            let count = wanted - lane.credit;
+            lane.credit = wanted;
+            lane.consumer.put(ConsumerCommand::Credit { session, count });
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.env.clock.now();
+        match event {
+            Event::Ledger { lane, generation, message } => {
+                self.handle_ledger(lane, generation, &message, now);
+            }
+            Event::Again { lane, message } => {
+                let Some(lane) = self.lanes.get_mut(&lane) else { return };
+                if let Ok(entry) = read_entry(&message) {
+                    lane.core.handle_second_read(message.position, &entry, now);
+                }
+            }
+            Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
+            Event::Consumed { lane, service, event } => {
+                if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {
+                    self.handle_consumed(lane, event, now);
+                }
+            }
+            Event::Receipt { lane, key, stored } => {
+                let Some(lane) = self.lanes.get_mut(&lane) else { return };
+                if stored {
+                    lane.core.handle_receipt();
+                } else {
+                    lane.core.handle_publish_failed(key, now);
+                }
+            }
+            Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
+            Event::DeadLetter { lane, id, stored } => self.handle_dead_letter(lane, id, stored),
+            Event::ShownReceipt { lane, id, epoch, kind, stored } => {
+                self.handle_shown_receipt(lane, id, epoch, kind, stored);
+            }
+            Event::Body { lane, id, message, dead_letter } => {
+                self.handle_body(lane, id, message, dead_letter);
+            }
+            Event::MarkDelete { lane, position } => {
+                if let (Some(lane), Some(position)) = (self.lanes.get_mut(&lane), position) {
+                    lane.core.handle_mark_delete(position, now);
+                }
+            }
+            Event::BodyGone { lane, id, epoch } => {
+                if let Some(lane) = self.lanes.get_mut(&lane) {
+                    lane.core.handle_body_gone(id, epoch, now);
+                }
+            }
+            Event::Tombstoned { lane, task } => {
+                if let (Some(lane), Some(task)) = (self.lanes.get_mut(&lane), task) {
+                    lane.core.handle_tombstoned(task);
+                }
+            }
+            Event::Partitions(partitions) => self.open_lanes(partitions),
+            Event::Checkpoint(request) => self.handle_checkpoint(request, now),
+            Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
+        }
+    }
+
+    fn handle_ledger(&mut self, lane: i32, generation: u64, message: &Message, now: Moment) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        if lane.generation != generation {
+            return;
+        }
+        match read_entry(message) {
+            Ok(entry) => {
+                let (position, publish_time_ms) = (message.position, message.publish_time_ms);
+                let inbound = Inbound { position, publish_time_ms, entry };
+                let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
+                if let Some(Verdict::Ignored(reason)) = verdict {
+                    self.stats.ignored(reason);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(position = ?message.position, %error, "not a ledger entry");
+                self.stats.malformed();
+            }
+        }
+    }
+
+    fn handle_consumed(&mut self, id: i32, event: Consumed, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match event {
+            Consumed::Opened(session) => {
+                lane.session = Some(session);
+                lane.credit = 0;
+            }
+            Consumed::Delivery(message) if lane.session.is_some() => {
+                lane.credit = lane.credit.saturating_sub(1);
+                let task = TaskId::new(message.position, id);
+                let batch_size = message.batch_size;
+                let payload =
+                    lane::Payload { bytes: message.payload, properties: message.properties };
+                lane.payloads.insert(task, payload);
+                lane.core.handle_delivery(task, batch_size, now);
+            }
+            Consumed::Delivery(_) => {}
+            Consumed::Lost => {
+                lane.session = None;
+                lane.credit = 0;
+                lane.core.handle_session_lost();
+            }
+            Consumed::Acked(entry) => lane.core.handle_acked(entry, id),
+        }
+    }
+
+    fn handle_shown(&mut self, id: i32, message: &Message, now: Moment) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.shown_at.is_some_and(|position| message.position <= position) {
+            return;
+        }
+        lane.shown_at = Some(message.position);
+        let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
+        if message.null {
+            lane.keeper.gone(task);
+        } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
+            let shown = Shown::of(&metadata, epoch_of(&message.properties));
+            let (fold, rank) = (lane.core.machine().fold(task), lane.core.rank(task, now));
+            lane.keeper.read(task, shown, &fold, rank, now, wall_ms);
+        }
+    }
+
+    fn count_partitions(&self) {
+        let transport = Arc::clone(&self.env.transport);
+        let (task, ledger) = (self.topics.task.clone(), self.topics.ledger.clone());
+        self.pending.push(Box::pin(async move {
+            // A partition without its ledger would not be worked on: whoever grows T grows C and M first.
+            let counts = (transport.partitions(&task).await, transport.partitions(&ledger).await);
+            match counts {
+                (Ok(Some(tasks)), Ok(Some(ledgers))) => Event::Partitions(Some(tasks.min(ledgers))),
+                _ => Event::Partitions(None),
+            }
+        }));
+    }
+
+    fn open_lanes(&mut self, partitions: Option<u32>) {
+        let wanted: Vec<i32> = match partitions {
+            Some(count) => (0..i32::try_from(count).unwrap_or(i32::MAX)).collect(),
+            None if self.lanes.is_empty() => vec![-1],
+            None => return,
+        };
+        for id in wanted {
+            if self.lanes.contains_key(&id) || self.lanes.contains_key(&-1) {
+                continue;
+            }
+            let settings = PartitionSettings {
+                ledger: self.config.ledger(),
+                attempts_max: self.config.attempts_max,
+                backoff_max: self.config.backoff.max,
+            };
+            let owners = (Lane::draw_owner(&mut self.env), Lane::draw_owner(&mut self.env));
+            let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());
+            let keeper = Keeper::new(self.config.retention);
+            let topics = LaneTopics::new(&self.topics, &self.config.subscription, id);
+            let lane = Lane::open(&mut self.env, &mut self.services, core, keeper, topics);
+            self.lanes.insert(id, lane);
+        }
+    }
+
+    /// Takes nothing new; at the deadline gives back what still runs.
+    fn drain(&mut self, deadline: bool) {
+        let now = self.env.clock.now();
+        for lane in self.lanes.values_mut() {
+            lane.core.drain(now);
+        }
+        if deadline && !self.released {
+            self.released = true;
+            self.release_running();
+        }
+    }
+
+    /// Says goodbye: the heartbeat keys are of no more use.
+    async fn leave(&mut self) {
+        for lane in self.lanes.values() {
+            let owner = lane.core.machine().owner();
+            let keys = vec![Key::Heartbeat(owner).to_string()];
+            let gone = self.env.transport.tombstone(&lane.topics.ledger, keys);
+            if !matches!(tokio::time::timeout(FAREWELL_MAX, gone).await, Ok(Ok(()))) {
+                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
+            }
+        }
+    }
+}
+
+fn read_entry(message: &Message) -> Result<Entry, crate::protocol::entry::EntryError> {
+    Entry::read(message.key.as_deref(), &message.properties, message.null)
+}
+
+impl From<StuckBody> for BoxFuture<'static, ()> {
+    fn from(body: StuckBody) -> Self {
+        Box::pin(body.0)
+    }
+}

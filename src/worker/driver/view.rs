@@ -1,0 +1,155 @@
+//! What a worker shows on the metadata topic.
+
+use super::lane::Lane;
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::fold::Phase;
+use crate::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, view_properties};
+use crate::transport::Outgoing;
+use crate::worker::machine::Task;
+use bytes::Bytes;
+
+/// A payload above this is left out of M, so that an entry with a result of the largest size still fits into a message.
+const TASK_BYTES_MAX: usize = 1024 * 1024;
+
+/// The body of an outcome: a result, or the reason of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    Result(Bytes),
+    Reason(String),
+}
+
+impl Body {
+    pub(super) fn bytes(&self) -> Bytes {
+        match self {
+            Self::Result(bytes) => bytes.clone(),
+            Self::Reason(text) => Bytes::copy_from_slice(text.as_bytes()),
+        }
+    }
+
+    /// Reads the body of an accepted outcome from the ledger.
+    pub(super) fn read(phase: Phase, bytes: Bytes) -> Self {
+        if phase == Phase::Completed {
+            Self::Result(bytes)
+        } else {
+            Self::Reason(String::from_utf8_lossy(&bytes).into_owned())
+        }
+    }
+}
+
+/// The reason that a claim gives which closes a task.
+pub(super) const fn closing_reason(kind: ClaimKind) -> &'static str {
+    match kind {
+        ClaimKind::Run => "",
+        ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
+        ClaimKind::Cancelled => text::CANCELLED,
+        ClaimKind::Expired => text::EXPIRED,
+    }
+}
+
+/// The entry of a running task.
+pub(super) fn processing(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    progress: Option<Progress>,
+    wall_ms: u64,
+) -> TaskMetadata {
+    let warning = task.taken_over.then(|| text::WORKER_LOST.to_owned());
+    TaskMetadata { progress, warning, ..base(id, task, TaskState::Processing, payload, wall_ms) }
+}
+
+/// The entry of a task whose attempt has ended, by its fold.
+pub(super) fn ended(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    body: Body,
+    wall_ms: u64,
+) -> TaskMetadata {
+    let (state, outcome) = match task.fold.phase {
+        Phase::Completed => (TaskState::Completed, None),
+        Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
+        Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
+        Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
+        Phase::Retry | Phase::New | Phase::Running => (TaskState::Failed, None),
+    };
+    let (result, failure_reason) = match body {
+        Body::Result(bytes) => (Some(bytes), None),
+        Body::Reason(reason) => (None, Some(reason)),
+    };
+    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(task.fold.next_attempt.at_ms);
+    TaskMetadata {
+        result,
+        failure_reason,
+        outcome,
+        next_attempt_at,
+        ..base(id, task, state, payload, wall_ms)
+    }
+}
+
+fn base(
+    id: TaskId,
+    task: &Task,
+    state: TaskState,
+    payload: Option<&Bytes>,
+    wall_ms: u64,
+) -> TaskMetadata {
+    // A closing claim that ran nothing may be the first entry of a task: then it was created now.
+    let created = if task.created_ms == 0 { wall_ms } else { task.created_ms };
+    TaskMetadata {
+        message_id: id.to_string(),
+        state,
+        created,
+        last_updated: wall_ms.max(created),
+        attempts: task.fold.attempt,
+        task: payload.filter(|bytes| bytes.len() <= TASK_BYTES_MAX).cloned(),
+        result: None,
+        failure_reason: None,
+        outcome: None,
+        next_attempt_at: None,
+        progress: None,
+        warning: None,
+    }
+}
+
+/// The message that carries the entry.
+pub(super) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
+    // Every field is a number, a text or base64: the encoder has nothing to refuse.
+    let json = serde_json::to_vec(metadata).unwrap_or_default();
+    Outgoing {
+        key: Some(metadata.message_id.clone()),
+        properties: view_properties(task.fold.epoch.0, &task.fold.owner.to_string()),
+        payload: json.into(),
+    }
+}
+
+/// A dead letter: the payload as it came, and properties that say what became of it.
+pub(super) fn dead_letter(
+    id: TaskId,
+    task: &Task,
+    payload: Option<Bytes>,
+    properties: std::collections::BTreeMap<String, String>,
+    body: &Body,
+    topic: &str,
+) -> Outgoing {
+    let mut properties = properties;
+    let reason = match body {
+        Body::Reason(reason) => reason.clone(),
+        Body::Result(_) => String::new(),
+    };
+    properties.extend([
+        ("REAL_TOPIC".to_owned(), topic.to_owned()),
+        ("ORIGIN_MESSAGE_ID".to_owned(), id.to_string()),
+        ("attempts".to_owned(), task.fold.attempt.to_string()),
+        ("epoch".to_owned(), task.fold.epoch.to_string()),
+        ("failureReason".to_owned(), reason),
+    ]);
+    Outgoing { key: Some(id.to_string()), properties, payload: payload.unwrap_or_default() }
+}
+
+impl Lane {
+    /// The payload of a task, if it is at hand.
+    pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
+        self.payloads.get(&id).map(|payload| &payload.bytes)
+    }
+}

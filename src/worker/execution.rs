@@ -1,0 +1,215 @@
+//! Runs one attempt: decodes the payload, contains panics, keeps the budget, cancels first kindly and then by force.
+//!
+//! The body runs on the user's runtime, everything around it on the worker's own: a body that blocks its thread cannot stop
+//! heartbeats, keep-alives or the clock of its own budget.
+
+use super::payload::Payload;
+use super::processor::{TaskContext, TaskProcessor};
+use crate::gate::Gate;
+use crate::protocol::key::Epoch;
+use crate::protocol::retry::Failure;
+use crate::task::{TaskId, text};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A processor whose types are erased.
+pub(crate) trait ErasedProcessor: Send + Sync + 'static {
+    /// Runs one attempt on encoded bytes.
+    fn run(self: Arc<Self>, payload: Bytes, context: TaskContext) -> BoxFuture<'static, Ending>;
+}
+
+impl<P: TaskProcessor> ErasedProcessor for P {
+    fn run(self: Arc<Self>, payload: Bytes, context: TaskContext) -> BoxFuture<'static, Ending> {
+        async move {
+            let task = match P::Task::decode(&payload) {
+                Ok(task) => task,
+                Err(cause) => {
+                    return Ending::Failed(Failure::Fatal, text::undecodable(&cause));
+                }
+            };
+            drop(payload);
+            let result = match self.process(task, context).await {
+                Ok(output) => output.encode(),
+                Err(error) => {
+                    let reason = text::processing_error(&error.message);
+                    return Ending::Failed(error.failure, reason);
+                }
+            };
+            match result {
+                Ok(bytes) => Ending::Completed(bytes),
+                Err(cause) => {
+                    let reason = format!("result could not be encoded: {cause}");
+                    Ending::Failed(Failure::Fatal, text::processing_error(&reason))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With a result.
+    Completed(Bytes),
+    /// Without, for this reason.
+    Failed(Failure, String),
+    /// A client cancelled the task.
+    Cancelled,
+    /// It was stopped and nobody waits for an outcome: another worker has taken over.
+    Fenced,
+    /// The worker shuts down: the attempt is given back.
+    Released,
+}
+
+/// Why an attempt is to end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// A client cancelled the task.
+    Cancelled,
+    /// Another worker has taken over.
+    Fenced,
+    /// The worker shuts down now: no grace.
+    Released,
+}
+
+/// An attempt to be run.
+pub(crate) struct Attempt {
+    pub(crate) task: TaskId,
+    pub(crate) epoch: Epoch,
+    pub(crate) payload: Bytes,
+    pub(crate) context: TaskContext,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) budget: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) halt: oneshot::Receiver<Halt>,
+}
+
+/// What [`attend`] tells the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) task: TaskId,
+    pub(crate) epoch: Epoch,
+    pub(crate) ending: Ending,
+    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its slot.
+    pub(crate) stuck: Option<StuckBody>,
+}
+
+/// Resolves when a body that blocked its thread has ended at last.
+#[derive(Clone)]
+pub(crate) struct StuckBody(pub(crate) futures::future::Shared<BoxFuture<'static, ()>>);
+
+impl std::fmt::Debug for StuckBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StuckBody")
+    }
+}
+
+impl PartialEq for StuckBody {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for StuckBody {}
+
+/// After its future was dropped, a body that does not block its thread is gone at the next await point.
+const ABORT_WAIT: Duration = Duration::from_millis(500);
+
+/// Runs an attempt to its end.
+pub(crate) async fn attend(
+    processor: Arc<dyn ErasedProcessor>,
+    attempt: Attempt,
+    bodies: Handle,
+    gate: Gate,
+) -> Ended {
+    let Attempt { task, epoch, payload, context, cancelled, budget, grace, mut halt } = attempt;
+    note_panic_places();
+    let (report, mut outcome) = oneshot::channel();
+    let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
+    let mut handle = bodies.spawn(gate.wrap(async move {
+        let ending = body.await.unwrap_or_else(|panic| ending_of_panic(&*panic));
+        // The receiver is gone when the attempt was given up: nobody needs the ending.
+        drop(report.send(ending));
+    }));
+    let _abort = AbortOnDrop(handle.abort_handle());
+    let limit = async {
+        match budget {
+            Some(budget) => tokio::time::sleep(budget).await,
+            None => std::future::pending().await,
+        }
+    };
+    let forced = tokio::select! {
+        biased;
+        ending = &mut outcome => {
+            let ending = ending.unwrap_or_else(|_| Ending::Failed(Failure::Retry, text::processing_error("body was aborted")));
+            return Ended { task, epoch, ending, stuck: None };
+        }
+        halt = &mut halt => match halt {
+            Ok(Halt::Cancelled) => Ending::Cancelled,
+            Ok(Halt::Fenced) => Ending::Fenced,
+            Ok(Halt::Released) | Err(_) => Ending::Released,
+        },
+        () = limit => Ending::Failed(Failure::Retry, text::OVER_BUDGET.to_owned()),
+    };
+    cancelled.cancel();
+    let grace = if forced == Ending::Released { Duration::ZERO } else { grace };
+    if tokio::time::timeout(grace, &mut handle).await.is_err() {
+        handle.abort();
+    }
+    let stuck = if handle.is_finished()
+        || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok()
+    {
+        None
+    } else {
+        tracing::warn!(%task, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
+        Some(StuckBody(async move { drop(handle.await) }.boxed().shared()))
+    };
+    Ended { task, epoch, ending: forced, stuck }
+}
+
+/// A worker that is stopped takes its bodies along.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+thread_local! {
+    static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Remembers where a panic happened, which the panic itself does not say. The hook that was there goes on as before.
+fn note_panic_places() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
+            PANIC_PLACE.with_borrow_mut(|slot| *slot = place);
+            before(info);
+        }));
+    });
+}
+
+fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let place = PANIC_PLACE.with_borrow_mut(Option::take);
+    Ending::Failed(Failure::Retry, text::panicked(message, place.as_deref()))
+}

@@ -1,0 +1,276 @@
+//! Starting a worker, and the handle to it.
+
+use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
+use super::execution::ErasedProcessor;
+use super::processor::TaskProcessor;
+use super::stats::{Stats, WorkerStats};
+use crate::clock::Clock;
+use crate::config::{ConfigError, WorkerConfig};
+use crate::gate::Gate;
+use crate::protocol::config::LedgerConfigError;
+use crate::topics::{TopicNameError, TopicNames};
+use crate::transport::{Transport, TransportError};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Why a worker did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// A setting is out of its bounds.
+    #[error("invalid setting")]
+    Config(#[from] ConfigError),
+    /// The broker cannot be reached, or refuses.
+    #[error("cannot connect")]
+    Connect(#[from] TransportError),
+    /// A topic's name is not one.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The ledger's settings keep this worker out.
+    #[error("this worker does not fit to the others of its ledger")]
+    Refused(#[from] LedgerConfigError),
+    /// The worker's own thread could not be started, or ended without a word.
+    #[error("the worker's thread failed: {0}")]
+    Thread(String),
+}
+
+impl From<DriverError> for WorkerError {
+    fn from(error: DriverError) -> Self {
+        match error {
+            DriverError::Refused(error) => Self::Refused(error),
+        }
+    }
+}
+
+/// A running worker. Dropping it stops the worker at once, as a crash would: its tasks are taken over after 2 heartbeat
+/// intervals. [`WorkerHandle::drain`] is the graceful way.
+#[derive(Debug)]
+pub struct WorkerHandle {
+    wish: watch::Sender<Wish>,
+    ended: oneshot::Receiver<Result<(), WorkerError>>,
+    stats: Arc<Stats>,
+    clock: Clock,
+    partitions: u64,
+}
+
+impl WorkerHandle {
+    /// Resolves when the worker has read the ledger and takes tasks.
+    pub async fn ready(&self) {
+        self.stats.wait_ready(self.partitions).await;
+    }
+
+    /// What the worker has counted so far.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.stats.read()
+    }
+
+    /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.
+    ///
+    /// # Errors
+    /// When the worker had ended by an error before.
+    pub async fn drain(self, deadline: Duration) -> Result<(), WorkerError> {
+        self.request_drain(deadline);
+        self.join().await
+    }
+
+    /// As [`drain`](Self::drain), without waiting for its end.
+    pub fn request_drain(&self, deadline: Duration) {
+        let deadline = self.clock.now() + deadline;
+        self.wish.send_if_modified(|wish| {
+            let first = *wish == Wish::Work;
+            if first {
+                *wish = Wish::Drain(deadline);
+            }
+            first
+        });
+    }
+
+    /// Stops at once, without giving anything back.
+    pub fn stop(&self) {
+        self.wish.send_replace(Wish::Stop);
+    }
+
+    /// Resolves when the worker has ended: after a drain, a stop, or an error.
+    ///
+    /// # Errors
+    /// The error that ended it.
+    pub async fn join(self) -> Result<(), WorkerError> {
+        let gone = || WorkerError::Thread("it ended without a word".to_owned());
+        // The sender of wishes must outlive the wait: dropping it is a wish to stop.
+        let Self { wish, ended, .. } = self;
+        let result = ended.await.unwrap_or_else(|_| Err(gone()));
+        drop(wish);
+        result
+    }
+
+    /// Runs until Ctrl-C or SIGTERM, then drains; a second signal stops at once.
+    ///
+    /// # Errors
+    /// The error that ended the worker.
+    pub async fn run_until_signal(self, drain: Duration) -> Result<(), WorkerError> {
+        let mut handle = self;
+        let mut signals = 0;
+        loop {
+            tokio::select! {
+                result = &mut handle.ended => {
+                    let gone = WorkerError::Thread("it ended without a word".to_owned());
+                    return result.unwrap_or(Err(gone));
+                }
+                () = signal() => {
+                    signals += 1;
+                    if signals == 1 {
+                        tracing::info!(?drain, "draining; a second signal stops at once");
+                        handle.request_drain(drain);
+                    } else {
+                        handle.stop();
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let (Ok(mut interrupt), Ok(mut terminate)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What a worker needs to know before it starts.
+#[derive(Clone)]
+pub struct Plan {
+    /// Its settings, validated.
+    pub config: WorkerConfig,
+    /// Its topics.
+    pub topics: TopicNames,
+    pub(super) processor: Arc<dyn ErasedProcessor>,
+}
+
+impl Plan {
+    /// A plan for a processor.
+    ///
+    /// # Errors
+    /// When a setting is out of its bounds.
+    pub fn new(
+        config: WorkerConfig,
+        topics: TopicNames,
+        processor: impl TaskProcessor,
+    ) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self { config, topics, processor: Arc::new(processor) })
+    }
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { config, topics, .. } = self;
+        f.debug_struct("Plan")
+            .field("config", config)
+            .field("topics", topics)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The surroundings of a worker.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// The broker.
+    pub transport: Arc<dyn Transport>,
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub rng: fastrand::Rng,
+    /// Stops everything in a simulation.
+    pub gate: Gate,
+    /// The runtime of the processors.
+    pub bodies: Handle,
+}
+
+/// A worker as a future to be run on the current runtime, and the handle to it. [`start`] runs it on a thread of its own; a
+/// simulation runs several on one.
+///
+/// # Errors
+/// When the broker cannot be reached.
+pub async fn prepare(
+    plan: Plan,
+    around: Surroundings,
+) -> Result<(BoxFuture<'static, ()>, WorkerHandle), TransportError> {
+    let Plan { config, topics, processor } = plan;
+    let partitions = around.transport.partitions(&topics.task).await?;
+    let (wish, wished) = watch::channel(Wish::Work);
+    let (end, ended) = oneshot::channel();
+    let stats = Arc::new(Stats::default());
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
+    let Surroundings { transport, clock, rng, gate, bodies } = around;
+    let env = Environment { transport, clock, rng, gate, bodies, events: sender };
+    let counted = Arc::clone(&stats);
+    let driver = Driver::new(env, events, config, topics, processor, partitions, wished, counted);
+    let partitions = u64::from(partitions.unwrap_or(1));
+    let handle = WorkerHandle { wish, ended, stats, clock, partitions };
+    let run = async move {
+        let result = driver.run().await.map_err(WorkerError::from);
+        // The handle may have been dropped: then nobody wants to know.
+        drop(end.send(result));
+    };
+    Ok((Box::pin(run), handle))
+}
+
+/// Starts a worker on a thread and runtime of its own, so that no processor can hold up its heartbeats.
+pub(crate) async fn start<C, F>(plan: Plan, connect: C) -> Result<WorkerHandle, WorkerError>
+where
+    C: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<Arc<dyn Transport>, TransportError>> + Send,
+{
+    let bodies = Handle::current();
+    let (started, starting) = oneshot::channel();
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                drop(started.send(Err(WorkerError::Thread(error.to_string()))));
+                return;
+            }
+        };
+        runtime.block_on(async move {
+            let prepared = async {
+                let (clock, gate) = (Clock::System, Gate::open());
+                let rng = fastrand::Rng::new();
+                let transport = connect().await?;
+                prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await
+            };
+            match prepared.await {
+                Ok((run, handle)) => {
+                    if started.send(Ok(handle)).is_ok() {
+                        run.await;
+                    }
+                }
+                Err(error) => drop(started.send(Err(error.into()))),
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("longhaul-worker".to_owned())
+        .spawn(work)
+        .map_err(|error| WorkerError::Thread(error.to_string()))?;
+    starting
+        .await
+        .unwrap_or_else(|_| Err(WorkerError::Thread("it ended while starting".to_owned())))
+}

@@ -1,0 +1,181 @@
+//! Keeps the metadata topic M in order: finished tasks leave it after their retention, and an entry that a zombie wrote late is
+//! followed by the ledger's word. Pure.
+//!
+//! M decides nothing, so nothing here is needed for safety. Every worker keeps M, in turns by rank: the first does what is due,
+//! the others only if they still see it undone a slot later.
+
+use crate::protocol::fold::TaskFold;
+use crate::protocol::moment::Moment;
+use crate::protocol::rank::SLOT;
+use crate::task::{TaskId, TaskMetadata};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// An entry of M, as far as its keeper looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// The epoch it speaks of; `None` for entries of other implementations.
+    pub epoch: Option<u32>,
+    /// It shows the end of the task.
+    pub terminal: bool,
+    /// When it was written, by its writer's wall clock.
+    pub last_updated_ms: u64,
+}
+
+impl Shown {
+    /// What matters of an entry.
+    #[must_use]
+    pub(super) fn of(metadata: &TaskMetadata, epoch: Option<u32>) -> Self {
+        let last_updated_ms = metadata.last_updated;
+        Self { epoch, terminal: metadata.is_terminal(), last_updated_ms }
+    }
+
+    /// Whether the ledger says something else.
+    #[must_use]
+    pub(super) fn contradicts(&self, fold: &TaskFold) -> bool {
+        let old = self.epoch.is_some_and(|epoch| epoch < fold.epoch.0);
+        fold.phase.is_terminal() && (old || !self.terminal)
+    }
+}
+
+/// What is to be done about M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chore {
+    /// Publish a tombstone: the retention is over.
+    Evict(TaskId),
+    /// Publish the outcome again: M shows something older.
+    Repair(TaskId),
+}
+
+/// The keeper of one partition of M.
+#[derive(Clone, Debug)]
+pub(super) struct Keeper {
+    retention: Duration,
+    shown: BTreeMap<TaskId, Shown>,
+    chores: BTreeSet<(Moment, Kind, TaskId)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Evict,
+    Repair,
+}
+
+impl Keeper {
+    /// Nothing seen yet.
+    #[must_use]
+    pub(super) const fn new(retention: Duration) -> Self {
+        Self { retention, shown: BTreeMap::new(), chores: BTreeSet::new() }
+    }
+
+    /// An entry was read; `fold` is what the ledger says of the task, `rank` the own place in line.
+    pub(super) fn read(
+        &mut self,
+        id: TaskId,
+        shown: Shown,
+        fold: &TaskFold,
+        rank: u64,
+        now: Moment,
+        wall_ms: u64,
+    ) {
+        self.shown.insert(id, shown);
+        if shown.terminal {
+            let age = Duration::from_millis(wall_ms.saturating_sub(shown.last_updated_ms));
+            let wait = self.retention.saturating_sub(age);
+            self.chores.insert((now + wait + turn(rank), Kind::Evict, id));
+        }
+        if shown.contradicts(fold) {
+            // By then the outcome may have come by itself: it is often only on its way.
+            self.chores.insert((now + SLOT + turn(rank), Kind::Repair, id));
+        }
+    }
+
+    /// A tombstone was read.
+    pub(super) fn gone(&mut self, id: TaskId) {
+        self.shown.remove(&id);
+    }
+
+    /// The next chore that is due. `fold` says what the ledger knows of a task.
+    pub(super) fn poll(&mut self, now: Moment, fold: impl Fn(TaskId) -> TaskFold) -> Option<Chore> {
+        while let Some((at, kind, id)) = self.chores.first().copied() {
+            if at > now {
+                return None;
+            }
+            self.chores.pop_first();
+            let Some(shown) = self.shown.get(&id) else { continue };
+            match kind {
+                Kind::Evict if shown.terminal => return Some(Chore::Evict(id)),
+                Kind::Repair if shown.contradicts(&fold(id)) => return Some(Chore::Repair(id)),
+                Kind::Evict | Kind::Repair => {}
+            }
+        }
+        None
+    }
+
+    /// When the next chore is due.
+    #[must_use]
+    pub(super) fn timeout(&self) -> Option<Moment> {
+        self.chores.first().map(|(at, ..)| *at)
+    }
+}
+
+fn turn(rank: u64) -> Duration {
+    SLOT.saturating_mul(u32::try_from(rank).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::fold::Phase;
+    use crate::protocol::key::Epoch;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+    const RETENTION: Duration = Duration::from_secs(100);
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    fn completed(epoch: u32) -> TaskFold {
+        TaskFold { epoch: Epoch(epoch), phase: Phase::Completed, ..TaskFold::default() }
+    }
+
+    fn shown(epoch: u32, terminal: bool) -> Shown {
+        Shown { epoch: Some(epoch), terminal, last_updated_ms: 0 }
+    }
+
+    #[test]
+    fn an_outcome_is_evicted_after_its_retention_whoever_wrote_it() {
+        let mut keeper = Keeper::new(RETENTION);
+        let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000 };
+        keeper.read(ID, foreign, &TaskFold::default(), 0, at(7), 50_000);
+        assert_eq!(keeper.timeout(), Some(at(97)));
+        assert_eq!(keeper.poll(at(96), |_| completed(1)), None);
+        assert_eq!(keeper.poll(at(97), |_| completed(1)), Some(Chore::Evict(ID)));
+        assert_eq!(keeper.poll(at(97), |_| completed(1)), None);
+    }
+
+    #[test]
+    fn the_next_in_line_does_nothing_when_the_first_has_done_it() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), 1, at(0), 0);
+        keeper.gone(ID);
+        assert_eq!(keeper.poll(at(1000), |_| completed(1)), None);
+    }
+
+    #[test]
+    fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(2, true), &completed(2), 0, at(0), 0);
+        keeper.read(ID, shown(1, false), &completed(2), 0, at(1), 1000);
+        assert_eq!(keeper.poll(at(2), |_| completed(2)), Some(Chore::Repair(ID)));
+    }
+
+    #[test]
+    fn an_outcome_that_comes_by_itself_needs_no_repair() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, false), &completed(1), 0, at(0), 0);
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
+        assert_eq!(keeper.poll(at(2), |_| completed(1)), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! A queue between the driver and the services around it. Putting something in never waits, so the driver cannot be held up by a
+//! slow broker; what bounds the queue is how much the driver has under way (slots, heartbeats, held tasks).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// Beyond this something is wrong: the newest item is refused.
+const ITEMS_MAX: usize = 1_000_000;
+
+pub(super) struct Mailbox<T>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    items: Mutex<VecDeque<T>>,
+    arrived: Notify,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner { items: Mutex::new(VecDeque::new()), arrived: Notify::new() }))
+    }
+
+    /// Puts an item at the end.
+    pub(super) fn put(&self, item: T) {
+        let mut items = self.items();
+        if items.len() < ITEMS_MAX {
+            items.push_back(item);
+            drop(items);
+            self.0.arrived.notify_one();
+        }
+    }
+
+    /// Takes the first item; waits for one. May be dropped and called again.
+    pub(super) async fn take(&self) -> T {
+        loop {
+            if let Some(item) = self.items().pop_front() {
+                return item;
+            }
+            self.0.arrived.notified().await;
+        }
+    }
+
+    /// Drops what is queued.
+    pub(super) fn clear(&self) {
+        let dropped = std::mem::take(&mut *self.items());
+        drop(dropped);
+    }
+
+    fn items(&self) -> std::sync::MutexGuard<'_, VecDeque<T>> {
+        self.0.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

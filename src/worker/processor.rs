@@ -1,0 +1,216 @@
+//! What users write: a processor, and what it is given and may answer.
+
+use super::payload::Payload;
+use crate::protocol::key::Epoch;
+use crate::protocol::retry::Failure;
+use crate::task::{Progress, TaskId};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// The largest checkpoint.
+pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+
+/// Processes tasks of one kind.
+///
+/// An attempt may be the second one, because the first failed or its worker died. For a moment two attempts may overlap, when a
+/// worker that was cut off does not know yet that it was replaced: only one result is ever accepted, and a processor that
+/// changes something outside passes [`TaskContext::fencing_token`] along.
+///
+/// It runs on the tokio runtime that started the worker. Code that blocks its thread belongs into
+/// `tokio::task::spawn_blocking`: it would hold up other tasks, though never the worker's heartbeats.
+#[async_trait]
+pub trait TaskProcessor: Send + Sync + 'static {
+    /// The task, read from the payload.
+    type Task: Payload;
+    /// The result.
+    type Output: Payload;
+
+    /// Runs one attempt. An error fails it and another attempt follows, unless the error says otherwise. A panic is an error.
+    async fn process(
+        &self,
+        task: Self::Task,
+        context: TaskContext,
+    ) -> Result<Self::Output, TaskError>;
+}
+
+/// Why an attempt has no result, and what follows. Any error turns into one that is tried again, by `?`.
+#[derive(Debug)]
+pub struct TaskError {
+    pub(crate) failure: Failure,
+    pub(crate) message: String,
+}
+
+impl TaskError {
+    /// Try again after a backoff, if an attempt is left.
+    #[must_use]
+    pub fn retry(message: impl fmt::Display) -> Self {
+        Self { failure: Failure::Retry, message: message.to_string() }
+    }
+
+    /// Try again after this delay, if an attempt is left.
+    #[must_use]
+    pub fn retry_after(delay: Duration, message: impl fmt::Display) -> Self {
+        Self { failure: Failure::RetryAfter(delay), message: message.to_string() }
+    }
+
+    /// Do not try again: the task has failed for good.
+    #[must_use]
+    pub fn fatal(message: impl fmt::Display) -> Self {
+        Self { failure: Failure::Fatal, message: message.to_string() }
+    }
+
+    /// Not now: try again after this delay, without counting the attempt.
+    #[must_use]
+    pub fn snooze(delay: Duration) -> Self {
+        Self { failure: Failure::Snooze(delay), message: String::new() }
+    }
+}
+
+impl<E: std::error::Error> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+/// What a processor is given besides its task. Cheap to clone.
+#[derive(Clone)]
+pub struct TaskContext {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) task: TaskId,
+    pub(crate) epoch: Epoch,
+    pub(crate) attempt: u32,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) last_checkpoint: Option<Bytes>,
+    pub(crate) cancelled: CancellationToken,
+    pub(crate) budget: Option<(crate::clock::Clock, crate::protocol::moment::Moment)>,
+    /// The newest report of progress; the driver shows it when it is time to.
+    pub(crate) progress: watch::Sender<Option<Progress>>,
+    pub(crate) checkpoints: CheckpointSender,
+}
+
+/// Where checkpoints go: to the driver, which publishes them.
+pub(crate) type CheckpointSender = tokio::sync::mpsc::Sender<CheckpointRequest>;
+
+/// A checkpoint on its way to the ledger.
+pub(crate) struct CheckpointRequest {
+    pub(crate) task: TaskId,
+    pub(crate) epoch: Epoch,
+    pub(crate) bytes: Bytes,
+    pub(crate) stored: oneshot::Sender<Result<(), CheckpointError>>,
+}
+
+/// A checkpoint was not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// It is above 64 KiB.
+    #[error("checkpoint too large: {0} bytes, the limit is {CHECKPOINT_BYTES_MAX}")]
+    TooLarge(usize),
+    /// The attempt is over, or its worker cannot reach the ledger now. The next checkpoint may succeed.
+    #[error("checkpoint not stored: {0}")]
+    NotStored(&'static str),
+}
+
+/// Identifies the attempt to the outside world: a store that remembers the highest epoch it has seen of a task and refuses lower
+/// ones cannot be changed by a worker that was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FencingToken {
+    /// The task.
+    pub task: TaskId,
+    /// Grows with every claim of the task.
+    pub epoch: u32,
+}
+
+impl TaskContext {
+    /// The task's id.
+    #[must_use]
+    pub fn task_id(&self) -> TaskId {
+        self.shared.task
+    }
+
+    /// Which attempt this is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.shared.attempt
+    }
+
+    /// See [`FencingToken`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken { task: self.shared.task, epoch: self.shared.epoch.0 }
+    }
+
+    /// The properties of the task's message.
+    #[must_use]
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.shared.properties
+    }
+
+    /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another worker has taken over, or the
+    /// worker shuts down. What the processor returns after that is not used. Its future is dropped when the cancel grace is over.
+    pub async fn cancelled(&self) {
+        self.shared.cancelled.cancelled().await;
+    }
+
+    /// Whether [`cancelled`](Self::cancelled) has resolved.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.cancelled.is_cancelled()
+    }
+
+    /// How much of the attempt's budget is left; `None` if it has none.
+    #[must_use]
+    pub fn remaining_budget(&self) -> Option<Duration> {
+        let (clock, ends) = self.shared.budget?;
+        Some(ends.since(clock.now()))
+    }
+
+    /// Tells whoever watches how far the task has come. Cheap: at most one report a second is published, the newest.
+    pub fn progress(&self, done: u64, total: u64, message: impl Into<String>) {
+        let progress = Progress { done, total, message: message.into() };
+        self.shared.progress.send_replace(Some(progress));
+    }
+
+    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one.
+    /// Resolves when they are stored; at most one a second is taken, a second one waits.
+    ///
+    /// # Errors
+    /// When the bytes are above 64 KiB, or could not be stored.
+    pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
+        let bytes = bytes.into();
+        if bytes.len() > CHECKPOINT_BYTES_MAX {
+            return Err(CheckpointError::TooLarge(bytes.len()));
+        }
+        let (stored, receipt) = oneshot::channel();
+        let Shared { task, epoch, .. } = *self.shared;
+        let request = CheckpointRequest { task, epoch, bytes, stored };
+        let gone = CheckpointError::NotStored("the worker has stopped");
+        self.shared.checkpoints.send(request).await.map_err(|_| gone.clone())?;
+        receipt.await.unwrap_or(Err(gone))
+    }
+
+    /// The last checkpoint of an earlier attempt.
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<&Bytes> {
+        self.shared.last_checkpoint.as_ref()
+    }
+}
+
+impl fmt::Debug for TaskContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskContext")
+            .field("task", &self.shared.task)
+            .field("epoch", &self.shared.epoch)
+            .field("attempt", &self.shared.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,283 @@
+//! Keeps sessions with the broker open: a publisher, a follower and a consumer service, each a loop that opens a session, works
+//! until its first error, and opens the next one after a backoff. The machine is told what it must know: that a consumer session
+//! was lost, that the fate of a publish is unknown.
+
+use super::driver::Event;
+use super::mailbox::Mailbox;
+use crate::task::EntryId;
+use crate::transport::{
+    Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, TopicPartition,
+    Transport, TransportError,
+};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+
+/// Waits before sessions are opened again: from 100 ms, doubling to 10 s, less up to a half by chance.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    rng: fastrand::Rng,
+}
+
+impl Backoff {
+    pub(crate) const fn new(rng: fastrand::Rng) -> Self {
+        Self { next: BACKOFF_MIN, rng }
+    }
+
+    pub(crate) const fn reset(&mut self) {
+        self.next = BACKOFF_MIN;
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
+        self.next = (2 * self.next).min(BACKOFF_MAX);
+        tokio::time::sleep(part).await;
+    }
+}
+
+/// What is published, and where its receipt goes.
+pub(super) struct Publish {
+    pub(super) message: Outgoing,
+    /// Dropped without an answer when the publish was given up before it was handed over.
+    pub(super) receipt: oneshot::Sender<Receipt>,
+}
+
+/// A publisher service: what is put into the mailbox is published in order.
+pub(super) async fn publish(
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    batching: Batching,
+    schema: Schema,
+    mailbox: Mailbox<Publish>,
+    rng: fastrand::Rng,
+) {
+    let mut backoff = Backoff::new(rng);
+    loop {
+        let mut publisher = match transport.publisher(&topic, batching, schema).await {
+            Ok(publisher) => publisher,
+            Err(error) => {
+                tracing::warn!(%topic, %error, "cannot open a publisher; trying again");
+                backoff.wait().await;
+                continue;
+            }
+        };
+        backoff.reset();
+        loop {
+            let Publish { message, receipt } = mailbox.take().await;
+            match publisher.send(message).await {
+                Ok(handle) => drop(receipt.send(handle)),
+                Err(error) => {
+                    tracing::warn!(%topic, %error, "publisher lost");
+                    let unknown = PublishError::Unknown(error.to_string());
+                    drop(receipt.send(Box::pin(async move { Err(unknown) })));
+                    break;
+                }
+            }
+        }
+        backoff.wait().await;
+    }
+}
+
+/// Passes what a service has to say on to the driver.
+pub(super) struct Sink<T> {
+    events: mpsc::Sender<Event>,
+    wrap: Box<dyn Fn(T) -> Event + Send + Sync>,
+}
+
+/// The driver has gone.
+pub(super) struct Gone;
+
+impl<T> Sink<T> {
+    pub(super) fn new(
+        events: mpsc::Sender<Event>,
+        wrap: impl Fn(T) -> Event + Send + Sync + 'static,
+    ) -> Self {
+        Self { events, wrap: Box::new(wrap) }
+    }
+
+    async fn send(&self, item: T) -> Result<(), Gone> {
+        self.events.send((self.wrap)(item)).await.map_err(|_| Gone)
+    }
+}
+
+/// A follower service. It reads from the start again after an error: the fold skips what it has folded.
+pub(super) async fn follow(
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    follow: Follow,
+    messages: Sink<Message>,
+    rng: fastrand::Rng,
+) {
+    let mut backoff = Backoff::new(rng);
+    loop {
+        match transport.follower(&topic, follow).await {
+            Ok(mut follower) => loop {
+                match follower.next().await {
+                    Ok(message) => {
+                        backoff.reset();
+                        if messages.send(message).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%topic, %error, "follower lost");
+                        break;
+                    }
+                }
+            },
+            Err(error) => tracing::warn!(%topic, %error, "cannot follow; trying again"),
+        }
+        backoff.wait().await;
+    }
+}
+
+/// What the driver tells the consumer service.
+pub(super) enum ConsumerCommand {
+    /// It wants so many more deliveries from the session of this number.
+    Credit { session: u64, count: usize },
+    /// Acknowledge, in this session or a later one, until the broker confirms it.
+    Ack(EntryId),
+    /// Give back to the broker.
+    HandBack(EntryId),
+}
+
+/// What the consumer service tells the driver.
+pub(super) enum Consumed {
+    /// A session is open.
+    Opened(u64),
+    /// A delivery.
+    Delivery(Message),
+    /// The session ended: what it delivered is void.
+    Lost,
+    /// The broker has confirmed an ack.
+    Acked(EntryId),
+}
+
+/// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
+pub(super) async fn consume(
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    subscription: String,
+    commands: Mailbox<ConsumerCommand>,
+    events: Sink<Consumed>,
+    rng: fastrand::Rng,
+) {
+    let mut backoff = Backoff::new(rng);
+    let mut unconfirmed = BTreeSet::new();
+    for session in 1.. {
+        let consumer = match transport.consumer(&topic, &subscription).await {
+            Ok(consumer) => consumer,
+            Err(error) => {
+                tracing::warn!(%topic, %error, "cannot consume; trying again");
+                backoff.wait().await;
+                continue;
+            }
+        };
+        backoff.reset();
+        if events.send(Consumed::Opened(session)).await.is_err() {
+            return;
+        }
+        let mut running = Session::new(session, consumer);
+        for entry in unconfirmed {
+            running.ack(entry);
+        }
+        match running.run(&commands, &events).await {
+            End::Gone => return,
+            End::Lost(error) => tracing::warn!(%topic, %error, "consumer session lost"),
+        }
+        unconfirmed = running.unconfirmed;
+        if events.send(Consumed::Lost).await.is_err() {
+            return;
+        }
+        backoff.wait().await;
+    }
+}
+
+struct Session {
+    session: u64,
+    consumer: Box<dyn Consumer>,
+    credit: usize,
+    acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
+    /// Acks without a receipt: repeated in the next session. A second ack does no harm.
+    unconfirmed: BTreeSet<EntryId>,
+}
+
+/// Why a session ended.
+enum End {
+    Lost(TransportError),
+    Gone,
+}
+
+impl From<TransportError> for End {
+    fn from(error: TransportError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<Gone> for End {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl Session {
+    fn new(session: u64, consumer: Box<dyn Consumer>) -> Self {
+        let (acks, unconfirmed) = (FuturesUnordered::new(), BTreeSet::new());
+        Self { session, consumer, credit: 0, acks, unconfirmed }
+    }
+
+    fn ack(&mut self, entry: EntryId) {
+        self.unconfirmed.insert(entry);
+        let receipt = self.consumer.ack(entry);
+        self.acks.push(Box::pin(async move { (entry, receipt.await) }));
+    }
+
+    async fn run(&mut self, commands: &Mailbox<ConsumerCommand>, events: &Sink<Consumed>) -> End {
+        loop {
+            if let Err(end) = self.step(commands, events).await {
+                return end;
+            }
+        }
+    }
+
+    async fn step(
+        &mut self,
+        commands: &Mailbox<ConsumerCommand>,
+        events: &Sink<Consumed>,
+    ) -> Result<(), End> {
+        tokio::select! {
+            biased;
+            command = commands.take() => self.obey(command).await?,
+            Some((entry, result)) = self.acks.next() => {
+                result?;
+                self.unconfirmed.remove(&entry);
+                events.send(Consumed::Acked(entry)).await?;
+            }
+            delivery = self.consumer.next(), if self.credit > 0 => {
+                self.credit -= 1;
+                events.send(Consumed::Delivery(delivery?)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn obey(&mut self, command: ConsumerCommand) -> Result<(), TransportError> {
+        match command {
+            ConsumerCommand::Credit { session, count } if session == self.session => {
+                self.credit += count;
+            }
+            ConsumerCommand::Credit { .. } => {}
+            ConsumerCommand::Ack(entry) => self.ack(entry),
+            ConsumerCommand::HandBack(entry) => self.consumer.hand_back(entry).await?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! What a worker counts.
+
+use crate::protocol::fold::Reason;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// Counters of one worker since its start.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    started: AtomicU64,
+    fenced: AtomicU64,
+    self_fenced: AtomicU64,
+    stuck: AtomicU64,
+    malformed: AtomicU64,
+    repaired: AtomicU64,
+    ready: AtomicU64,
+    ignored: Mutex<BTreeMap<Reason, u64>>,
+    became_ready: Notify,
+}
+
+/// A reading of [`Stats`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerStats {
+    /// Attempts started.
+    pub started: u64,
+    /// Attempts that were stopped because another worker had taken over.
+    pub fenced: u64,
+    /// Times that the worker started afresh because it was cut off from the ledger.
+    pub self_fenced: u64,
+    /// Processors that blocked their thread and ignored their cancellation.
+    pub stuck: u64,
+    /// Ledger entries that nothing could be made of.
+    pub malformed: u64,
+    /// Entries on the metadata topic that had to be published again after a zombie's.
+    pub repaired: u64,
+    /// Ledger entries that changed nothing, by reason.
+    pub ignored: BTreeMap<String, u64>,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Stats {
+    pub(super) fn started(&self) {
+        count(&self.started);
+    }
+    pub(super) fn fenced(&self) {
+        count(&self.fenced);
+    }
+    pub(super) fn self_fenced(&self) {
+        count(&self.self_fenced);
+    }
+    pub(super) fn stuck(&self) {
+        count(&self.stuck);
+    }
+    pub(super) fn malformed(&self) {
+        count(&self.malformed);
+    }
+    pub(super) fn repaired(&self) {
+        count(&self.repaired);
+    }
+    pub(super) fn ready(&self) {
+        count(&self.ready);
+        self.became_ready.notify_waiters();
+    }
+    pub(super) fn ignored(&self, reason: Reason) {
+        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        *ignored.entry(reason).or_default() += 1;
+    }
+
+    /// Resolves when so many partitions have been read and are worked on.
+    pub(super) async fn wait_ready(&self, partitions: u64) {
+        loop {
+            let notified = self.became_ready.notified();
+            if self.ready.load(Ordering::Relaxed) >= partitions {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Reads all counters.
+    #[must_use]
+    pub(super) fn read(&self) -> WorkerStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        WorkerStats {
+            started: read(&self.started),
+            fenced: read(&self.fenced),
+            self_fenced: read(&self.self_fenced),
+            stuck: read(&self.stuck),
+            malformed: read(&self.malformed),
+            repaired: read(&self.repaired),
+            ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
+        }
+    }
+}
