@@ -17,6 +17,8 @@ mod config;
 #[cfg(not(feature = "testing"))]
 mod gate;
 #[cfg(not(feature = "testing"))]
+mod gate;
+#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]

@@ -9,6 +9,8 @@
 //! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
 //! [`Publisher`] is its last word: the supervisor drops it, tells the machine that the session is over, and opens a new one.
 
+#[cfg(feature = "testing")]
+pub mod memory;
 pub mod pulsar;
 
 use crate::task::{EntryId, Position};
