@@ -36,6 +36,11 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         Move::Fence { worker, landing } => after.fence(worker, landing),
         Move::Evict { worker, task } => after.evict(worker, task),
         Move::Land { worker } => after.land(worker),
+        Move::LandTwice { worker } => {
+            after.world.budget.giveup -= 1;
+            let first = after.world.workers[usize::from(worker)].out[0].clone();
+            after.append(first);
+        }
         Move::Receive { worker, .. }
         | Move::SessionLost { worker }
         | Move::Read { worker }
