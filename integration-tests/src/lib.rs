@@ -3,6 +3,7 @@
 pub mod java;
 pub mod model;
 pub mod sandbox;
+pub mod simulation;
 
 mod cache;
 mod wait;
