@@ -16,6 +16,7 @@ mod crowds;
 mod failures;
 mod joining;
 mod leaving;
+mod losing;
 mod plain;
 mod reference;
 mod schema;
