@@ -99,6 +99,7 @@ impl Driver {
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
         self.pending.push(Box::pin(async move {
             let stored = stored(receipt).await;
             Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, stored }

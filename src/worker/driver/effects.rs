@@ -162,6 +162,7 @@ impl Driver {
         };
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
         self.pending.push(Box::pin(async move {
             let stored = stored(receipt).await;
             Event::ShownReceipt { lane: id, id: task_id, epoch, kind, stored }

@@ -126,6 +126,8 @@ pub(super) struct Driver {
     stats: Arc<Stats>,
     sip_at: Moment,
     released: bool,
+    /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
+    showing: usize,
     refused: Option<LedgerConfigError>,
 }
 
@@ -161,6 +163,7 @@ impl Driver {
             stats,
             sip_at,
             released: false,
+            showing: 0,
             refused: None,
         };
         driver.open_lanes(partitions);
@@ -194,7 +197,7 @@ impl Driver {
                             return Ok(());
                         }
                     }
-                    if self.lanes.values().all(|lane| lane.core.is_quiet()) {
+                    if self.showing == 0 && self.lanes.values().all(|lane| lane.core.is_quiet()) {
                         self.leave().await;
                         return Ok(());
                     }
@@ -304,6 +307,7 @@ impl Driver {
             Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
             Event::DeadLetter { lane, id, stored } => self.handle_dead_letter(lane, id, stored),
             Event::ShownReceipt { lane, id, epoch, kind, stored } => {
+                self.showing -= 1;
                 self.handle_shown_receipt(lane, id, epoch, kind, stored);
             }
             Event::Body { lane, id, message, dead_letter } => {
