@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
-use longhaul::{TaskContext, TaskError, TaskProcessor};
+use longhaul::{TaskContext, TaskError, TaskProcessor, WorkerConfig};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -104,6 +104,46 @@ async fn a_result_above_the_limit_fails_the_task_for_good() -> Result<()> {
     let reason = format!("Result too large: {} bytes, the limit is {LIMIT}", LIMIT + 1);
     view.until(large, &format!("FAILED 1 FINAL: {reason}")).await?;
     view.until(fits, "COMPLETED 1: xxx").await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// An error's text of megabytes once fitted into no message: its outcome was refused and published again, for ever.
+#[tokio::test]
+async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
+    let Some(bench) = Bench::new("outcry").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.attempts_max(2).start().await?;
+    let id = Plain::tasks(&bench).await?.submit("0|outcry 6000000").await?;
+    let mut view = bench.view().await?;
+    view.until(id, "FAILED 2 FINAL: Processing error: xxx").await?;
+    let reason = view.lines(id).pop().context("nothing")?;
+    ensure!(reason.len() < 20_000 && reason.ends_with('…'), "{} bytes", reason.len());
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// A result may be as large as the settings allow, and its entries still fit into messages.
+#[tokio::test]
+async fn a_result_of_the_largest_size_is_shown_beside_a_large_task() -> Result<()> {
+    const MIB: usize = 1024 * 1024;
+    let Some(bench) = Bench::new("largest").await? else { return Ok(()) };
+    let mut config = WorkerConfig::default();
+    config.result_bytes_max = 2 * MIB;
+    let worker = bench.worker(Scripted::default()).await?.config(config).start().await?;
+    let mut producer = Plain::tasks(&bench).await?;
+    let result = format!("big {}", 2 * MIB);
+    let shown = format!("{}|{result}", "x".repeat(MIB - result.len() - 1));
+    let left_out = format!("{}|{result}", "x".repeat(MIB));
+    let (shown, left_out) = (producer.submit(&shown).await?, producer.submit(&left_out).await?);
+    let mut view = bench.view().await?;
+    for (id, task_bytes) in [(shown, Some(MIB)), (left_out, None)] {
+        view.until(id, "COMPLETED 1: xxx").await?;
+        let entry = view.entries(id).last().and_then(|shown| shown.metadata.clone());
+        let entry = entry.context("nothing")?;
+        ensure!(entry.task.map(|task| task.len()) == task_bytes);
+        ensure!(entry.result.map(|result| result.len()) == Some(2 * MIB));
+    }
     bench.audit().await?;
     drain([worker]).await
 }
@@ -224,7 +264,8 @@ async fn a_running_task_is_kept_alive_in_public() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     let Some(bench) = Bench::new("blocking").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.concurrency(2).attempts_max(2);
+    let scripted = Scripted::default();
+    let worker = bench.worker(scripted.clone()).await?.concurrency(2).attempts_max(2);
     let worker = worker.heartbeat(Duration::from_millis(500)).cancel_grace(Duration::ZERO);
     let worker = worker.start().await?;
     let mut producer = Plain::tasks(&bench).await?;
@@ -240,8 +281,12 @@ async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     view.until(blocker, "FAILED 1: Process was cancelled: null").await?;
     ensure!(worker.stats().stuck == 1, "{:?}", worker.stats());
     view.until(blocker, "COMPLETED 2: bar").await?;
-    // Both slots are there again: two tasks that wait for each other's start can only run side by side.
     ensure!(worker.stats().self_fenced == 0 && worker.stats().fenced == 0);
+    // Both slots are there again.
+    let pair = [producer.submit("7|gate,ok x").await?, producer.submit("8|gate,ok y").await?];
+    view.until_all(&pair, "PROCESSING 1").await?;
+    scripted.open_gate();
+    view.until_all(&pair, "COMPLETED 1").await?;
     bench.all_acknowledged().await?;
     bench.audit().await?;
     drain([worker]).await

@@ -223,7 +223,7 @@ impl crate::config::WorkerConfig {
         let failed = |failure, reason| {
             let (max, policy) = (self.attempts_max, &self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
-            (Some(outcome), Body::Reason(reason))
+            (Some(outcome), Body::Reason(text::shortened(reason)))
         };
         match ending {
             Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => {
