@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::sandbox::Sandbox;
 use integration_tests::script::Scripted;
+use integration_tests::view::LIMIT;
 use longhaul::Client;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -26,7 +27,7 @@ async fn a_task_from_before_the_first_worker_is_run() -> Result<()> {
     drain([worker]).await
 }
 
-/// Nobody has set anything up: the first worker's subscription still begins at the first message.
+/// Nobody has set the topics of that subscription up: it still begins at the first message.
 #[tokio::test]
 async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
     let Some(bench) = Bench::new("second-group").await? else { return Ok(()) };
@@ -46,6 +47,23 @@ async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
     ensure!(ids(&scripted) == [id, next], "{:?}", scripted.runs());
     bench.audit().await?;
     drain([other]).await
+}
+
+/// It once seemed to be starting for ever to whoever waited until it was ready.
+#[tokio::test]
+async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<()> {
+    let Some(bench) = Bench::new("misfit").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let id = Plain::tasks(&bench).await?.submit("0|ok bar").await?;
+    let mut view = bench.view().await?;
+    view.until(id, "COMPLETED 1: bar").await?;
+    let misfit = bench.worker(Scripted::default()).await?.heartbeat(Duration::from_secs(5));
+    let misfit = misfit.start().await?;
+    timeout(LIMIT, misfit.ready()).await?;
+    let error = anyhow::Error::from(misfit.join().await.expect_err("it does not fit"));
+    let text = format!("{error:#}");
+    ensure!(text.contains("heartbeat is 10s on this ledger but 5s here"), "{text}");
+    drain([worker]).await
 }
 
 /// What users type wrong first. The error must name what was tried and why it failed, and come soon.
