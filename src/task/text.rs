@@ -55,6 +55,11 @@ pub(crate) fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
     format!("Result too large: {bytes} bytes, the limit is {limit_bytes}")
 }
 
+/// The broker takes no message as large as the result.
+pub(crate) fn result_refused(bytes: usize, cause: &str) -> String {
+    format!("Result too large: {bytes} bytes, {cause}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,6 +123,43 @@ async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
     drain([worker]).await
 }
 
+/// A limit above what the broker takes once had the outcome refused, and published again, for ever.
+#[tokio::test]
+async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<()> {
+    const BYTES: usize = 3_000_000;
+    let Some(bench) = Bench::new("refused").await? else { return Ok(()) };
+    let mut config = WorkerConfig::default();
+    config.result_bytes_max = 4 * 1024 * 1024;
+    let worker = bench.worker(Scripted::default()).await?.config(config).start().await?;
+    let id = Plain::tasks(&bench).await?.submit(&format!("0|big {BYTES}")).await?;
+    let mut view = bench.view().await?;
+    let reason = format!("Result too large: {BYTES} bytes, the message has 30");
+    view.until(id, &format!("FAILED 1 FINAL: {reason}")).await?;
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// The properties of a dead letter take up room too. Its payload goes, if both do not fit; once it was refused for ever.
+#[tokio::test]
+async fn a_task_of_the_largest_size_fails_for_good() -> Result<()> {
+    const BYTES: usize = 5_233_000;
+    let Some(bench) = Bench::new("large-letter").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let script = "|fatal no";
+    let payload = "x".repeat(BYTES - script.len()) + script;
+    let id = Plain::tasks(&bench).await?.submit(&payload).await?;
+    let mut view = bench.view().await?;
+    view.until(id, "FAILED 1 FINAL: Processing error: no").await?;
+    bench.all_acknowledged().await?;
+    let letters = bench.parts(&bench.names().dead_letters);
+    let letters = read_whole(bench.transport(), &letters[0]).await?;
+    ensure!(letters.len() == 1 && letters[0].key == Some(id.to_string()));
+    ensure!(letters[0].payload.is_empty(), "{} bytes", letters[0].payload.len());
+    bench.audit().await?;
+    drain([worker]).await
+}
+
 /// A result may be as large as the settings allow, and its entries still fit into messages.
 #[tokio::test]
 async fn a_result_of_the_largest_size_is_shown_beside_a_large_task() -> Result<()> {

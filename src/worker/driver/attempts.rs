@@ -1,9 +1,9 @@
 //! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
 
-use super::effects::{fetch, released, stored};
+use super::effects::{fate, fetch, released};
 use super::lane::Running;
 use super::view::{self, Body};
-use super::{Driver, Event, Showing};
+use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -101,8 +101,8 @@ impl Driver {
         let receipt = lane.show(view::message(&metadata, task));
         self.showing += 1;
         self.pending.push(Box::pin(async move {
-            let stored = stored(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, stored }
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
         }));
     }
 
@@ -199,7 +199,8 @@ impl Driver {
         };
         let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone());
         self.pending.push(Box::pin(async move {
-            Event::CheckpointReceipt { stored: stored(receipt).await, reply: request }
+            let stored = fate(receipt).await == Fate::Stored;
+            Event::CheckpointReceipt { stored, reply: request }
         }));
     }
 }
