@@ -151,7 +151,9 @@ impl System for Binding {
                 match party.fold.submitter_step(KEY, party.own.map(task)) {
                     SubmitterStep::Answer(_) if party.answered => {}
                     SubmitterStep::Submit | SubmitterStep::Bind(_) if waits => {}
-                    _ => into.push(Move::Submit(index)),
+                    SubmitterStep::Submit | SubmitterStep::Bind(_) | SubmitterStep::Answer(_) => {
+                        into.push(Move::Submit(index));
+                    }
                 }
                 continue;
             }
