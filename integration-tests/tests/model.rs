@@ -179,15 +179,15 @@ fn final_failures_have_dead_letters() {
 
 #[test]
 fn idempotency_keys_are_bound_once() {
-    let binding = Binding { crash: 1, compact: 1, fault: BindingFault::None };
+    let binding = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
     let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
     assert!(report.found.is_empty() && report.complete, "{report}");
 }
 
 #[test]
 fn a_compaction_key_shared_by_bindings_is_found() {
-    let binding = Binding { crash: 0, compact: 1, fault: BindingFault::SharedKey };
-    let report = explore(&binding, Options { cap: 2 * CAP, states: false });
+    let binding = Binding { workers: 1, crash: 0, compact: 1, fault: BindingFault::SharedKey };
+    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
     assert_eq!(report.violated(), ["C-01", "C-12"], "{report}");
 }
 
