@@ -15,10 +15,8 @@ const COMPLETE_MAX: usize = 3_000_000;
 const CAP: usize = 400_000;
 
 fn search(text: &str, change: impl FnOnce(Bounds) -> Bounds, cap: usize) -> Report {
-    let bounds = change(find(text).unwrap().bounds);
-    let report = explore(&Model(bounds), Options { cap, states: false });
-    println!("{text}: {report}");
-    report
+    let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
+    explore(&Model(change(scenario.bounds)), Options { cap, states: false })
 }
 
 /// All invariants hold in the whole scenario, and from everywhere the end can be reached.
@@ -90,6 +88,7 @@ fn pauses_have_any_length() {
 #[test]
 fn workers_freeze() {
     holds(&["freeze-adopt", "freeze-thaw", "freeze-thaw-big", "adopt-2t:compact=0,thaw=0"]);
+    holds(&["freeze-thaw-crash:fail=0,compact=0,attempts=1"]);
 }
 
 #[test]
@@ -118,12 +117,14 @@ fn bodies_overlap_unless_owners_end_theirs_in_time() {
 
 #[test]
 fn sessions_end_and_workers_drain() {
-    holds(&["session:crash=0", "drain", "drain-cancel"]);
+    holds(&["session:crash=0", "drain", "drain-cancel:attempts=1"]);
+    holds(&["drain-crash:redeliver=0,fail=0"]);
 }
 
 #[test]
 fn tasks_come_in_batches() {
-    holds(&["batch", "md-batch"]);
+    holds(&["batch", "md-batch", "batch-crash:compact=0,adopt=0"]);
+    holds_at_first(&["batch-crash"]);
 }
 
 #[test]
@@ -133,13 +134,14 @@ fn tasks_are_evicted() {
 
 #[test]
 fn workers_freeze_and_crash_around_an_eviction() {
-    holds(&["ev-freeze:thaw=0"]);
+    holds(&["ev-freeze:thaw=0", "ev-crash:attempts=1"]);
     holds_at_first(&["ev-crash", "ev-freeze"]);
 }
 
 #[test]
 fn acks_are_forgotten() {
-    holds(&["md", "md-freeze:thaw=0", "md-2t:workers=1"]);
+    holds(&["md", "md-freeze:thaw=0", "md-freeze:attempts=1,compact=0", "md-2t:workers=1"]);
+    holds(&["md-crash:attempts=1,compact=0"]);
     holds_at_first(&["md-crash", "md-freeze", "md-2t"]);
 }
 
@@ -159,27 +161,33 @@ fn a_self_fence_meets_failed_publishes_and_other_tasks() {
 }
 
 #[test]
+fn a_self_fence_meets_a_crash_or_a_freeze() {
+    holds(&["keep-crash:attempts=1,spurious=0,compact=0", "keep-freeze:attempts=1,spurious=0"]);
+    holds(&["keep-freeze-ev:attempts=1,spurious=0,thaw=0"]);
+}
+
+#[test]
 fn a_self_fence_meets_everything_else() {
     holds_at_first(&["keep-crash", "keep-freeze", "keep-ev", "keep-freeze-ev", "amended"]);
 }
 
 #[test]
 fn final_failures_have_dead_letters() {
-    holds(&["dlq", "dlq-trim"]);
+    holds(&["dlq", "dlq-trim", "dlq-crash:compact=0,forgets=0", "dlq-freeze:thaw=0"]);
     holds_at_first(&["dlq-crash", "dlq-freeze"]);
 }
 
 #[test]
 fn idempotency_keys_are_bound_once() {
-    let binding = Binding { crash: 1, compact: 1, fault: BindingFault::None };
+    let binding = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
     let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
     assert!(report.found.is_empty() && report.complete, "{report}");
 }
 
 #[test]
 fn a_compaction_key_shared_by_bindings_is_found() {
-    let binding = Binding { crash: 0, compact: 1, fault: BindingFault::SharedKey };
-    let report = explore(&binding, Options { cap: CAP, states: false });
+    let binding = Binding { workers: 1, crash: 0, compact: 1, fault: BindingFault::SharedKey };
+    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
     assert_eq!(report.violated(), ["C-01", "C-12"], "{report}");
 }
 

@@ -96,7 +96,8 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
     for (index, worker) in world.workers.iter().enumerate() {
         let number = small(index);
-        if !worker.out.is_empty() && !worker.left && !(worker.stale && world.steps(index)) {
+        let fences_next = worker.stale && world.steps(index);
+        if !(worker.out.is_empty() || worker.left || fences_next) {
             into.push(Move::Land { worker: number });
             if bounds.fault == Fault::Resend && world.budget.giveup > 0 {
                 into.push(Move::LandTwice { worker: number });
