@@ -1,5 +1,7 @@
 //! Sandbox, model and history checkers for the suites in `tests/`.
 
+pub mod chaos;
+pub mod checkers;
 pub mod java;
 pub mod sandbox;
 

@@ -1,0 +1,59 @@
+//! SIGTERM of a worker under load.
+
+use crate::chaos::bench::Bench;
+use crate::chaos::fleet::Settings;
+use crate::chaos::load::Script;
+use crate::chaos::{Host, Options, Row};
+use crate::checkers::History;
+use anyhow::{Context, Result};
+use longhaul::TaskId;
+use longhaul::protocol::entry::{Done, Entry, Outcome};
+use rustix::process::Signal;
+use std::time::Duration;
+use tokio::time::sleep;
+
+const END_LIMIT: Duration = Duration::from_secs(60);
+const REST_LIMIT: Duration = Duration::from_secs(180);
+
+pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+    let drain = Duration::from_secs(if options.short { 1 } else { 2 });
+    let settings = Settings { drain, heartbeat: Duration::from_secs(10), concurrency: 8, ..Settings::default() };
+    let mut bench = Bench::new(host, "drain", options, settings).await?;
+    bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
+    let count = options.tasks.unwrap_or(if options.short { 24 } else { 96 });
+    let scripts = (0..count).map(|_| Script::sleep(bench.rng.u64(1000..8000))).collect();
+    bench.submit(scripts).await?;
+    sleep(Duration::from_secs(2)).await;
+    let alive = bench.fleet.alive();
+    let victim = bench.rng.choice(alive).context("no worker")?;
+    let asked_ms = bench.fleet.signal(victim, Signal::TERM)?;
+    let ended_ms = bench.fleet.ended(victim, END_LIMIT).await?;
+    let (history, report) = bench.finish(REST_LIMIT).await?;
+    let row = &mut bench.row;
+    if report.attempt_max > 1 {
+        row.violations.push(format!("a drain cost an attempt: {}", report.attempt_max));
+    }
+    row.figure("tasks", count);
+    row.figure("drain_ms", u64::try_from(drain.as_millis())?);
+    row.figure("SIGTERM_to_exit_ms", ended_ms - asked_ms);
+    row.figure("released", report.released);
+    row.spread("released_to_next_claim min/p50/max", moves(&history));
+    Ok(vec![bench.into_row()])
+}
+
+/// How long each task that was given back waited for its next claim.
+fn moves(history: &History) -> Vec<u64> {
+    let mut waits = Vec::new();
+    for (at, released) in history.ledger.iter().enumerate() {
+        let Ok(Entry::Done(Done { outcome: Outcome::Released(_), key, .. })) = &released.entry else {
+            continue;
+        };
+        let next = history.ledger.iter().skip(at).find(|entry| claims(&entry.entry, key.task));
+        waits.extend(next.map(|next| next.publish_time_ms.saturating_sub(released.publish_time_ms)));
+    }
+    waits
+}
+
+fn claims(entry: &Result<Entry, String>, task: TaskId) -> bool {
+    matches!(entry, Ok(Entry::Claim(claim)) if claim.key.task == task)
+}
