@@ -18,8 +18,10 @@ use std::process::ExitCode;
 /// By default it starts a Pulsar of its own from Maven artifacts (Java 17 and Maven are needed; the first time 235 MB are
 /// fetched).
 #[derive(Parser)]
-#[command(after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
-    chaos unloads --broker pulsar://localhost:6650 --admin http://localhost:8080")]
+#[command(
+    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
+    chaos unloads --broker pulsar://localhost:6650 --admin http://localhost:8080"
+)]
 struct Args {
     /// A scenario, `list` to see them, or `all`.
     scenario: String,

@@ -138,7 +138,10 @@ impl Bench {
 
 /// What time may mend: the last acks and repairs are under way.
 const fn may_pass(violation: &Violation) -> bool {
-    matches!(violation, Violation::ViewDiffers(..) | Violation::Backlog(_) | Violation::ViewAhead(..))
+    matches!(
+        violation,
+        Violation::ViewDiffers(..) | Violation::Backlog(_) | Violation::ViewAhead(..)
+    )
 }
 
 fn whole(topic: &str) -> TopicPartition {

@@ -141,7 +141,9 @@ impl Fleet {
     /// Kills a worker by SIGKILL, and returns when that was.
     pub(super) async fn kill(&mut self, index: usize) -> Result<u64> {
         let worker = self.worker_mut(index)?;
-        let Some((mut child, guard)) = worker.process.take() else { bail!("{} is dead", worker.name) };
+        let Some((mut child, guard)) = worker.process.take() else {
+            bail!("{} is dead", worker.name)
+        };
         let at = super::wall_ms();
         child.kill().await?;
         drop(guard);
@@ -161,7 +163,9 @@ impl Fleet {
     /// Waits until a worker has ended by itself. Returns when that was.
     pub(super) async fn ended(&mut self, index: usize, limit: Duration) -> Result<u64> {
         let worker = self.worker_mut(index)?;
-        let Some((mut child, guard)) = worker.process.take() else { bail!("{} is dead", worker.name) };
+        let Some((mut child, guard)) = worker.process.take() else {
+            bail!("{} is dead", worker.name)
+        };
         let status = tokio::time::timeout(limit, child.wait()).await;
         let at = super::wall_ms();
         drop(guard);
@@ -290,7 +294,8 @@ async fn build() -> Result<PathBuf> {
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
     let target = profile.parent().context("no target folder")?;
     let building = command.env("CARGO_TARGET_DIR", target).status();
-    let status = tokio::time::timeout(BUILD_LIMIT, building).await.context("building the example")??;
+    let status =
+        tokio::time::timeout(BUILD_LIMIT, building).await.context("building the example")??;
     ensure!(status.success(), "cargo build --example scripted: {status}");
     Ok(profile.join("examples/scripted"))
 }

@@ -21,7 +21,9 @@ impl Journal {
         // The last line may be under way.
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let [at, event, task, epoch, attempt] = words.as_slice() else { bail!("{worker}: {line}") };
+            let [at, event, task, epoch, attempt] = words.as_slice() else {
+                bail!("{worker}: {line}")
+            };
             let at: u64 = at.parse().with_context(|| line.to_owned())?;
             if *event == "ready" {
                 journal.ready_us = Some(at);
@@ -62,8 +64,11 @@ mod tests {
         let text = "1 ready - 0 0\n2 start 1:2:-1 1 1\n3 start 1:3:-1 2 2\n4 cancelled 1:2:-1 1 1\n5 dropped 1:2:-1 1 1\n6 end 1:3";
         let journal = Journal::read("w", text).unwrap();
         assert_eq!(journal.ready_us, Some(1));
-        let spans: Vec<_> =
-            journal.runs.iter().map(|run| (run.started_us, run.cancelled_us, run.ended_us)).collect();
+        let spans: Vec<_> = journal
+            .runs
+            .iter()
+            .map(|run| (run.started_us, run.cancelled_us, run.ended_us))
+            .collect();
         assert_eq!(spans, [(2, Some(4), Some(5)), (3, None, None)]);
         assert!(Journal::read("w", "1 end 1:2:-1 1 1\n").is_err());
     }

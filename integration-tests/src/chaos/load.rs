@@ -1,9 +1,12 @@
 //! Submits tasks.
 
+use crate::wait::until;
 use anyhow::{Result, anyhow};
 use longhaul::TaskId;
 use longhaul::transport::pulsar::PulsarTransport;
-use longhaul::transport::{Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport};
+use longhaul::transport::{
+    Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
+};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -98,30 +101,45 @@ impl Flow {
     }
 }
 
-/// Submits tasks one after the other with a pause, through all failures, until it is told to stop. Returns the ids that have a
-/// receipt. What failed may lie on the topic all the same; then it is a task like any other.
-pub(super) async fn keep_submitting(
-    transport: &PulsarTransport,
-    topic: &TopicPartition,
-    pause: Duration,
-    script: impl Fn() -> Script,
-    stop: &Cell<bool>,
-) -> Result<Vec<TaskId>> {
-    let mut ids = Vec::new();
-    let mut publisher = None;
-    while !stop.get() {
-        match submit_one(transport, topic, &mut publisher, &script()).await {
-            Ok(id) => {
-                ids.push(id);
+/// Steers a load that goes on through all failures.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Tasks that have a receipt. What failed may lie on the topic all the same; then it is a task like any other.
+    submitted: Cell<usize>,
+    ended: Cell<bool>,
+}
+
+impl Load {
+    /// Waits until so many more tasks have a receipt: the broker is back, and so is the load.
+    pub(super) async fn more(&self, count: usize, limit: Duration) -> Result<()> {
+        let goal = self.submitted.get() + count;
+        let come = async || Ok((self.submitted.get() >= goal).then_some(()));
+        until("tasks submitted", limit, come).await
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.set(true);
+    }
+
+    /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a time.
+    pub(super) async fn run(
+        &self,
+        transport: &PulsarTransport,
+        topic: &TopicPartition,
+        pause: Duration,
+        mut script: impl FnMut() -> Script,
+    ) {
+        let mut publisher = None;
+        while !self.ended.get() {
+            if submit_one(transport, topic, &mut publisher, &script()).await.is_ok() {
+                self.submitted.set(self.submitted.get() + 1);
                 sleep(pause).await;
-            }
-            Err(_) => {
+            } else {
                 publisher = None;
                 sleep(AGAIN).await;
             }
         }
     }
-    Ok(ids)
 }
 
 async fn submit_one(

@@ -98,8 +98,7 @@ impl State {
             Phase::Cancelled => Stand::Ended(End::Cancelled),
             Phase::Expired => Stand::Ended(End::Expired),
         };
-        let theirs =
-            Self { epoch: fold.epoch.0, attempt: fold.attempt, owner: fold.owner, stand };
+        let theirs = Self { epoch: fold.epoch.0, attempt: fold.attempt, owner: fold.owner, stand };
         *self == theirs
     }
 }

@@ -42,13 +42,19 @@ pub(super) fn check(
         let before = *state_of(state);
         let verdict = fold(&mut state.library, entry);
         let counts = state.own.take(entry);
-        if !state.differed && !(state.own.agrees_with(&state.library) && counts == is_accepted(verdict)) {
+        if !state.differed
+            && !(state.own.agrees_with(&state.library) && counts == is_accepted(verdict))
+        {
             state.differed = true;
             report.violations.push(Violation::FoldsDiffer(task, message.position));
         }
         match verdict {
-            Verdict::Accepted => note(task, message, entry, &before, &mut accepted, history, report),
-            Verdict::Ignored(reason) => *report.ignored.entry(format!("{reason:?}")).or_default() += 1,
+            Verdict::Accepted => {
+                note(task, message, entry, &before, &mut accepted, history, report)
+            }
+            Verdict::Ignored(reason) => {
+                *report.ignored.entry(format!("{reason:?}")).or_default() += 1
+            }
         }
     }
     let unheard = followed.keys().filter(|task| !known.contains(task));

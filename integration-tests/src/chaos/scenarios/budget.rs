@@ -35,7 +35,8 @@ async fn one(host: &mut Host, options: &Options, name: &str, grace: Duration) ->
     let scripts = vec![Script::sleep(30_000).budget("PT2S"); count];
     let tasks = bench.submit(scripts).await?;
     let (history, report) = bench.finish(REST_LIMIT).await?;
-    let told = history.runs.iter().filter_map(|run| Some((run.cancelled_us? - run.started_us) / 1000));
+    let told =
+        history.runs.iter().filter_map(|run| Some((run.cancelled_us? - run.started_us) / 1000));
     let ended = history.runs.iter().filter_map(|run| Some((run.ended_us? - run.started_us) / 1000));
     let shown = tasks.iter().filter_map(|task| {
         let at = |state: TaskState| {

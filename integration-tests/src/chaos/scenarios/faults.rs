@@ -2,17 +2,22 @@
 
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
-use crate::chaos::load::{Script, keep_submitting};
+use crate::chaos::load::{Load, Script};
 use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::sandbox::Broker;
 use anyhow::Result;
-use std::cell::Cell;
+use futures::future::join_all;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Pause between two submits, and how long each task runs.
-const SUBMIT_EVERY: Duration = Duration::from_millis(150);
-const RUN_MS: u64 = 500;
+/// Pause between two submits of one submitter, and how many of those there are.
+const SUBMIT_EVERY: Duration = Duration::from_millis(600);
+const SUBMITTERS: usize = 4;
+/// How long a task runs: some end before the next fault, some are hit by it.
+const RUN_MS: std::ops::Range<u64> = 200..6000;
+/// Tasks submitted between two restarts, and how long that may take: submitters need a while to find the broker again.
+const BETWEEN: usize = 20;
+const BETWEEN_LIMIT: Duration = Duration::from_secs(90);
 /// How long the rest may take after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
 /// How long it may take until every worker has started a new task.
@@ -23,17 +28,17 @@ pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<R
     let mut bench = bench(host, "restarts", options).await?;
     let broker = host.own()?;
     let mut rng = bench.rng.fork();
-    let faults = async |submitted: &Cell<bool>| {
+    let faults = async |load: &Load| {
         let mut down_ms = Vec::new();
         for round in 0..count {
-            sleep(Duration::from_millis(rng.u64(2000..4000))).await;
+            load.more(BETWEEN, BETWEEN_LIMIT).await?;
+            sleep(Duration::from_millis(rng.u64(0..2000))).await;
             down_ms.push(restart(broker, round % 2 == 1).await?);
         }
-        sleep(Duration::from_secs(2)).await;
-        submitted.set(true);
+        load.more(BETWEEN, BETWEEN_LIMIT).await?;
         Ok(down_ms)
     };
-    let down_ms = under_load(&bench, faults).await?;
+    let down_ms = under_load(&mut bench, faults).await?;
     bench.row.figure("restarts", count);
     bench.row.spread("broker_away min/p50/max", down_ms);
     rest(&mut bench).await?;
@@ -46,16 +51,14 @@ pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Ro
     let topics = [&bench.names.task, &bench.names.ledger, &bench.names.metadata].map(Clone::clone);
     let mut rng = bench.rng.fork();
     let admin = bench.sandbox.admin().clone();
-    let faults = async |submitted: &Cell<bool>| {
+    let faults = async |_: &Load| {
         for topic in topics.iter().cycle().take(count) {
             sleep(Duration::from_millis(rng.u64(500..1500))).await;
             admin.unload(topic).await?;
         }
-        sleep(Duration::from_secs(1)).await;
-        submitted.set(true);
         Ok(Vec::new())
     };
-    under_load(&bench, faults).await?;
+    under_load(&mut bench, faults).await?;
     bench.row.figure("unloads", count);
     rest(&mut bench).await?;
     Ok(vec![bench.into_row()])
@@ -81,21 +84,24 @@ async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
 }
 
 async fn under_load(
-    bench: &Bench,
-    faults: impl AsyncFnOnce(&Cell<bool>) -> Result<Vec<u64>>,
+    bench: &mut Bench,
+    faults: impl AsyncFnOnce(&Load) -> Result<Vec<u64>>,
 ) -> Result<Vec<u64>> {
-    let stop = Cell::new(false);
+    let load = Load::default();
     let topic = bench.task_topic();
-    let script = || Script::sleep(RUN_MS);
-    let load = keep_submitting(&bench.transport, &topic, SUBMIT_EVERY, script, &stop);
+    let submitters = (0..SUBMITTERS).map(|_| {
+        let mut rng = bench.rng.fork();
+        let script = move || Script::sleep(rng.u64(RUN_MS));
+        load.run(&bench.transport, &topic, SUBMIT_EVERY, script)
+    });
     let faults = async {
-        let result = faults(&stop).await;
+        let result = faults(&load).await;
         // Also after an error, or the load would never end.
-        stop.set(true);
+        load.end();
         result
     };
-    let (_, down_ms) = tokio::try_join!(load, faults)?;
-    Ok(down_ms)
+    let (_, down_ms) = tokio::join!(join_all(submitters.collect::<Vec<_>>()), faults);
+    down_ms
 }
 
 /// After the last fault every worker must start new tasks, and all must end.
@@ -103,7 +109,8 @@ async fn rest(bench: &mut Bench) -> Result<()> {
     let after_ms = wall_ms();
     rouse(bench).await?;
     let (history, _) = bench.finish(REST_LIMIT).await?;
-    let times = history.ledger.iter().filter(|e| e.entry.as_ref().is_ok_and(|e| e.task().is_some()));
+    let times =
+        history.ledger.iter().filter(|e| e.entry.as_ref().is_ok_and(|e| e.task().is_some()));
     let last = times.map(|entry| entry.publish_time_ms).max().unwrap_or_default();
     bench.row.figure("tasks", history.tasks.len());
     bench.row.figure("last_fault_to_last_end_ms", last.saturating_sub(after_ms));
@@ -124,9 +131,8 @@ async fn rouse(bench: &mut Bench) -> Result<()> {
         waited += Duration::from_secs(3);
         for worker in std::mem::take(&mut silent) {
             let runs = bench.fleet.runs_of(worker)?;
-            let new = |run: &crate::checkers::Run| {
-                run.started_us >= from_us && tasks.contains(&run.task)
-            };
+            let new =
+                |run: &crate::checkers::Run| run.started_us >= from_us && tasks.contains(&run.task);
             if !runs.iter().any(new) {
                 silent.push(worker);
             }

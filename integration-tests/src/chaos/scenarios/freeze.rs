@@ -66,14 +66,22 @@ async fn ended(bench: &Bench, task: TaskId) -> Result<()> {
     .await
 }
 
-fn judge(bench: &mut Bench, history: &History, orphans: &[(TaskId, u64)], fenced: usize, rounds: usize) {
+fn judge(
+    bench: &mut Bench,
+    history: &History,
+    orphans: &[(TaskId, u64)],
+    fenced: usize,
+    rounds: usize,
+) {
     let row = &mut bench.row;
     let mut adopted = Vec::new();
     let mut cancelled = 0;
     for (task, frozen_ms) in orphans {
         let key = task.to_string();
-        let heirs = |m: &longhaul::TaskMetadata| m.state == TaskState::Processing && m.attempts == 2;
-        let shown = history.view.iter().find(|s| s.key == key && s.metadata.as_ref().is_some_and(heirs));
+        let heirs =
+            |m: &longhaul::TaskMetadata| m.state == TaskState::Processing && m.attempts == 2;
+        let shown =
+            history.view.iter().find(|s| s.key == key && s.metadata.as_ref().is_some_and(heirs));
         match shown {
             Some(shown) => adopted.push(shown.publish_time_ms.saturating_sub(*frozen_ms)),
             None => row.violations.push(format!("{task} was not adopted")),
@@ -84,7 +92,9 @@ fn judge(bench: &mut Bench, history: &History, orphans: &[(TaskId, u64)], fenced
             row.violations.push(format!("the outcome of {task}'s heir does not stand"));
         }
         let first = history.runs.iter().find(|run| run.task == *task && run.epoch == 1);
-        cancelled += usize::from(first.is_some_and(|run| run.cancelled_us.is_some() || run.ended_us.is_some()));
+        cancelled += usize::from(
+            first.is_some_and(|run| run.cancelled_us.is_some() || run.ended_us.is_some()),
+        );
     }
     row.figure("orphans", orphans.len());
     row.spread("freeze_to_PROCESSING(2) min/p50/max", adopted);

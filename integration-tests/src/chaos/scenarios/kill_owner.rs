@@ -34,7 +34,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let mut latencies = Vec::new();
     for (task, killed_ms) in kills {
         let shown = history.view.iter().find(|shown| {
-            let second = |m: &longhaul::TaskMetadata| m.state == TaskState::Processing && m.attempts == 2;
+            let second =
+                |m: &longhaul::TaskMetadata| m.state == TaskState::Processing && m.attempts == 2;
             shown.key == task.to_string() && shown.metadata.as_ref().is_some_and(second)
         });
         let shown = shown.context("attempt 2 was never shown")?;

@@ -27,7 +27,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         bench.fleet.start()?;
     }
     let (history, _) = bench.finish(REST_LIMIT).await?;
-    let times = || history.ledger.iter().filter(|e| e.entry.as_ref().is_ok_and(|e| e.task().is_some()));
+    let times =
+        || history.ledger.iter().filter(|e| e.entry.as_ref().is_ok_and(|e| e.task().is_some()));
     let first = times().map(|entry| entry.publish_time_ms).min().unwrap_or_default();
     let last = times().map(|entry| entry.publish_time_ms).max().unwrap_or_default();
     bench.row.figure("tasks", tasks);

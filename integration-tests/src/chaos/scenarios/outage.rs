@@ -22,7 +22,12 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     Ok(rows)
 }
 
-async fn one(host: &mut Host, options: &Options, outage: Duration, heartbeat: Duration) -> Result<Row> {
+async fn one(
+    host: &mut Host,
+    options: &Options,
+    outage: Duration,
+    heartbeat: Duration,
+) -> Result<Row> {
     let workers = options.workers.unwrap_or(3);
     let tasks = options.tasks.unwrap_or(if options.short { 6 } else { 24 });
     let concurrency = tasks.div_ceil(workers) + 1;
@@ -32,7 +37,8 @@ async fn one(host: &mut Host, options: &Options, outage: Duration, heartbeat: Du
     // Some end before the broker is gone, some while it is away, some long after. Twice as many as there are slots, so that
     // others wait.
     let whole = u64::try_from(outage.as_millis())? + 15_000;
-    let scripts = (0..2 * tasks).map(|_| Script::sleep(bench.rng.u64(whole / 10..2 * whole))).collect();
+    let scripts =
+        (0..2 * tasks).map(|_| Script::sleep(bench.rng.u64(whole / 10..2 * whole))).collect();
     let ids = bench.submit(scripts).await?;
     crate::wait::until("tasks running", START_LIMIT, async || {
         Ok((bench.fleet.runs()?.len() >= tasks).then_some(()))
@@ -51,8 +57,12 @@ async fn one(host: &mut Host, options: &Options, outage: Duration, heartbeat: Du
         row.violations.push(format!("{task} needed epoch {}: an outage is no reason", fold.epoch));
     }
     let during = |us: u64| us / 1000 > from && us / 1000 < back;
-    let ended_during: Vec<_> =
-        history.runs.iter().filter(|run| run.ended_us.is_some_and(during)).map(|run| run.task).collect();
+    let ended_during: Vec<_> = history
+        .runs
+        .iter()
+        .filter(|run| run.ended_us.is_some_and(during))
+        .map(|run| run.task)
+        .collect();
     let delays = history.ledger.iter().filter_map(|entry| {
         let done = entry.entry.as_ref().ok()?;
         let terminal = report.folds.get(&done.task()?)?.phase.is_terminal();

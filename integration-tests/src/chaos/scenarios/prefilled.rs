@@ -5,10 +5,10 @@ use crate::chaos::fleet::Settings;
 use crate::chaos::load::{Flow, Script};
 use crate::chaos::{Host, Options, Row};
 use anyhow::{Context, Result};
+use longhaul::TaskId;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul::transport::{Batching, Outgoing, Schema, Transport};
-use longhaul::TaskId;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -80,7 +80,8 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
     let mut publisher = bench.transport.publisher(&topic, Batching::On, Schema::None).await?;
     let mut flow = Flow::default();
     for index in 0..count as u64 {
-        let key = |serial| OnceKey { task: task(index), epoch: Epoch(1), owner: OwnerId(1), serial };
+        let key =
+            |serial| OnceKey { task: task(index), epoch: Epoch(1), owner: OwnerId(1), serial };
         let claim = Entry::Claim(Claim {
             key: key(2 * index + 1),
             attempt: 1,
@@ -115,8 +116,7 @@ async fn fill_view(bench: &Bench, count: usize) -> Result<()> {
             "YWJj".repeat(21)
         );
         let epoch = [("epoch".to_owned(), "1".to_owned())];
-        let message =
-            Outgoing { key: Some(id), properties: epoch.into(), payload: payload.into() };
+        let message = Outgoing { key: Some(id), properties: epoch.into(), payload: payload.into() };
         flow.put(&mut publisher, message).await?;
     }
     flow.finish().await.map(drop)

@@ -117,7 +117,10 @@ fn percentiles(row: &mut Row, name: &str, waits_us: impl Iterator<Item = u64>) -
     }
     let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
     let (p50, p99, max) = (at(0.5), at(0.99), at(1.0));
-    row.figure(&format!("{name} p50/p99/max"), format!("{p50:.1}/{p99:.1}/{max:.1} ms (n={})", histogram.len()));
+    row.figure(
+        &format!("{name} p50/p99/max"),
+        format!("{p50:.1}/{p99:.1}/{max:.1} ms (n={})", histogram.len()),
+    );
     Ok(())
 }
 
