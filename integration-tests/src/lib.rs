@@ -2,6 +2,8 @@
 
 pub mod audit;
 pub mod bench;
+pub mod chaos;
+pub mod checkers;
 pub mod java;
 pub mod model;
 pub mod sandbox;
