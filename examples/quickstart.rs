@@ -8,6 +8,7 @@
 //! the metadata topic, as any program could, too.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+#![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
 
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
 use std::time::Duration;

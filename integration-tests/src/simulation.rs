@@ -4,6 +4,13 @@
 //! frozen and killed workers, cut-off ones), and a calm one, in which everything must come to its end. Then the checkers look at
 //! what the workers did and at all that was ever written.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a simulation that panics has failed, and that is what it is for"
+)]
+
 mod checks;
 
 use longhaul::clock::Clock;

@@ -81,15 +81,21 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
             continue;
         }
         match entry {
-            Entry::Claim(Claim { key, attempt, kind: ClaimKind::Run, .. }) => {
-                if task.claims.insert(key.epoch.0, attempt).is_some() {
-                    found.push(format!("{}: task {id} has two owners of one epoch", ids::OWNER));
-                }
+            Entry::Claim(Claim { key, attempt, kind: ClaimKind::Run, .. })
+                if task.claims.insert(key.epoch.0, attempt).is_some() =>
+            {
+                found.push(format!("{}: task {id} has two owners of one epoch", ids::OWNER));
             }
             Entry::Done(Done { key, outcome: Outcome::Released(_), .. }) => {
                 task.released.insert(key.epoch.0);
             }
-            _ => {}
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
         }
         task.terminals += usize::from(task.fold.phase.is_terminal() && !before.phase.is_terminal());
     }
