@@ -18,7 +18,15 @@ fn check(seed: u64) -> Result<Report, String> {
         return Ok(report);
     }
     let violations = report.violations.join("\n  ");
-    Err(format!("seed {seed} (replay: cargo xtask sim --seed {seed}):\n  {violations}"))
+    let mut told = format!("seed {seed} (replay: cargo xtask sim --seed {seed}):\n  {violations}");
+    if from_env("LONGHAUL_SIM_SEED") == Some(seed) {
+        let path = std::env::temp_dir().join(format!("longhaul-sim-{seed}.txt"));
+        match std::fs::write(&path, report.history) {
+            Ok(()) => told.push_str(&format!("\n  its history: {}", path.display())),
+            Err(error) => told.push_str(&format!("\n  its history could not be written: {error}")),
+        }
+    }
+    Err(told)
 }
 
 #[test]

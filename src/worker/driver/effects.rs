@@ -210,7 +210,8 @@ impl Driver {
             (Showing::Retry, true) => {
                 lane.bodies.remove(&task_id);
             }
-            (Showing::Outcome, false) => self.show_ended(id, task_id, kind),
+            (Showing::Outcome | Showing::Repair, false) => self.show_ended(id, task_id, kind),
+            (Showing::Repair, true) => {}
             (Showing::Retry, false) if fold.phase == Phase::Retry => {
                 self.show_ended(id, task_id, kind);
             }
@@ -356,7 +357,7 @@ impl Driver {
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
                     self.stats.repaired();
-                    self.show_ended(id, task, Showing::Retry);
+                    self.show_ended(id, task, Showing::Repair);
                 }
             }
         }

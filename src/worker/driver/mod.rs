@@ -108,6 +108,7 @@ pub(super) enum Showing {
     Processing,
     Retry,
     Outcome,
+    Repair,
 }
 
 /// Why a driver ended.
