@@ -4,6 +4,9 @@
 //! Needs `LONGHAUL_TEST_BROKER` (`pulsar://host:port`) and `LONGHAUL_TEST_ADMIN` (`http://host:port`); without them it says so
 //! and passes.
 
+#[allow(dead_code, reason = "each suite uses a part of it")]
+mod support;
+
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
@@ -12,8 +15,8 @@ use longhaul::transport::{
     Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
 };
 use longhaul::{
-    Client, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, Text, WaitError, WatchEvent,
-    WatchFrom,
+    Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, Text, WaitError,
+    WatchEvent, WatchFrom,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -53,6 +56,8 @@ impl Bench {
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
             bench.admin.create_topic(topic, partitions).await?;
         }
+        // Without one the broker trims what lies before the ledger in use, as soon as deduplication has a cursor there.
+        bench.admin.create_subscription(&bench.names.task, "longhaul").await?;
         Ok(Some(bench))
     }
 
@@ -344,25 +349,26 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
     Ok(())
 }
 
-#[tokio::test]
-async fn submits_over_unloads_tell_the_truth() -> Result<()> {
-    const COUNT: usize = 3_000;
-    let Some(bench) = Bench::new("unloads", None).await? else { return Ok(()) };
-    let Bench { client, names, admin, .. } = &bench;
+/// What became of tasks that were submitted while their topic moved three times.
+struct Moved {
+    stored: BTreeSet<TaskId>,
+    unknown: usize,
+    /// What lies on the topic: how often each payload.
+    found: BTreeMap<String, usize>,
+    found_ids: BTreeSet<TaskId>,
+}
+
+async fn submit_over_unloads(bench: &Bench, count: usize) -> Result<Moved> {
+    let Bench { client, names, admin, .. } = bench;
     let started = now();
-    let mut submits = client.submit_all(&names.task, (0..COUNT).map(|n| Text(n.to_string())));
-    let (mut stored, mut unknown, mut not_stored) = (BTreeSet::new(), 0_usize, 0_usize);
-    let mut done = 0;
-    while let Some(result) = within("a receipt", submits.next()).await? {
-        match result {
+    let mut submits = client.submit_all(&names.task, (0..count).map(|n| Text(n.to_string())));
+    let (mut stored, mut unknown) = (BTreeSet::new(), 0);
+    for done in 1..=count {
+        match within("a receipt", submits.next()).await?.context("no more results")? {
             Ok(task) => ensure!(stored.insert(task.id), "an id twice"),
-            Err(longhaul::SubmitError::Unknown(_)) => unknown += 1,
-            Err(error) => {
-                note(&format!("{error:?}"));
-                not_stored += 1;
-            }
+            Err(SubmitError::Unknown(_)) => unknown += 1,
+            Err(error) => bail!("not submitted: {error:?}"),
         }
-        done += 1;
         if done % 1_000 == 500 {
             admin.unload(&names.task).await?;
         }
@@ -372,22 +378,48 @@ async fn submits_over_unloads_tell_the_truth() -> Result<()> {
     let follow = Follow { start: Start::Earliest, compacted: false };
     let mut follower = bench.transport.follower(&topic, follow).await?;
     let last = follower.last_position().await?.context("no task")?;
-    let mut found = BTreeSet::new();
+    let (mut found, mut found_ids) = (BTreeMap::new(), BTreeSet::new());
     loop {
         let message = within("a message", follower.next()).await??;
-        found.insert(TaskId::new(message.position, -1));
+        let text = String::from_utf8(message.payload.to_vec())?;
+        *found.entry(text).or_default() +=
+            usize::from(found_ids.insert(TaskId::new(message.position, -1)));
         if message.position >= last {
             break;
         }
     }
     note(&format!(
-        "{COUNT} submits over 3 unloads in {elapsed:?}: {} stored, {unknown} unknown, {not_stored} not stored; {} on the topic",
+        "{count} submits over 3 unloads in {elapsed:?}: {} with receipt, {unknown} unknown; {} on the topic, of {} tasks",
         stored.len(),
+        found_ids.len(),
         found.len()
     ));
-    ensure!(stored.is_subset(&found), "a receipt without a task");
-    // What has no receipt may be there once, or twice if the client crate has sent it again.
-    ensure!(found.len() <= stored.len() + 2 * unknown, "a task that was said not to be stored");
+    ensure!(stored.is_subset(&found_ids), "a receipt without a task");
+    Ok(Moved { stored, unknown, found, found_ids })
+}
+
+/// The client crate sends again what it has no receipt for when the topic moves, so a task may lie there twice: a limit of the
+/// transport, told in its module, that the client cannot see.
+#[tokio::test]
+async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
+    let Some(bench) = Bench::new("moves", None).await? else { return Ok(()) };
+    let moved = submit_over_unloads(&bench, 3_000).await?;
+    ensure!(moved.found.len() + moved.unknown >= 3_000, "tasks are missing");
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// With the broker's deduplication only a second hand-over by the client itself could make a task twice, because another publisher
+/// has another name.
+#[tokio::test]
+async fn no_task_is_handed_over_twice() -> Result<()> {
+    let Some(bench) = Bench::new("once", None).await? else { return Ok(()) };
+    let Some(broker) = support::Broker::from_env() else { return Ok(()) };
+    let topic = TopicPartition { topic: bench.names.task.clone(), partition: -1 };
+    broker.deduplicate(&topic).await?;
+    let moved = submit_over_unloads(&bench, 3_000).await?;
+    ensure!(moved.found.values().all(|times| *times == 1), "a task twice");
+    ensure!(moved.found_ids.len() <= moved.stored.len() + moved.unknown, "a task said not to be");
     bench.cleanup().await;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
 //!
-//! A publish is never repeated here. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm.
+//! A publish is never repeated here. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm. The client
+//! crate below does repeat one, when the topic moves before the receipt came; only the broker's deduplication on the task topic
+//! keeps such a task from lying there twice, and being run twice under two ids.
 
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
@@ -66,6 +68,9 @@ impl fmt::Debug for Submission {
 impl Client {
     /// Submits a task and resolves when the broker has stored it. Dropping the future half-way leaves open whether the task
     /// exists.
+    ///
+    /// When the topic moves to another broker meanwhile, the task may come to lie there twice and run twice, under two ids of which
+    /// this names one. Deduplication on the task topic prevents it.
     ///
     /// # Errors
     /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it does not.
