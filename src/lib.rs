@@ -2,7 +2,12 @@
 
 #![cfg_attr(
     not(feature = "testing"),
-    allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature `testing` makes the inner modules public, for model and simulation"
+    )
 )]
 
 mod client;
@@ -26,6 +31,7 @@ pub use client::{
     TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
 };
 pub use config::{ConfigError, WorkerConfig};
+pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,

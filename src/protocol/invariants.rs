@@ -220,7 +220,7 @@ impl History {
         let deeds = self.tasks.entry(task).or_default();
         match deeds.terminal {
             None => deeds.terminal = Some(seen),
-            Some(first) if first != seen && !(deeds.evicted && !live) => {
+            Some(first) if first != seen && (live || !deeds.evicted) => {
                 self.violated(TERMINAL, "a second, different terminal was accepted", task);
             }
             Some(_) => {}
@@ -340,7 +340,7 @@ impl History {
                 deeds.owners.push((epoch, owner));
                 deeds.owners.sort_unstable();
             }
-            Some((_, first)) if *first != owner && !(deeds.evicted && !live) => {
+            Some((_, first)) if *first != owner && (live || !deeds.evicted) => {
                 self.violated(OWNER, "an epoch has two owners", task);
             }
             Some(_) => {}

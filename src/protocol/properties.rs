@@ -211,8 +211,9 @@ proptest! {
         properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
-        let _ = Entry::read(Some(&key), &properties, null);
-        let _ = Entry::read(None, &properties, null);
+        let read = Entry::read(Some(&key), &properties, null);
+        prop_assert!(read.is_err() || key.parse::<Key>().is_ok());
+        prop_assert!(Entry::read(None, &properties, null).is_err());
     }
 
     /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but for that property.

@@ -36,12 +36,12 @@ fn main() -> anyhow::Result<()> {
 
 fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
     let options = |default| Options { cap: cap.unwrap_or(default), states };
-    let bind = Binding { crash: 1, compact: 1, fault: BindingFault::None };
+    let bind = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
     match name {
         "list" => list(),
         "idem-bind" => search(name, "idempotency keys", &bind, options(usize::MAX)),
         "idem-bind-shared" => {
-            let shared = Binding { fault: BindingFault::SharedKey, ..bind };
+            let shared = Binding { workers: 1, fault: BindingFault::SharedKey, ..bind };
             search(name, "all BINDs of a message share a key", &shared, options(1_000_000));
         }
         _ => {

@@ -1,4 +1,4 @@
-//! Idempotency keys: two submitters with one key, two workers, a register.
+//! Idempotency keys: two submitters with one key, workers, a register.
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
@@ -19,6 +19,8 @@ pub enum BindingFault {
 /// The system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Binding {
+    /// Workers, beside the two submitters.
+    pub workers: u8,
     /// Crashes of submitters and workers.
     pub crash: u8,
     /// Compactions of the register.
@@ -64,7 +66,6 @@ struct Party {
 }
 
 const SUBMITTERS: usize = 2;
-const PARTIES: usize = 4;
 
 /// A step of the party with this number.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,7 @@ impl System for Binding {
     fn initial(&self) -> State {
         State {
             register: Vec::new(),
-            parties: vec![Party::default(); PARTIES],
+            parties: vec![Party::default(); SUBMITTERS + usize::from(self.workers)],
             messages: Vec::new(),
             crash: self.crash,
             compact: self.compact,
@@ -151,7 +152,9 @@ impl System for Binding {
                 match party.fold.submitter_step(KEY, party.own.map(task)) {
                     SubmitterStep::Answer(_) if party.answered => {}
                     SubmitterStep::Submit | SubmitterStep::Bind(_) if waits => {}
-                    _ => into.push(Move::Submit(index)),
+                    SubmitterStep::Submit | SubmitterStep::Bind(_) | SubmitterStep::Answer(_) => {
+                        into.push(Move::Submit(index));
+                    }
                 }
                 continue;
             }

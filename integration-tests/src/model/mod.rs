@@ -12,10 +12,15 @@
     clippy::indexing_slicing,
     reason = "an index out of bounds is a mistake of the model, and must stop it"
 )]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a part of the model handles the moves, stages and faults that it is about"
+)]
 
 pub mod binding;
 pub mod bounds;
 pub mod check;
+pub mod evict;
 pub mod fingerprint;
 pub mod moves;
 pub mod scenario;

@@ -4,6 +4,7 @@ use super::bounds::Bounds;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id};
 use longhaul::protocol::claim::Decision;
+use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{Phase, TaskFold};
 use longhaul::worker::machine::{Stage, Step as Closing, Task};
 
@@ -29,6 +30,8 @@ pub enum Move {
     Finish { worker: u8, body: u8, end: End },
     /// The first publish in flight lands.
     Land { worker: u8 },
+    /// It lands, and its copy follows.
+    LandTwice { worker: u8 },
     /// A publish of a dead incarnation lands.
     GhostLand { ghost: u8 },
     /// All publishes in flight are lost, and the worker knows.
@@ -93,8 +96,12 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
     for (index, worker) in world.workers.iter().enumerate() {
         let number = small(index);
-        if !worker.out.is_empty() && !worker.left && !(worker.stale && world.steps(index)) {
+        let fences_next = worker.stale && world.steps(index);
+        if !(worker.out.is_empty() || worker.left || fences_next) {
             into.push(Move::Land { worker: number });
+            if bounds.fault == Fault::Resend && world.budget.giveup > 0 {
+                into.push(Move::LandTwice { worker: number });
+            }
         }
         if !world.steps(index) {
             continue;
@@ -280,7 +287,7 @@ fn task_moves(
     if closable && !message.acked && bounds.adopt && worker.machine.is_ready() && known.live {
         into.push(Move::Close { worker: number, task });
     }
-    if bounds.evict && may_evict(bounds, world, (number, worker), task) {
+    if bounds.evict && may_evict(bounds, world, worker, task) {
         into.push(Move::Evict { worker: number, task });
     }
 }
@@ -319,8 +326,9 @@ fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool 
     })
 }
 
-/// Eviction waits for the stored mark-delete position and a complete view, and one worker at a time evicts.
-fn may_evict(bounds: &Bounds, world: &World, (number, worker): (u8, &Worker), task: u8) -> bool {
+/// Eviction waits for the stored mark-delete position and a complete view, and one worker at a time evicts: who has the next
+/// rank waits for what the one before it has on its way.
+fn may_evict(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> bool {
     let id = task_id(bounds, task);
     let message = message_of(bounds, task);
     let index = usize::from(message);
@@ -332,10 +340,10 @@ fn may_evict(bounds: &Bounds, world: &World, (number, worker): (u8, &Worker), ta
     };
     let Some(known) = worker.machine.task(id) else { return false };
     let at_rest = matches!(known.stage, Stage::Idle | Stage::Closing(Closing::Closed));
-    let alone = !world.workers.iter().enumerate().any(|(other, worker)| {
-        let stage = worker.machine.task(id).map(|task| task.stage);
-        other != usize::from(number) && !worker.left && stage == Some(Stage::Evicting)
-    });
+    let tombstone =
+        |entry: &Entry| matches!(entry, Entry::Tombstone(key) if key.task() == Some(id));
+    let alone = !world.ghosts.iter().flatten().any(tombstone)
+        && !world.workers.iter().any(|other| other.out.iter().any(tombstone));
     let complete = usize::from(worker.cursor) == world.log.len();
     time && alone
         && complete

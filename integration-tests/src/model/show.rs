@@ -4,7 +4,6 @@ use super::bounds::Bounds;
 use super::world::{Worker, World, task_id};
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::key::{Key, OnceKey};
-use std::fmt::Write;
 
 /// Describes a state over several lines.
 pub fn show(bounds: &Bounds, world: &World) -> String {
@@ -17,16 +16,16 @@ pub fn show(bounds: &Bounds, world: &World) -> String {
             format!("{mark}{}", entry(&record.entry))
         })
         .collect();
-    let _ = writeln!(text, "       ledger: {}", log.join(" "));
+    text += &format!("       ledger: {}\n", log.join(" "));
     for (number, state) in world.workers.iter().enumerate() {
         let frozen = if world.steps(number) { "" } else { " (frozen or gone)" };
-        let _ = writeln!(text, "       worker {number}{frozen}: {}", worker(bounds, state));
+        text += &format!("       worker {number}{frozen}: {}\n", worker(bounds, state));
     }
     for ghost in &world.ghosts {
         let entries: Vec<_> = ghost.iter().map(entry).collect();
-        let _ = writeln!(text, "       ghost: {}", entries.join(" "));
+        text += &format!("       ghost: {}\n", entries.join(" "));
     }
-    let _ = write!(text, "       messages: {:?}, stored {}", world.messages, world.stored);
+    text += &format!("       messages: {:?}, stored {}", world.messages, world.stored);
     text
 }
 
@@ -34,23 +33,22 @@ fn worker(bounds: &Bounds, state: &Worker) -> String {
     let out: Vec<_> = state.out.iter().map(entry).collect();
     let owner = state.machine.owner().0;
     let mut text = format!("owner {owner}, reads {}/{}", state.cursor, state.end);
-    let _ = write!(text, ", out [{}]", out.join(" "));
+    text += &format!(", out [{}]", out.join(" "));
     if let Some(second) = state.second {
-        let _ = write!(text, ", second {second:?}");
+        text += &format!(", second {second:?}");
     }
     if !state.effects.is_empty() {
-        let _ = write!(text, ", {:?}", state.effects);
+        text += &format!(", {:?}", state.effects);
     }
     for (flag, name) in [(state.stale, "stale"), (state.draining, "draining")] {
         if flag {
-            let _ = write!(text, ", {name}");
+            text += &format!(", {name}");
         }
     }
     for task in 0..bounds.tasks {
         let Some(known) = state.machine.task(task_id(bounds, task)) else { continue };
         let fold = &known.fold;
-        let _ = write!(
-            text,
+        text += &format!(
             "; task {task}: e{} a{} by {} {:?}{} {:?}",
             fold.epoch,
             fold.attempt,
@@ -62,7 +60,7 @@ fn worker(bounds: &Bounds, state: &Worker) -> String {
         for (flag, name) in [(known.held, "held"), (known.live, "live"), (known.payload, "payload")]
         {
             if flag {
-                let _ = write!(text, " {name}");
+                text += &format!(" {name}");
             }
         }
     }

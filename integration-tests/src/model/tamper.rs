@@ -33,6 +33,8 @@ pub enum Fault {
     NoSelfFence,
     /// The dead letter is published after the ack.
     DeadLetterAfterAck,
+    /// The client sends an entry twice, and the broker keeps both copies.
+    Resend,
 }
 
 impl Fault {
@@ -53,6 +55,7 @@ impl Fault {
             Self::LongBootstrap,
             Self::NoSelfFence,
             Self::DeadLetterAfterAck,
+            Self::Resend,
         ]
         .into_iter();
         all.find(|fault| format!("{fault:?}") == name)

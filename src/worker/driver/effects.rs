@@ -1,13 +1,14 @@
 //! Performs what the cores want.
 
+use super::lane::Lane;
 use super::view::{self, Body};
-use super::{Driver, Event, Showing};
+use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{ClaimKind, Entry, Outcome};
 use crate::protocol::fold::Phase;
-use crate::protocol::key::{Epoch, Key};
+use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::{Position, TaskId};
-use crate::transport::{Message, Receipt, TopicPartition, Transport, TransportError};
+use crate::task::{Position, TaskId, text};
+use crate::transport::{Message, PublishError, Receipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Chore;
 use crate::worker::machine::{Action, Stop};
@@ -38,7 +39,7 @@ impl Driver {
                 lane.ledger.clear();
                 let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
                 lane.payloads.retain(|task, _| running.contains(task));
-                let spare = super::Lane::draw_owner(&mut self.env);
+                let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
             }
@@ -81,6 +82,7 @@ impl Driver {
             }
             Action::DropPayload(task) => {
                 lane.payloads.remove(&task);
+                lane.not_shown.remove(&task);
             }
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
             Action::ShowOutcome(task) => self.show_ended(id, task, Showing::Outcome),
@@ -129,7 +131,7 @@ impl Driver {
         let receipt = lane.publish(entry, body);
         if let Some(key) = key {
             self.pending.push(Box::pin(async move {
-                Event::Receipt { lane: id, key, stored: stored(receipt).await }
+                Event::Receipt { lane: id, key, fate: fate(receipt).await }
             }));
         }
     }
@@ -171,9 +173,10 @@ impl Driver {
         };
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
         self.pending.push(Box::pin(async move {
-            let stored = stored(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, stored }
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate }
         }));
     }
 
@@ -183,9 +186,18 @@ impl Driver {
         task_id: TaskId,
         epoch: Epoch,
         kind: Showing,
-        stored: bool,
+        fate: Fate,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the task; if that is refused too, the task must not hang on what M shows.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
+                !lane.not_shown.insert(task_id)
+            }
+        };
         let fold = lane.core.machine().fold(task_id);
         if fold.epoch != epoch {
             return;
@@ -269,7 +281,7 @@ impl Driver {
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
                 self.pending.push(Box::pin(async move {
-                    Event::DeadLetter { lane: id, id: task_id, stored: stored(receipt).await }
+                    Event::DeadLetter { lane: id, id: task_id, fate: fate(receipt).await }
                 }));
             }
             None => self.dead_letter_without_payload(id, task_id),
@@ -310,8 +322,18 @@ impl Driver {
         }
     }
 
-    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, stored: bool) {
+    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the payload, which may lie on T for a while; if that is refused too, it is given up.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the dead letter is refused");
+                let payload = lane.payloads.get_mut(&task_id).map(|payload| &mut payload.bytes);
+                payload.is_none_or(|bytes| std::mem::take(bytes).is_empty())
+            }
+        };
         if stored {
             lane.core.handle_dead_letter_stored(task_id);
         } else if lane.core.is_at_dead_letter(task_id) {
@@ -341,11 +363,26 @@ impl Driver {
     }
 }
 
-/// Whether a publish has its receipt.
-pub(super) async fn stored(receipt: oneshot::Receiver<Receipt>) -> bool {
+/// What became of a publish.
+pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
+    let Ok(receipt) = receipt.await else { return Fate::Unknown };
     match receipt.await {
-        Ok(receipt) => receipt.await.is_ok(),
-        Err(_) => false,
+        Ok(_) => Fate::Stored,
+        Err(PublishError::Unknown(_)) => Fate::Unknown,
+        Err(PublishError::Refused(cause)) => Fate::Refused(cause),
+    }
+}
+
+impl Lane {
+    /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
+    pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
+        match self.bodies.get_mut(&key.task) {
+            Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
+                *body = Body::Reason(text::result_refused(body.bytes().len(), cause));
+                true
+            }
+            _ => false,
+        }
     }
 }
 

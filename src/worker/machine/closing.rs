@@ -20,6 +20,7 @@ impl Machine {
     pub fn view_stored(&mut self, id: TaskId) {
         if self.step(id) == Some(Step::View) {
             self.set_stage(id, Stage::Closing(Step::Written));
+            self.drop_payload(id);
             self.try_ack(id);
         }
     }
@@ -121,8 +122,8 @@ impl Machine {
 
     fn show_outcome(&mut self, id: TaskId) {
         self.set_stage(id, Stage::Closing(Step::View));
+        // The entry carries the payload, and may have to be published more than once.
         self.act(Action::ShowOutcome(id));
-        self.drop_payload(id);
     }
 
     fn try_ack(&mut self, id: TaskId) {

@@ -342,6 +342,16 @@ impl Machine {
         }
     }
 
+    /// An outcome was refused for what it carries: it is not stored and never will be, and the attempt ends with this one instead.
+    pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        let Some(task) = self.tasks.get(&key.task) else { return };
+        if let Stage::Finishing { serial, epoch, owner, .. } = task.stage
+            && serial == key.serial
+        {
+            self.publish_outcome(key.task, epoch, owner, instead);
+        }
+    }
+
     fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
         let serial = self.next_serial();
         let Some(task) = self.tasks.get_mut(&id) else { return };

@@ -294,6 +294,12 @@ impl Partition {
         self.settle();
     }
 
+    /// An outcome was refused for what it carries: the attempt ends with this one instead.
+    pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        self.machine.publish_refused(key, instead);
+        self.settle();
+    }
+
     /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
     pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         self.machine.finished(id, epoch, outcome);
