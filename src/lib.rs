@@ -17,8 +17,6 @@ mod config;
 #[cfg(not(feature = "testing"))]
 mod gate;
 #[cfg(not(feature = "testing"))]
-mod gate;
-#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]
