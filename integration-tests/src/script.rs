@@ -116,7 +116,7 @@ impl TaskProcessor for Scripted {
         let _recorded = self.begin(&context);
         let runs: Vec<&str> = task.0.split('|').skip(1).collect();
         let index = usize::try_from(context.fencing_token().epoch).unwrap_or(usize::MAX);
-        let run = runs.get(index - 1).or(runs.last()).copied().unwrap_or("ok ");
+        let run = runs.get(index - 1).or_else(|| runs.last()).copied().unwrap_or("ok ");
         for command in run.split(',') {
             let command = command.trim_start();
             let (name, rest) = command.split_once(' ').unwrap_or((command, ""));
