@@ -8,6 +8,8 @@
 //! The output `FILE.zst` is a sequence of zstd frames, one per chunk. A checkpoint says how much input is in how much output, so
 //! the next attempt cuts off what the last one wrote after its checkpoint, and goes on.
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use anyhow::Context;
 use bytes::Bytes;
 use clap::{Parser, Subcommand};

@@ -1,5 +1,7 @@
 //! Asks the `greeter_worker` for a greeting, and waits for it.
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use longhaul::{Client, Text};
 use serde::{Deserialize, Serialize};
 

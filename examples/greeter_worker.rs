@@ -1,5 +1,7 @@
 //! The worker of the greeter example: start it, then `greeter_client`.
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -7,6 +7,9 @@
 //! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
 //! the metadata topic, as any program could, too.
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+#![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
+
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
 use std::time::Duration;
 

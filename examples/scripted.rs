@@ -3,13 +3,20 @@
 //! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A step is a list of commands,
 //! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message).
 //!
+//! With `--journal` it writes down what it really ran, for whoever checks it: one line `MICROSECONDS EVENT TASK EPOCH ATTEMPT`
+//! per event, where an event is `ready`, `start`, `cancelled`, `end` or `dropped`.
+//!
 //! `cargo run --example scripted -- --task-topic tasks --retention 1s`
 
 use anyhow::Context;
 use clap::Parser;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicOverrides, TopicSettings, setup};
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
-use std::time::Duration;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs tasks whose payload is a script.
 #[derive(Parser)]
@@ -56,9 +63,61 @@ struct Args {
     /// How long a task may go on after its cancellation.
     #[arg(long, default_value = "0s", value_parser = duration)]
     cancel_grace: Duration,
+    /// How long running tasks may go on after SIGTERM before they are given back.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    drain: Duration,
+    /// A file to which every attempt is written as it starts and ends.
+    #[arg(long)]
+    journal: Option<PathBuf>,
 }
 
-struct Scripted;
+/// Writes each line by one call to a file opened for appending, so that a killed process leaves whole lines.
+#[derive(Clone, Default)]
+struct Journal(Option<Arc<File>>);
+
+impl Journal {
+    fn open(path: Option<PathBuf>) -> std::io::Result<Self> {
+        let open = |path| File::options().create(true).append(true).open(path).map(Arc::new);
+        path.map(open).transpose().map(Self)
+    }
+
+    fn note(&self, event: &str, whom: &str) {
+        #[expect(clippy::disallowed_methods, reason = "a record, by which nothing is decided")]
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(mut file) = self.0.as_deref() {
+            let line = format!("{} {event} {whom}\n", since.as_micros());
+            if let Err(error) = file.write_all(line.as_bytes()) {
+                tracing::error!(%error, "journal not written");
+            }
+        }
+    }
+}
+
+/// An attempt in the journal. If its future is dropped, that is written too.
+struct Noted<'a> {
+    journal: &'a Journal,
+    whom: String,
+    ended: bool,
+}
+
+impl<'a> Noted<'a> {
+    fn start(journal: &'a Journal, context: &TaskContext) -> Self {
+        let token = context.fencing_token();
+        let whom = format!("{} {} {}", token.task, token.epoch, context.attempt());
+        journal.note("start", &whom);
+        Self { journal, whom, ended: false }
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.journal.note(if self.ended { "end" } else { "dropped" }, &self.whom);
+    }
+}
+
+struct Scripted {
+    journal: Journal,
+}
 
 #[async_trait::async_trait]
 impl TaskProcessor for Scripted {
@@ -66,20 +125,36 @@ impl TaskProcessor for Scripted {
     type Output = Text;
 
     async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
-        let steps: Vec<&str> = task.0.split('|').skip(1).collect();
-        let index = usize::try_from(context.attempt()).unwrap_or(usize::MAX);
-        let step = steps.get(index - 1).or(steps.last()).copied().unwrap_or("ok ");
-        for command in step.split(',') {
-            let command = command.trim_start();
-            match command.split_once(' ').unwrap_or((command, "")) {
-                ("sleep", ms) => tokio::time::sleep(Duration::from_millis(ms.parse()?)).await,
-                ("ok", text) => return Ok(Text(text.to_owned())),
-                ("fail", text) => return Err(TaskError::retry(text)),
-                (other, _) => return Err(TaskError::fatal(format!("no such command: {other}"))),
+        let mut noted = Noted::start(&self.journal, &context);
+        let mut script = Box::pin(play(&task.0, context.attempt()));
+        let result = tokio::select! {
+            biased;
+            result = &mut script => result,
+            () = context.cancelled() => {
+                self.journal.note("cancelled", &noted.whom);
+                script.await
             }
-        }
-        Ok(Text::default())
+        };
+        noted.ended = true;
+        result
     }
+}
+
+/// Runs the step of this attempt.
+async fn play(script: &str, attempt: u32) -> Result<Text, TaskError> {
+    let steps: Vec<&str> = script.split('|').skip(1).collect();
+    let index = usize::try_from(attempt).unwrap_or(usize::MAX);
+    let step = steps.get(index - 1).or_else(|| steps.last()).copied().unwrap_or("ok ");
+    for command in step.split(',') {
+        let command = command.trim_start();
+        match command.split_once(' ').unwrap_or((command, "")) {
+            ("sleep", ms) => tokio::time::sleep(Duration::from_millis(ms.parse()?)).await,
+            ("ok", text) => return Ok(Text(text.to_owned())),
+            ("fail", text) => return Err(TaskError::retry(text)),
+            (other, _) => return Err(TaskError::fatal(format!("no such command: {other}"))),
+        }
+    }
+    Ok(Text::default())
 }
 
 #[tokio::main]
@@ -99,9 +174,10 @@ async fn main() -> anyhow::Result<()> {
         let settings = TopicSettings { subscription, ..TopicSettings::default() };
         setup(&admin, &names, &settings).await.context("cannot set the topics up")?;
     }
+    let journal = Journal::open(args.journal).context("cannot open the journal")?;
     let client = Client::connect(args.service_url).await?;
     let worker = client
-        .worker(args.task_topic, Scripted)
+        .worker(args.task_topic, Scripted { journal: journal.clone() })
         .topics(overrides)
         .subscription(args.subscription)
         .concurrency(args.concurrency)
@@ -115,7 +191,8 @@ async fn main() -> anyhow::Result<()> {
         .await?;
     worker.ready().await;
     tracing::info!("ready");
-    worker.run_until_signal(Duration::from_secs(30)).await?;
+    journal.note("ready", "- 0 0");
+    worker.run_until_signal(args.drain).await?;
     Ok(())
 }
 

@@ -52,6 +52,17 @@ impl Clock {
         }
     }
 
+    /// The wall clock in microseconds since the epoch, for measurements.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn wall_us(&self) -> u64 {
+        let since = match self {
+            Self::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Self::Simulated { start, wall_ms } => Duration::from_millis(*wall_ms) + start.elapsed(),
+        };
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Waits until `at`.
     pub async fn sleep_until(&self, at: Moment) {
         tokio::time::sleep(at.since(self.now())).await;

@@ -2,13 +2,20 @@
 
 #![cfg_attr(
     not(feature = "testing"),
-    allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature `testing` makes the inner modules public, for model and simulation"
+    )
 )]
 
 mod client;
 #[cfg(not(feature = "testing"))]
 mod clock;
 mod config;
+#[cfg(not(feature = "testing"))]
+mod gate;
 #[cfg(not(feature = "testing"))]
 mod gate;
 #[cfg(not(feature = "testing"))]
@@ -21,12 +28,17 @@ mod worker;
 
 pub mod topics;
 
-pub use client::{Client, ClientBuilder, ConnectError};
+pub use client::{
+    CancelError, Client, ClientBuilder, ConnectError, GetError, Submission, SubmitError, TaskRef,
+    TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+};
 pub use config::{ConfigError, WorkerConfig};
+pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
 };
+pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
     WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,

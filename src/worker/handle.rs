@@ -262,7 +262,7 @@ where
         };
         runtime.block_on(async move {
             let prepared = async {
-                let (clock, gate) = (Clock::System, Gate);
+                let (clock, gate) = (Clock::System, Gate::open());
                 let rng = fastrand::Rng::new();
                 let transport = connect().await?;
                 prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await

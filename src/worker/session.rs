@@ -21,21 +21,22 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Waits before sessions are opened again: from 100 ms, doubling to 10 s, less up to a half by chance.
-pub(super) struct Backoff {
+#[derive(Debug)]
+pub(crate) struct Backoff {
     next: Duration,
     rng: fastrand::Rng,
 }
 
 impl Backoff {
-    pub(super) const fn new(rng: fastrand::Rng) -> Self {
+    pub(crate) const fn new(rng: fastrand::Rng) -> Self {
         Self { next: BACKOFF_MIN, rng }
     }
 
-    pub(super) const fn reset(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.next = BACKOFF_MIN;
     }
 
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
         self.next = (2 * self.next).min(BACKOFF_MAX);
         tokio::time::sleep(part).await;

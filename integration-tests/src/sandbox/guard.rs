@@ -13,13 +13,13 @@ use anyhow::{Context, Result};
 
 /// Runs a command once this process is dead, unless the guard was dropped before.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     shell: Child,
 }
 
 impl Guard {
     /// Arms the guard with a shell script and its `$1`, `$2`, ….
-    pub(super) fn arm<S: AsRef<OsStr>>(
+    pub(crate) fn arm<S: AsRef<OsStr>>(
         script: &str,
         arguments: impl IntoIterator<Item = S>,
     ) -> Result<Self> {

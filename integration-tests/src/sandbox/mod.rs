@@ -23,7 +23,7 @@
 mod admin;
 mod broker;
 mod docker;
-mod guard;
+pub(crate) mod guard;
 mod maven;
 
 use std::sync::Once;

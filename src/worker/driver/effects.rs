@@ -91,7 +91,12 @@ impl Driver {
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
             Action::Tombstone(keys) => {
                 let topic = lane.topics.ledger.clone();
-                self.tombstone(topic, keys.iter().map(Key::to_string).collect());
+                let stored = self.tombstone(topic, keys.iter().map(Key::to_string).collect());
+                let task = keys.first().and_then(Key::task);
+                self.pending.push(Box::pin(async move {
+                    stored.await;
+                    Event::Tombstoned { lane: id, task }
+                }));
             }
             Action::ReadAgain => lane.read_again(&mut self.env, &mut self.services),
         }
@@ -131,11 +136,15 @@ impl Driver {
         }
     }
 
-    /// Publishes tombstones until they are stored: they are idempotent, and nothing waits for them.
-    fn tombstone(&mut self, topic: TopicPartition, keys: Vec<String>) {
+    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing.
+    fn tombstone(
+        &mut self,
+        topic: TopicPartition,
+        keys: Vec<String>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let transport = Arc::clone(&self.env.transport);
         let mut backoff = Backoff::new(self.env.rng.fork());
-        self.services.spawn(self.env.gate.wrap(async move {
+        async move {
             const TRIES_MAX: usize = 20;
             for _ in 0..TRIES_MAX {
                 match transport.tombstone(&topic, keys.clone()).await {
@@ -145,7 +154,7 @@ impl Driver {
                 backoff.wait().await;
             }
             tracing::warn!(%topic, count = keys.len(), "gave up on tombstones: another worker will publish them");
-        }));
+        }
     }
 
     /// Shows the end of an attempt on M. The body of an outcome that another worker published is read from the ledger first.
@@ -341,7 +350,8 @@ impl Driver {
                 None => return,
                 Some(Chore::Evict(task)) => {
                     let topic = lane.topics.metadata.clone();
-                    self.tombstone(topic, vec![task.to_string()]);
+                    let stored = self.tombstone(topic, vec![task.to_string()]);
+                    self.services.spawn(self.env.gate.wrap(stored));
                 }
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");

@@ -87,6 +87,7 @@ pub(super) enum Event {
     Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
+    Tombstoned { lane: i32, task: Option<TaskId> },
     Partitions(Option<u32>),
     Checkpoint(CheckpointRequest),
 }
@@ -333,6 +334,11 @@ impl Driver {
             Event::BodyGone { lane, id, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(&lane) {
                     lane.core.handle_body_gone(id, epoch, now);
+                }
+            }
+            Event::Tombstoned { lane, task } => {
+                if let (Some(lane), Some(task)) = (self.lanes.get_mut(&lane), task) {
+                    lane.core.handle_tombstoned(task);
                 }
             }
             Event::Partitions(partitions) => self.open_lanes(partitions),

@@ -28,15 +28,19 @@ impl Machine {
     /// The ack has its receipt.
     pub fn acked(&mut self, entry: EntryId, partition: i32) {
         let any = TaskId { ledger: entry.ledger, entry: entry.entry, partition, batch_index: None };
-        for (_, task) in self.members_mut(any) {
+        let ids: Vec<TaskId> = self.members_mut(any).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
             task.held = false;
-            task.payload = false;
             if task.stage == Stage::Closing(Step::Ack) {
                 task.stage = Stage::Closing(Step::Closed);
             }
+            let gone = is_gone(task);
+            self.drop_payload(id);
+            if gone {
+                self.tasks.remove(&id);
+            }
         }
-        let of_entry = |id: &TaskId| id.entry_id() == entry && id.partition == partition;
-        self.tasks.retain(|id, task| !of_entry(id) || !is_gone(task));
     }
 
     /// Sees to a terminal task that its finisher may have left behind.
@@ -48,16 +52,27 @@ impl Machine {
     }
 
     /// Tombstones the task's keys in the ledger. The caller has judged that it is time: R after the subscription's mark-delete
-    /// position passed the task.
+    /// position passed the task. What folds to NEW by then is garbage, such as a cancel request for a task that was evicted.
     pub fn evict(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
-        if !task.fold.phase.is_terminal() || task.held || !done || !self.ready {
+        let over = task.fold.phase.is_terminal() || task.fold.phase == Phase::New;
+        if !over || task.held || !done || task.trail.is_empty() || !self.ready {
             return;
         }
         task.stage = Stage::Evicting;
         let keys = task.trail.tombstones(id);
         self.act(Action::Tombstone(keys));
+    }
+
+    /// The tombstones have their receipts, or some of them failed. What is left then, now or later, can be evicted again.
+    pub fn eviction_ended(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && task.stage == Stage::Evicting
+        {
+            let over = task.fold.phase.is_terminal();
+            task.stage = if over { Stage::Closing(Step::Closed) } else { Stage::Idle };
+        }
     }
 
     /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.

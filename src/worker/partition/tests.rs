@@ -191,6 +191,7 @@ fn a_task_is_run_once_shown_and_acknowledged() {
     assert_eq!(pair.did(1), ["ready"]);
 }
 
+/// C-17, without the broker ever delivering again.
 #[test]
 fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
     let mut pair = Pair::new(3);

@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Key};
 use super::dial::command;
+use crate::clock::Clock;
 use crate::task::{EntryId, Position};
 use crate::transport::TransportError;
 use crate::transport::pulsar::{error, message};
@@ -14,7 +15,6 @@ use pulsar::proto::{
     base_command::Type,
 };
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Tombstones sent before their receipts are awaited.
@@ -220,7 +220,7 @@ fn tombstone(
     let metadata = Metadata {
         producer_name: producer_name.to_owned(),
         sequence_id,
-        publish_time: wall_clock_ms(),
+        publish_time: Clock::System.wall_ms(),
         partition_key: Some(key.to_owned()),
         replicate_to: vec![super::super::LOCAL_ONLY.to_owned()],
         null_value: Some(true),
@@ -228,12 +228,6 @@ fn tombstone(
         ..Metadata::default()
     };
     (send, Payload { metadata, data: Vec::new() })
-}
-
-#[expect(clippy::disallowed_methods, reason = "a publish time is a record and decides nothing")]
-fn wall_clock_ms() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The broker says "just before the first entry of ledger L" as `(L, -1)`: then all earlier ledgers are acknowledged, and the

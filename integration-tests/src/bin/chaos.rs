@@ -1,0 +1,104 @@
+//! Runs chaos scenarios against a real Pulsar and prints their figures.
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use integration_tests::chaos::{Host, Options, SCENARIOS, Scenario};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Kills, freezes, stops and unloads what a longhaul fleet is made of, and checks that nothing was lost.
+///
+/// Each scenario starts worker processes (the example `scripted`) on topics of its own, submits tasks, does its worst, waits until
+/// every task has ended, then reads the task topic, the ledger and the metadata topic whole and checks them: no task lost, one
+/// accepted end per task, no epoch run twice, no write-once key used twice, attempts within their limit, the metadata topic
+/// ending with what the ledger says, every message acknowledged. It prints one table line of figures per run. The exit status
+/// is 1 when a checker found something.
+///
+/// By default it starts a Pulsar of its own from Maven artifacts (Java 17 and Maven are needed; the first time 235 MB are
+/// fetched).
+#[derive(Parser)]
+#[command(
+    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
+    chaos unloads --broker pulsar://localhost:6650 --admin http://localhost:8080"
+)]
+struct Args {
+    /// A scenario, `list` to see them, or `all`.
+    scenario: String,
+    /// Decides who is hit, and when. The same seed makes the same choices; what the processes make of them differs.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Tasks; for kill-owner and freeze rounds, for unloads unloads, for prefilled finished tasks.
+    #[arg(long)]
+    tasks: Option<usize>,
+    /// Worker processes.
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Small numbers: a minute per scenario at most, and figures that say little.
+    #[arg(long)]
+    short: bool,
+    /// Print JSON, one object per line, instead of table lines.
+    #[arg(long)]
+    json: bool,
+    /// `maven` or `docker` for a broker of its own, or a service URL; restarts and outage need a broker of their own.
+    #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "maven")]
+    broker: String,
+    /// Admin URL that belongs to a service URL.
+    #[arg(long, env = "LONGHAUL_TEST_ADMIN", default_value = "http://127.0.0.1:8080")]
+    admin: String,
+    /// Keeps logs and journals of the workers in this folder.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Goes on after a scenario that could not be run.
+    #[arg(long)]
+    go_on: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    let mut stdout = std::io::stdout();
+    let chosen: Vec<&Scenario> = match args.scenario.as_str() {
+        "list" => {
+            for scenario in SCENARIOS {
+                writeln!(stdout, "{:<11} {}", scenario.name, scenario.about)?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        "all" => SCENARIOS.iter().collect(),
+        name => match Scenario::find(name) {
+            Some(scenario) => vec![scenario],
+            None => bail!("there is no scenario {name}; `list` shows them"),
+        },
+    };
+    let options = Options {
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+        tasks: args.tasks,
+        workers: args.workers,
+        short: args.short,
+        keep: args.keep,
+    };
+    let mut host = Host::open(&args.broker, &args.admin).await?;
+    let mut sound = true;
+    for scenario in chosen {
+        let rows = match scenario.run(&mut host, &options).await {
+            Ok(rows) => rows,
+            Err(error) if args.go_on => {
+                sound = false;
+                writeln!(std::io::stderr(), "{}: {error:#}", scenario.name)?;
+                continue;
+            }
+            Err(error) => return Err(error.context(scenario.name)),
+        };
+        for row in rows {
+            sound &= row.violations.is_empty();
+            if args.json {
+                writeln!(stdout, "{}", row.to_json())?;
+            } else {
+                writeln!(stdout, "{row}")?;
+            }
+        }
+        stdout.flush()?;
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

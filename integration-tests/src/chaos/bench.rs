@@ -1,0 +1,164 @@
+//! One scenario's topics, workers and tasks.
+
+use super::fleet::{Fleet, Settings, program};
+use super::load::{Script, send};
+use super::reading::{Tail, ledger_entry, read_whole, view_entry};
+use super::{Host, Options, Row};
+use crate::checkers::{History, Report, Violation, check};
+use crate::sandbox::Sandbox;
+use anyhow::{Context, Result};
+use longhaul::TaskId;
+use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::{Message, TopicPartition};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long acks and repairs of the metadata topic may take after the last task has ended.
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+const SETTLE_PAUSE: Duration = Duration::from_millis(500);
+
+/// See the module's documentation. Dropping it kills the workers.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) fleet: Fleet,
+    pub(super) rng: fastrand::Rng,
+    pub(super) transport: PulsarTransport,
+    pub(super) names: TopicNames,
+    pub(super) row: Row,
+    pub(super) settings: Settings,
+    pub(super) sandbox: Sandbox,
+    /// The ledger as it grows.
+    pub(super) tail: Tail,
+    /// Removed with everything in it, unless it is kept.
+    _folder: Option<TempDir>,
+}
+
+impl Bench {
+    pub(super) async fn new(
+        host: &Host,
+        scenario: &str,
+        options: &Options,
+        settings: Settings,
+    ) -> Result<Self> {
+        let sandbox = host.sandbox().clone();
+        let url = sandbox.service_url().to_owned();
+        let transport = PulsarTransport::connect(ConnectOptions::new(&url)).await?;
+        let names = TopicNames::new(&sandbox.topic(scenario), "longhaul")?;
+        let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
+        setup(&admin, &names, &TopicSettings::default()).await?;
+        let (folder, path) = folder(options, scenario)?;
+        let program = program(&path).await?;
+        let common = ["--service-url", url.as_str(), "--task-topic", &names.task];
+        let fleet = Fleet::new(&program, &path, &common, &settings);
+        let tail = Tail::new(transport.clone(), whole(&names.ledger));
+        Ok(Self {
+            fleet,
+            rng: fastrand::Rng::with_seed(options.seed),
+            transport,
+            names,
+            row: Row::new(scenario, options),
+            settings,
+            sandbox,
+            tail,
+            _folder: folder,
+        })
+    }
+
+    /// Submits tasks as a plain producer would, and returns their ids.
+    pub(super) async fn submit(&self, scripts: Vec<Script>) -> Result<Vec<TaskId>> {
+        send(&self.transport, &self.task_topic(), scripts).await
+    }
+
+    pub(super) fn task_topic(&self) -> TopicPartition {
+        whole(&self.names.task)
+    }
+
+    pub(super) fn ledger_topic(&self) -> TopicPartition {
+        whole(&self.names.ledger)
+    }
+
+    pub(super) fn view_topic(&self) -> TopicPartition {
+        whole(&self.names.metadata)
+    }
+
+    /// Waits until so many tasks have ended, or the limit is over: what is missing then, the checkers will say.
+    pub(super) async fn wait_ended(&mut self, count: usize, limit: Duration) -> bool {
+        self.tail.until(limit, |tail| tail.ended >= count).await
+    }
+
+    /// Waits until every task on the task topic has ended and been acknowledged, as long as that takes up to `limit`, and lets
+    /// the checkers judge.
+    pub(super) async fn finish(&mut self, limit: Duration) -> Result<(History, Report)> {
+        let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
+        self.wait_ended(tasks, limit).await;
+        let mut waited = Duration::ZERO;
+        loop {
+            let history = self.history().await?;
+            let report = check(&history);
+            let settled = !report.violations.iter().any(may_pass);
+            if settled || waited >= SETTLE_LIMIT {
+                self.row.judged(&report);
+                return Ok((history, report));
+            }
+            tokio::time::sleep(SETTLE_PAUSE).await;
+            waited += SETTLE_PAUSE;
+        }
+    }
+
+    async fn history(&self) -> Result<History> {
+        let tasks = read_whole(&self.transport, &self.task_topic()).await?;
+        // In this order: what the later ones show must be in the earlier ones or come after them.
+        let view = read_whole(&self.transport, &self.view_topic()).await?;
+        let ledger = read_whole(&self.transport, &self.ledger_topic()).await?;
+        let task_id = |message: &Message| TaskId::new(message.position, -1);
+        Ok(History {
+            tasks: tasks.iter().map(task_id).collect(),
+            ledger: ledger.into_iter().map(ledger_entry).collect(),
+            view: view.iter().map(view_entry).collect(),
+            runs: self.fleet.runs()?,
+            attempts_max: self.settings.attempts_max,
+            backlog: self.backlog().await?,
+        })
+    }
+
+    /// Messages that the workers' subscription has not acknowledged.
+    async fn backlog(&self) -> Result<u64> {
+        let stats = self.sandbox.admin().stats(&self.names.task).await?;
+        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
+        backlog.context("no backlog in the statistics")
+    }
+
+    pub(super) fn into_row(self) -> Row {
+        self.row
+    }
+}
+
+/// What time may mend: the last acks and repairs are under way.
+const fn may_pass(violation: &Violation) -> bool {
+    matches!(
+        violation,
+        Violation::ViewDiffers(..) | Violation::Backlog(_) | Violation::ViewAhead(..)
+    )
+}
+
+fn whole(topic: &str) -> TopicPartition {
+    TopicPartition { topic: topic.to_owned(), partition: -1 }
+}
+
+fn folder(options: &Options, scenario: &str) -> Result<(Option<TempDir>, PathBuf)> {
+    match &options.keep {
+        None => {
+            let folder = tempfile::tempdir()?;
+            let path = folder.path().to_owned();
+            Ok((Some(folder), path))
+        }
+        Some(keep) => {
+            let path = keep.join(format!("{scenario}-{}-{}", options.seed, super::wall_ms()));
+            std::fs::create_dir_all(&path)?;
+            Ok((None, path))
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Worker processes: the example `scripted`, started, killed, frozen and thawed.
+
+use super::journal::Journal;
+use crate::checkers::Run;
+use crate::sandbox::guard::Guard;
+use crate::wait::until;
+use anyhow::{Context, Result, bail, ensure};
+use longhaul::TaskId;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// How long a worker may take until it is ready, a bootstrap of a large ledger included.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// How long building the example may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// After our own death, nobody wakes a frozen worker or stops a running one.
+const AFTERMATH: &str = r#"kill -KILL "$1""#;
+/// Names a ready-made binary of the example.
+const PROGRAM_VARIABLE: &str = "LONGHAUL_SCRIPTED";
+
+/// How the workers are started.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) concurrency: usize,
+    pub(super) attempts_max: u32,
+    pub(super) heartbeat: Duration,
+    pub(super) keep_alive: Duration,
+    pub(super) cancel_grace: Duration,
+    pub(super) drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            concurrency: 4,
+            attempts_max: 3,
+            heartbeat: Duration::from_secs(1),
+            keep_alive: Duration::from_secs(300),
+            cancel_grace: Duration::ZERO,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Settings {
+    fn arguments(&self) -> Vec<String> {
+        let ms = |duration: Duration| format!("{}ms", duration.as_millis());
+        let pairs = [
+            ("--concurrency", self.concurrency.to_string()),
+            ("--max-attempts", self.attempts_max.to_string()),
+            ("--heartbeat", ms(self.heartbeat)),
+            ("--keep-alive", ms(self.keep_alive)),
+            ("--cancel-grace", ms(self.cancel_grace)),
+            ("--drain", ms(self.drain)),
+            ("--backoff-max", "5s".to_owned()),
+        ];
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+}
+
+/// A process that was started, dead or alive.
+#[derive(Debug)]
+struct Worker {
+    name: String,
+    folder: PathBuf,
+    /// `None` once it is dead. The guard kills it should we die first.
+    process: Option<(Child, Guard)>,
+    /// When it was started, by the wall clock.
+    started_ms: u64,
+}
+
+/// All processes that were ever started, by index.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    program: PathBuf,
+    folder: PathBuf,
+    arguments: Vec<String>,
+    workers: Vec<Worker>,
+}
+
+impl Fleet {
+    pub(super) fn new(program: &Path, folder: &Path, common: &[&str], settings: &Settings) -> Self {
+        let mut arguments: Vec<String> = common.iter().map(|word| (*word).to_owned()).collect();
+        arguments.extend(settings.arguments());
+        let (program, folder) = (program.to_owned(), folder.to_owned());
+        Self { program, folder, arguments, workers: Vec::new() }
+    }
+
+    /// Starts one more worker and returns its index.
+    pub(super) fn start(&mut self) -> Result<usize> {
+        let index = self.workers.len();
+        let name = format!("w{index}");
+        let folder = self.folder.clone();
+        let log = File::create(folder.join(format!("{name}.log")))?;
+        let started_ms = super::wall_ms();
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .arg("--journal")
+            .arg(folder.join(format!("{name}.journal")))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            // Ctrl-C is for us.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start a worker")?;
+        let pid = child.id().context("the worker ended at once")?.to_string();
+        let guard = Guard::arm(AFTERMATH, [pid])?;
+        self.workers.push(Worker { name, folder, process: Some((child, guard)), started_ms });
+        Ok(index)
+    }
+
+    /// Starts so many workers and waits until all take tasks.
+    pub(super) async fn start_ready(&mut self, count: usize) -> Result<Vec<usize>> {
+        let started: Vec<usize> = (0..count).map(|_| self.start()).collect::<Result<_>>()?;
+        for index in &started {
+            self.ready(*index).await?;
+        }
+        Ok(started)
+    }
+
+    /// Waits until a worker takes tasks. Returns when that was, in microseconds of the wall clock.
+    pub(super) async fn ready(&mut self, index: usize) -> Result<u64> {
+        until(&format!("worker {index} ready"), READY_LIMIT, async || {
+            let worker = self.worker_mut(index)?;
+            let journal = worker.journal()?;
+            if journal.ready_us.is_none() {
+                ensure!(worker.is_alive()?, "the worker has ended:\n{}", worker.log()?);
+            }
+            Ok(journal.ready_us)
+        })
+        .await
+    }
+
+    /// Kills a worker by SIGKILL, and returns when that was.
+    pub(super) async fn kill(&mut self, index: usize) -> Result<u64> {
+        let worker = self.worker_mut(index)?;
+        let Some((mut child, guard)) = worker.process.take() else {
+            bail!("{} is dead", worker.name)
+        };
+        let at = super::wall_ms();
+        child.kill().await?;
+        drop(guard);
+        Ok(at)
+    }
+
+    /// Freezes, thaws or terminates a worker, and returns when that was.
+    pub(super) fn signal(&mut self, index: usize, signal: Signal) -> Result<u64> {
+        let worker = self.worker_mut(index)?;
+        let (child, _) = worker.process.as_ref().context("the worker is dead")?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let at = super::wall_ms();
+        kill_process(pid.context("the worker has ended")?, signal)?;
+        Ok(at)
+    }
+
+    /// Waits until a worker has ended by itself. Returns when that was.
+    pub(super) async fn ended(&mut self, index: usize, limit: Duration) -> Result<u64> {
+        let worker = self.worker_mut(index)?;
+        let Some((mut child, guard)) = worker.process.take() else {
+            bail!("{} is dead", worker.name)
+        };
+        let status = tokio::time::timeout(limit, child.wait()).await;
+        let at = super::wall_ms();
+        drop(guard);
+        let status = status.with_context(|| format!("worker {index} does not end"))??;
+        ensure!(status.success(), "worker {index}: {status}\n{}", self.log(index)?);
+        Ok(at)
+    }
+
+    /// Indexes of the workers that live.
+    pub(super) fn alive(&self) -> Vec<usize> {
+        let alive = |(index, worker): (usize, &Worker)| worker.process.is_some().then_some(index);
+        self.workers.iter().enumerate().filter_map(alive).collect()
+    }
+
+    /// Attempts of one worker.
+    pub(super) fn runs_of(&self, index: usize) -> Result<Vec<Run>> {
+        Ok(self.worker(index)?.journal()?.runs)
+    }
+
+    /// Attempts of all workers there ever were.
+    pub(super) fn runs(&self) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for worker in &self.workers {
+            runs.extend(worker.journal()?.runs);
+        }
+        Ok(runs)
+    }
+
+    /// Waits until somebody runs this attempt. Returns the worker's index and the run.
+    pub(super) async fn run_of(
+        &self,
+        task: TaskId,
+        attempt: u32,
+        limit: Duration,
+    ) -> Result<(usize, Run)> {
+        until(&format!("attempt {attempt} of {task}"), limit, async || {
+            for index in 0..self.workers.len() {
+                let mut runs = self.runs_of(index)?.into_iter();
+                if let Some(run) = runs.find(|run| run.task == task && run.attempt == attempt) {
+                    return Ok(Some((index, run)));
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    /// What a worker has logged.
+    pub(super) fn log(&self, index: usize) -> Result<String> {
+        self.worker(index)?.log()
+    }
+
+    /// When a worker's process was started, by the wall clock.
+    pub(super) fn started_ms(&self, index: usize) -> Result<u64> {
+        Ok(self.worker(index)?.started_ms)
+    }
+
+    /// Memory of a worker that is in RAM, in KiB.
+    pub(super) fn resident_kib(&self, index: usize) -> Result<u64> {
+        let (child, _) = self.worker(index)?.process.as_ref().context("the worker is dead")?;
+        let pid = child.id().context("the worker has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        Ok(number.context("no VmRSS")?.parse()?)
+    }
+
+    fn worker(&self, index: usize) -> Result<&Worker> {
+        self.workers.get(index).context("no such worker")
+    }
+
+    fn worker_mut(&mut self, index: usize) -> Result<&mut Worker> {
+        self.workers.get_mut(index).context("no such worker")
+    }
+}
+
+impl Worker {
+    fn file(&self, kind: &str) -> PathBuf {
+        self.folder.join(format!("{}.{kind}", self.name))
+    }
+
+    fn journal(&self) -> Result<Journal> {
+        match std::fs::read_to_string(self.file("journal")) {
+            Ok(text) => Journal::read(&self.name, &text),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Journal::default()),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.file("log"))?)
+    }
+
+    fn is_alive(&mut self) -> Result<bool> {
+        match &mut self.process {
+            Some((child, _)) => Ok(child.try_wait()?.is_none()),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Builds the example, or finds it built, and puts a copy into `folder`: a later build must not change it under a running test.
+pub(super) async fn program(folder: &Path) -> Result<PathBuf> {
+    let built = match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(path) => PathBuf::from(path),
+        None => build().await?,
+    };
+    let copy = folder.join("scripted");
+    std::fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
+    Ok(copy)
+}
+
+async fn build() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let profile = own
+        .ancestors()
+        .skip(1)
+        .find(|folder| !folder.ends_with("deps"))
+        .context("no folder of the build")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "longhaul", "--example", "scripted"]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
+    let target = profile.parent().context("no target folder")?;
+    let building = command.env("CARGO_TARGET_DIR", target).status();
+    let status =
+        tokio::time::timeout(BUILD_LIMIT, building).await.context("building the example")??;
+    ensure!(status.success(), "cargo build --example scripted: {status}");
+    Ok(profile.join("examples/scripted"))
+}

@@ -1,0 +1,157 @@
+//! Submits tasks.
+
+use crate::wait::until;
+use anyhow::{Result, anyhow};
+use longhaul::TaskId;
+use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::{
+    Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
+};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Publishes that may wait for their receipt.
+const UNDERWAY_MAX: usize = 1_000;
+/// Pause before a lost publisher is replaced.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// A task for the example `scripted`.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    steps: String,
+    budget: Option<&'static str>,
+}
+
+impl Script {
+    /// The steps of the attempts, separated by `|`.
+    pub(super) fn new(steps: impl Into<String>) -> Self {
+        Self { steps: steps.into(), budget: None }
+    }
+
+    /// Sleeps, then completes.
+    pub(super) fn sleep(ms: u64) -> Self {
+        Self::new(format!("sleep {ms},ok slept"))
+    }
+
+    /// Gives the task a budget, an ISO 8601 duration.
+    pub(super) fn budget(self, budget: &'static str) -> Self {
+        Self { budget: Some(budget), ..self }
+    }
+
+    pub(super) fn message(&self) -> Outgoing {
+        let budget = self.budget.map(|budget| ("MAX_TASK_DURATION".to_owned(), budget.to_owned()));
+        Outgoing {
+            key: None,
+            properties: budget.into_iter().collect(),
+            payload: format!("{:08x}|{}", fastrand::u32(..), self.steps).into(),
+        }
+    }
+}
+
+/// Publishes messages, many at a time, and returns their ids in order.
+pub(super) async fn send(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    scripts: Vec<Script>,
+) -> Result<Vec<TaskId>> {
+    let mut publisher = transport.publisher(topic, Batching::Off, Schema::None).await?;
+    let mut flow = Flow::default();
+    for script in scripts {
+        flow.put(&mut publisher, script.message()).await?;
+    }
+    flow.finish().await
+}
+
+/// Publishes under way, in order.
+#[derive(Default)]
+pub(super) struct Flow {
+    receipts: VecDeque<Receipt>,
+    ids: Vec<TaskId>,
+}
+
+impl Flow {
+    /// Publishes one message; waits while too many are under way.
+    pub(super) async fn put(
+        &mut self,
+        publisher: &mut Box<dyn Publisher>,
+        message: Outgoing,
+    ) -> Result<()> {
+        self.receipts.push_back(publisher.send(message).await?);
+        while self.receipts.len() > UNDERWAY_MAX {
+            self.take().await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self) -> Result<()> {
+        if let Some(receipt) = self.receipts.pop_front() {
+            self.ids.push(TaskId::new(receipt.await?, -1));
+        }
+        Ok(())
+    }
+
+    /// Waits for all receipts.
+    pub(super) async fn finish(mut self) -> Result<Vec<TaskId>> {
+        while !self.receipts.is_empty() {
+            self.take().await?;
+        }
+        Ok(self.ids)
+    }
+}
+
+/// Steers a load that goes on through all failures.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Tasks that have a receipt. What failed may lie on the topic all the same; then it is a task like any other.
+    submitted: Cell<usize>,
+    ended: Cell<bool>,
+}
+
+impl Load {
+    /// Waits until so many more tasks have a receipt: the broker is back, and so is the load.
+    pub(super) async fn more(&self, count: usize, limit: Duration) -> Result<()> {
+        let goal = self.submitted.get() + count;
+        let come = async || Ok((self.submitted.get() >= goal).then_some(()));
+        until("tasks submitted", limit, come).await
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.set(true);
+    }
+
+    /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a time.
+    pub(super) async fn run(
+        &self,
+        transport: &PulsarTransport,
+        topic: &TopicPartition,
+        pause: Duration,
+        mut script: impl FnMut() -> Script,
+    ) {
+        let mut publisher = None;
+        while !self.ended.get() {
+            if submit_one(transport, topic, &mut publisher, &script()).await.is_ok() {
+                self.submitted.set(self.submitted.get() + 1);
+                sleep(pause).await;
+            } else {
+                publisher = None;
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn submit_one(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    publisher: &mut Option<Box<dyn Publisher>>,
+    script: &Script,
+) -> Result<TaskId> {
+    if publisher.is_none() {
+        *publisher = Some(transport.publisher(topic, Batching::Off, Schema::None).await?);
+    }
+    let publisher = publisher.as_mut().ok_or_else(|| anyhow!("no publisher"))?;
+    let receipt = publisher.send(script.message()).await?;
+    Ok(TaskId::new(receipt.await?, -1))
+}

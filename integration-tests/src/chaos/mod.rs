@@ -1,0 +1,83 @@
+//! Does to worker processes and to the broker what happens to them in production, then asks the [`checkers`](crate::checkers).
+//!
+//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops or unloads something, waits
+//! until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times are figures to be read;
+//! only states are judged.
+
+mod bench;
+mod fleet;
+mod journal;
+mod load;
+mod reading;
+mod report;
+mod scenarios;
+
+pub use report::Row;
+pub use scenarios::{SCENARIOS, Scenario};
+
+use crate::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
+use anyhow::{Context, Result};
+use longhaul::clock::Clock;
+use std::path::PathBuf;
+
+/// What a run may be told.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Decides who is hit, and when.
+    pub seed: u64,
+    /// Tasks, or rounds where a round is one task; each scenario has its own default.
+    pub tasks: Option<usize>,
+    /// Worker processes.
+    pub workers: Option<usize>,
+    /// Small numbers, for the test suite.
+    pub short: bool,
+    /// Where logs and journals of the workers are kept; without it they go.
+    pub keep: Option<PathBuf>,
+}
+
+/// Where a scenario runs.
+#[derive(Debug)]
+pub enum Host {
+    /// A broker that only we use: it may be stopped.
+    Own(Box<Broker>),
+    /// A broker that others use, too.
+    Shared(Sandbox),
+}
+
+impl Host {
+    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names.
+    ///
+    /// # Errors
+    /// The broker does not start.
+    pub async fn open(service_url: &str, admin_url: &str) -> Result<Self> {
+        match BrokerKind::parse(service_url) {
+            Some(kind) => {
+                let broker = Broker::launch(kind, BrokerConfig::default()).await?;
+                Ok(Self::Own(Box::new(broker)))
+            }
+            None => Ok(Self::Shared(Sandbox::new(service_url.to_owned(), admin_url)?)),
+        }
+    }
+
+    /// URLs and admin interface.
+    #[must_use]
+    pub fn sandbox(&self) -> &Sandbox {
+        match self {
+            Self::Own(broker) => broker.sandbox(),
+            Self::Shared(sandbox) => sandbox,
+        }
+    }
+
+    fn own(&mut self) -> Result<&mut Broker> {
+        match self {
+            Self::Own(broker) => Some(&mut **broker),
+            Self::Shared(_) => None,
+        }
+        .context("this scenario stops its broker and needs one of its own: maven or docker")
+    }
+}
+
+/// The wall clock in ms since the epoch, by which journals and publish times are compared: all of it is on one machine.
+fn wall_ms() -> u64 {
+    Clock::System.wall_ms()
+}

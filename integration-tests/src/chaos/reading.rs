@@ -1,0 +1,139 @@
+//! Reads topics whole, and follows the ledger until something is so.
+
+use crate::checkers::{LedgerEntry, ViewEntry};
+use anyhow::{Context, Result, bail};
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::TaskFold;
+use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
+use longhaul::{Position, TaskId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+const WHOLE: Follow = Follow { start: Start::Earliest, compacted: false };
+/// How long reading a topic may take, and how often it is begun again when the broker goes away meanwhile.
+const READ_LIMIT: Duration = Duration::from_secs(120);
+const READS_MAX: usize = 20;
+/// Pause before a lost follower is replaced.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// Reads a topic from its first message to its last.
+pub(super) async fn read_whole(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+) -> Result<Vec<Message>> {
+    let mut cause = None;
+    for _ in 0..READS_MAX {
+        match timeout(READ_LIMIT, try_read(transport, topic)).await {
+            Ok(Ok(messages)) => return Ok(messages),
+            Ok(Err(error)) => cause = Some(error),
+            Err(_) => bail!("{topic} was not read within {READ_LIMIT:?}"),
+        }
+        sleep(AGAIN).await;
+    }
+    Err(cause.context("nothing tried")?.context(topic.to_string()))
+}
+
+async fn try_read(transport: &PulsarTransport, topic: &TopicPartition) -> Result<Vec<Message>> {
+    let mut follower = transport.follower(topic, WHOLE).await?;
+    let Some(last) = follower.last_position().await? else { return Ok(Vec::new()) };
+    let mut messages: Vec<Message> = Vec::new();
+    loop {
+        let message = follower.next().await?;
+        let at = message.position;
+        if messages.last().is_none_or(|before| before.position < at) {
+            messages.push(message);
+        }
+        // The batch index of the last message may be left out.
+        if at >= last && at.entry_id() >= last.entry_id() {
+            return Ok(messages);
+        }
+    }
+}
+
+/// A message of the ledger, for the checkers.
+pub(super) fn ledger_entry(message: Message) -> LedgerEntry {
+    let Message { position, key, properties, payload, null, publish_time_ms, .. } = message;
+    let entry = Entry::read(key.as_deref(), &properties, null).map_err(|error| error.to_string());
+    LedgerEntry { position, key: key.unwrap_or_default(), entry, body: payload, publish_time_ms }
+}
+
+/// A message of the metadata topic, for the checkers.
+pub(super) fn view_entry(message: &Message) -> ViewEntry {
+    ViewEntry {
+        position: message.position,
+        key: message.key.clone().unwrap_or_default(),
+        epoch: message.properties.get("epoch").and_then(|epoch| epoch.parse().ok()),
+        metadata: serde_json::from_slice(&message.payload).ok(),
+        publish_time_ms: message.publish_time_ms,
+    }
+}
+
+/// Follows the ledger through whatever happens to the broker.
+#[derive(Debug)]
+pub(super) struct Tail {
+    transport: PulsarTransport,
+    topic: TopicPartition,
+    follower: Option<Following>,
+    last: Option<Position>,
+    /// How each task stands.
+    pub(super) folds: BTreeMap<TaskId, TaskFold>,
+    /// Tasks that have ended.
+    pub(super) ended: usize,
+}
+
+struct Following(Box<dyn Follower>);
+
+impl std::fmt::Debug for Following {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Following")
+    }
+}
+
+impl Tail {
+    pub(super) fn new(transport: PulsarTransport, topic: TopicPartition) -> Self {
+        Self { transport, topic, follower: None, last: None, folds: BTreeMap::new(), ended: 0 }
+    }
+
+    /// Follows until `done` says so. Returns whether it did within the limit.
+    pub(super) async fn until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let follow = async {
+            while !done(self) {
+                self.step().await;
+            }
+        };
+        timeout(limit, follow).await.is_ok()
+    }
+
+    async fn step(&mut self) {
+        let following = match &mut self.follower {
+            Some(following) => following,
+            None => match self.transport.follower(&self.topic, WHOLE).await {
+                Ok(follower) => self.follower.insert(Following(follower)),
+                Err(_) => return sleep(AGAIN).await,
+            },
+        };
+        match following.0.next().await {
+            Ok(message) => self.take(&message),
+            Err(_) => {
+                self.follower = None;
+                sleep(AGAIN).await;
+            }
+        }
+    }
+
+    fn take(&mut self, message: &Message) {
+        if self.last.is_some_and(|last| message.position <= last) {
+            return;
+        }
+        self.last = Some(message.position);
+        let entry = Entry::read(message.key.as_deref(), &message.properties, message.null);
+        let Ok(entry) = entry else { return };
+        let Some(task) = entry.task() else { return };
+        let fold = self.folds.entry(task).or_default();
+        let before = fold.phase.is_terminal();
+        fold.apply(&entry);
+        self.ended += usize::from(!before && fold.phase.is_terminal());
+    }
+}

@@ -1,0 +1,89 @@
+//! What a scenario has to say, as a line for people or as JSON.
+
+use super::Options;
+use crate::checkers::{Report, Violation};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// Violations that are printed; the rest is counted.
+const SHOWN_MAX: usize = 10;
+
+/// The result of a scenario.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// The seed it ran with.
+    pub seed: u64,
+    /// Figures by name.
+    pub figures: Vec<(String, Value)>,
+    /// What must not be; empty if all is well.
+    pub violations: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn new(scenario: &str, options: &Options) -> Self {
+        let figures = Vec::new();
+        Self { scenario: scenario.to_owned(), seed: options.seed, figures, violations: Vec::new() }
+    }
+
+    pub(super) fn figure(&mut self, name: &str, value: impl Into<Value>) {
+        self.figures.push((name.to_owned(), value.into()));
+    }
+
+    /// Least, middle and greatest of some milliseconds, and how many there are.
+    pub(super) fn spread(&mut self, name: &str, mut values: Vec<u64>) {
+        values.sort_unstable();
+        let at = |part: usize| values.get((values.len().saturating_sub(1)) * part / 100).copied();
+        let [min, p50, max] = [at(0), at(50), at(100)].map(Option::unwrap_or_default);
+        self.figure(name, format!("{min}/{p50}/{max} ms (n={})", values.len()));
+    }
+
+    /// Adds what the checkers say.
+    pub(super) fn judged(&mut self, report: &Report) {
+        self.figure("completed", report.completed);
+        if report.failed > 0 {
+            self.figure("failed", report.failed);
+        }
+        self.figure("takeovers", report.takeovers);
+        self.figure("attempt_max", report.attempt_max);
+        if !report.ignored.is_empty() {
+            self.figure("ignored", format!("{:?}", report.ignored));
+        }
+        if report.late_on_view > 0 {
+            self.figure("late_on_view", report.late_on_view);
+        }
+        if report.overlaps > 0 {
+            self.figure("overlaps", report.overlaps);
+        }
+        self.violations.extend(report.violations.iter().map(Violation::to_string));
+    }
+
+    /// As a JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let figures: Map<String, Value> = self.figures.iter().cloned().collect();
+        json!({ "scenario": self.scenario, "seed": self.seed, "figures": figures, "violations": self.violations })
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.violations.is_empty() { "ok" } else { "VIOLATED" };
+        write!(f, "| {} | seed {} | {verdict} |", self.scenario, self.seed)?;
+        for (name, value) in &self.figures {
+            match value {
+                Value::String(text) => write!(f, " {name} {text};")?,
+                other => write!(f, " {name} {other};")?,
+            }
+        }
+        f.write_str(" |")?;
+        for violation in self.violations.iter().take(SHOWN_MAX) {
+            write!(f, "\n  {violation}")?;
+        }
+        match self.violations.len().checked_sub(SHOWN_MAX) {
+            Some(more) if more > 0 => write!(f, "\n  and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! MAX_TASK_DURATION under a keep-alive that is longer by far.
+
+use crate::chaos::bench::Bench;
+use crate::chaos::fleet::Settings;
+use crate::chaos::load::Script;
+use crate::chaos::{Host, Options, Row};
+use anyhow::Result;
+use longhaul::{TaskMetadata, TaskState};
+use std::time::Duration;
+
+const REST_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    // With a grace the processor lives long enough to write down when it was told; without, FAILED comes at once.
+    for (name, grace) in [("budget grace 0", 0), ("budget grace 1 s", 1000)] {
+        let grace = Duration::from_millis(grace);
+        rows.push(one(host, options, name, grace).await?);
+    }
+    Ok(rows)
+}
+
+async fn one(host: &mut Host, options: &Options, name: &str, grace: Duration) -> Result<Row> {
+    let count = options.tasks.unwrap_or(if options.short { 2 } else { 50 });
+    let settings = Settings {
+        cancel_grace: grace,
+        attempts_max: 1,
+        concurrency: count,
+        heartbeat: Duration::from_secs(10),
+        ..Settings::default()
+    };
+    let mut bench = Bench::new(host, "budget", options, settings).await?;
+    bench.row.scenario = name.to_owned();
+    bench.fleet.start_ready(1).await?;
+    let scripts = vec![Script::sleep(30_000).budget("PT2S"); count];
+    let tasks = bench.submit(scripts).await?;
+    let (history, report) = bench.finish(REST_LIMIT).await?;
+    let told =
+        history.runs.iter().filter_map(|run| Some((run.cancelled_us? - run.started_us) / 1000));
+    let ended = history.runs.iter().filter_map(|run| Some((run.ended_us? - run.started_us) / 1000));
+    let shown = tasks.iter().filter_map(|task| {
+        let at = |state: TaskState| {
+            let is = |m: &TaskMetadata| m.state == state;
+            let mut shown = history.view.iter().filter(|shown| shown.key == task.to_string());
+            shown.find(|s| s.metadata.as_ref().is_some_and(is)).map(|s| s.publish_time_ms)
+        };
+        Some(at(TaskState::Failed)? - at(TaskState::Processing)?)
+    });
+    let row = &mut bench.row;
+    row.spread("start_to_cancelled min/p50/max", told.collect());
+    row.spread("start_to_end min/p50/max", ended.collect());
+    row.spread("PROCESSING_to_FAILED min/p50/max", shown.collect());
+    if report.failed != count {
+        row.violations.push(format!("{} of {count} went over their budget", report.failed));
+    }
+    Ok(bench.into_row())
+}

@@ -1,0 +1,145 @@
+//! The broker restarted, and topics unloaded, under load.
+
+use crate::chaos::bench::Bench;
+use crate::chaos::fleet::Settings;
+use crate::chaos::load::{Load, Script};
+use crate::chaos::{Host, Options, Row, wall_ms};
+use crate::sandbox::Broker;
+use anyhow::Result;
+use futures::future::join_all;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Pause between two submits of one submitter, and how many of those there are.
+const SUBMIT_EVERY: Duration = Duration::from_millis(600);
+const SUBMITTERS: usize = 4;
+/// How long a task runs: some end before the next fault, some are hit by it.
+const RUN_MS: std::ops::Range<u64> = 200..6000;
+/// Tasks submitted between two restarts, and how long that may take: submitters need a while to find the broker again.
+const BETWEEN: usize = 20;
+const BETWEEN_LIMIT: Duration = Duration::from_secs(90);
+/// How long the rest may take after the last fault.
+const REST_LIMIT: Duration = Duration::from_secs(180);
+/// How long it may take until every worker has started a new task.
+const ROUSE_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+    let count = if options.short { 2 } else { 5 };
+    let mut bench = bench(host, "restarts", options).await?;
+    let broker = host.own()?;
+    let mut rng = bench.rng.fork();
+    let faults = async |load: &Load| {
+        let mut down_ms = Vec::new();
+        for round in 0..count {
+            load.more(BETWEEN, BETWEEN_LIMIT).await?;
+            sleep(Duration::from_millis(rng.u64(0..2000))).await;
+            down_ms.push(restart(broker, round % 2 == 1).await?);
+        }
+        load.more(BETWEEN, BETWEEN_LIMIT).await?;
+        Ok(down_ms)
+    };
+    let down_ms = under_load(&mut bench, faults).await?;
+    bench.row.figure("restarts", count);
+    bench.row.spread("broker_away min/p50/max", down_ms);
+    rest(&mut bench).await?;
+    Ok(vec![bench.into_row()])
+}
+
+pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+    let count = options.tasks.unwrap_or(if options.short { 4 } else { 20 });
+    let mut bench = bench(host, "unloads", options).await?;
+    let topics = [&bench.names.task, &bench.names.ledger, &bench.names.metadata].map(Clone::clone);
+    let mut rng = bench.rng.fork();
+    let admin = bench.sandbox.admin().clone();
+    let faults = async |_: &Load| {
+        for topic in topics.iter().cycle().take(count) {
+            sleep(Duration::from_millis(rng.u64(500..1500))).await;
+            admin.unload(topic).await?;
+        }
+        Ok(Vec::new())
+    };
+    under_load(&mut bench, faults).await?;
+    bench.row.figure("unloads", count);
+    rest(&mut bench).await?;
+    Ok(vec![bench.into_row()])
+}
+
+async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> {
+    let settings = Settings { attempts_max: 20, ..Settings::default() };
+    let mut bench = Bench::new(host, scenario, options, settings).await?;
+    bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
+    Ok(bench)
+}
+
+/// Stops or kills the broker, and starts it again. Returns how long it was away.
+async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
+    let from = wall_ms();
+    if kill {
+        broker.kill().await?;
+    } else {
+        broker.stop().await?;
+    }
+    broker.start().await?;
+    Ok(wall_ms() - from)
+}
+
+async fn under_load(
+    bench: &mut Bench,
+    faults: impl AsyncFnOnce(&Load) -> Result<Vec<u64>>,
+) -> Result<Vec<u64>> {
+    let load = Load::default();
+    let topic = bench.task_topic();
+    let submitters = (0..SUBMITTERS).map(|_| {
+        let mut rng = bench.rng.fork();
+        let script = move || Script::sleep(rng.u64(RUN_MS));
+        load.run(&bench.transport, &topic, SUBMIT_EVERY, script)
+    });
+    let faults = async {
+        let result = faults(&load).await;
+        // Also after an error, or the load would never end.
+        load.end();
+        result
+    };
+    let (_, down_ms) = tokio::join!(join_all(submitters.collect::<Vec<_>>()), faults);
+    down_ms
+}
+
+/// After the last fault every worker must start new tasks, and all must end.
+async fn rest(bench: &mut Bench) -> Result<()> {
+    let after_ms = wall_ms();
+    rouse(bench).await?;
+    let (history, _) = bench.finish(REST_LIMIT).await?;
+    let times =
+        history.ledger.iter().filter(|e| e.entry.as_ref().is_ok_and(|e| e.task().is_some()));
+    let last = times.map(|entry| entry.publish_time_ms).max().unwrap_or_default();
+    bench.row.figure("tasks", history.tasks.len());
+    bench.row.figure("last_fault_to_last_end_ms", last.saturating_sub(after_ms));
+    Ok(())
+}
+
+/// Submits until every worker has started a task that was submitted after the last fault.
+async fn rouse(bench: &mut Bench) -> Result<()> {
+    let workers = bench.fleet.alive();
+    let from_us = wall_ms() * 1000;
+    let mut silent = workers.clone();
+    let mut waited = Duration::ZERO;
+    while !silent.is_empty() && waited < ROUSE_LIMIT {
+        // More than the workers that are awake can hold, so that there is some for the others.
+        let count = 2 * bench.settings.concurrency * workers.len();
+        let tasks = bench.submit(vec![Script::sleep(1500); count]).await?;
+        sleep(Duration::from_secs(3)).await;
+        waited += Duration::from_secs(3);
+        for worker in std::mem::take(&mut silent) {
+            let runs = bench.fleet.runs_of(worker)?;
+            let new =
+                |run: &crate::checkers::Run| run.started_us >= from_us && tasks.contains(&run.task);
+            if !runs.iter().any(new) {
+                silent.push(worker);
+            }
+        }
+    }
+    bench.row.figure("all_roused_after_ms", wall_ms().saturating_sub(from_us / 1000));
+    let violation = |worker| format!("worker {worker} starts nothing after the last fault");
+    bench.row.violations.extend(silent.into_iter().map(violation));
+    Ok(())
+}

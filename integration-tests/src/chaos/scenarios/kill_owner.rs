@@ -1,0 +1,47 @@
+//! kill -9 of the owner in the middle of a task; another, idle worker starts it.
+
+use crate::chaos::bench::Bench;
+use crate::chaos::fleet::Settings;
+use crate::chaos::load::Script;
+use crate::chaos::{Host, Options, Row};
+use anyhow::{Context, Result};
+use longhaul::TaskState;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How long an attempt may take to start.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+    let rounds = options.tasks.unwrap_or(if options.short { 1 } else { 10 });
+    let workers = options.workers.unwrap_or(2);
+    let mut bench = Bench::new(host, "kill-owner", options, Settings::default()).await?;
+    bench.fleet.start_ready(workers).await?;
+    let mut kills = Vec::new();
+    for _ in 0..rounds {
+        let script = Script::new("sleep 60000,ok first|sleep 200,ok second");
+        let task = *bench.submit(vec![script]).await?.first().context("no receipt")?;
+        let (owner, _) = bench.fleet.run_of(task, 1, START_LIMIT).await?;
+        // Anywhere between two heartbeats.
+        let middle = Duration::from_millis(bench.rng.u64(200..1200));
+        sleep(middle).await;
+        let killed_ms = bench.fleet.kill(owner).await?;
+        bench.fleet.run_of(task, 2, START_LIMIT).await?;
+        kills.push((task, killed_ms));
+        bench.fleet.start_ready(1).await?;
+    }
+    let (history, _) = bench.finish(START_LIMIT).await?;
+    let mut latencies = Vec::new();
+    for (task, killed_ms) in kills {
+        let shown = history.view.iter().find(|shown| {
+            let second =
+                |m: &longhaul::TaskMetadata| m.state == TaskState::Processing && m.attempts == 2;
+            shown.key == task.to_string() && shown.metadata.as_ref().is_some_and(second)
+        });
+        let shown = shown.context("attempt 2 was never shown")?;
+        latencies.push(shown.publish_time_ms.saturating_sub(killed_ms));
+    }
+    bench.row.spread("kill_to_PROCESSING(2) min/p50/max", latencies);
+    bench.row.figure("H_ms", 1000);
+    Ok(vec![bench.into_row()])
+}

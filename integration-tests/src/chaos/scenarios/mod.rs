@@ -1,0 +1,104 @@
+//! The scenarios.
+
+mod budget;
+mod drain;
+mod faults;
+mod freeze;
+mod kill_owner;
+mod kills;
+mod outage;
+mod prefilled;
+mod speed;
+
+use super::{Host, Options, Row};
+use anyhow::Result;
+use std::future::Future;
+use std::pin::Pin;
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>>> + 'a>>;
+
+/// A scenario, by name.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does and what it measures.
+    pub about: &'static str,
+    run: for<'a> fn(&'a mut Host, &'a Options) -> Running<'a>,
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scenario").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Scenario {
+    /// The scenario of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        SCENARIOS.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Something it needs does not work. What the checkers find is no error: it is in the rows.
+    pub async fn run(&self, host: &mut Host, options: &Options) -> Result<Vec<Row>> {
+        (self.run)(host, options).await
+    }
+}
+
+/// All scenarios, in the order of `all`.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "kill-owner",
+        about: "kill -9 of the owner in the middle of a task: how long until another worker runs attempt 2",
+        run: |host, options| Box::pin(kill_owner::run(host, options)),
+    },
+    Scenario {
+        name: "kills",
+        about: "many kill -9 among four workers, each restarted at once: every task completes once",
+        run: |host, options| Box::pin(kills::run(host, options)),
+    },
+    Scenario {
+        name: "freeze",
+        about: "SIGSTOP of an owner for 5 H, then SIGCONT: adopted meanwhile, and the zombie changes nothing",
+        run: |host, options| Box::pin(freeze::run(host, options)),
+    },
+    Scenario {
+        name: "restarts",
+        about: "the broker stopped and killed by turns under load: nothing lost, no worker left silent",
+        run: |host, options| Box::pin(faults::restarts(host, options)),
+    },
+    Scenario {
+        name: "unloads",
+        about: "topics unloaded under load: nothing lost, no worker left silent",
+        run: |host, options| Box::pin(faults::unloads(host, options)),
+    },
+    Scenario {
+        name: "outage",
+        about: "the broker away for one and for three minutes: no takeover, all epochs stay 1",
+        run: |host, options| Box::pin(outage::run(host, options)),
+    },
+    Scenario {
+        name: "drain",
+        about: "SIGTERM of a worker under load: no attempt lost, its unfinished tasks run elsewhere at once",
+        run: |host, options| Box::pin(drain::run(host, options)),
+    },
+    Scenario {
+        name: "prefilled",
+        about: "start-up on a ledger of 100,000 finished tasks: time to ready, to the first task, memory",
+        run: |host, options| Box::pin(prefilled::run(host, options)),
+    },
+    Scenario {
+        name: "budget",
+        about: "MAX_TASK_DURATION=PT2S under a keep-alive of 5 min: when the processor is told, when FAILED is shown",
+        run: |host, options| Box::pin(budget::run(host, options)),
+    },
+    Scenario {
+        name: "speed",
+        about: "tasks/s and submit-to-start of one worker, beside a bare publish-and-receive loop",
+        run: |host, options| Box::pin(speed::run(host, options)),
+    },
+];

@@ -1,0 +1,267 @@
+//! A sound history passes, and each planted violation is found.
+
+use super::*;
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, NextAttempt, Outcome};
+use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul::{TaskOutcome, TaskState};
+
+const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
+const FIRST: OwnerId = OwnerId(1);
+const SECOND: OwnerId = OwnerId(2);
+
+/// Puts entries one after the other, each under a serial of its own.
+#[derive(Default)]
+struct Story {
+    history: History,
+    serial: u64,
+}
+
+impl Story {
+    fn new() -> Self {
+        let history = History { tasks: vec![TASK], attempts_max: 3, ..History::default() };
+        Self { history, serial: 0 }
+    }
+
+    fn key(&mut self, epoch: u32, owner: OwnerId) -> OnceKey {
+        self.serial += 1;
+        OnceKey { task: TASK, epoch: Epoch(epoch), owner, serial: self.serial }
+    }
+
+    fn put(mut self, entry: Entry, body: &str) -> Self {
+        let at = self.history.ledger.len() as u64;
+        self.history.ledger.push(LedgerEntry {
+            position: Position { ledger: 1, entry: at, batch_index: None },
+            key: entry.key().to_string(),
+            entry: Ok(entry),
+            body: Bytes::copy_from_slice(body.as_bytes()),
+            publish_time_ms: at,
+        });
+        self
+    }
+
+    fn claim(mut self, epoch: u32, attempt: u32, owner: OwnerId) -> Self {
+        let key = self.key(epoch, owner);
+        self.put(Entry::Claim(Claim { key, attempt, kind: ClaimKind::Run, batch_size: None }), "")
+    }
+
+    fn done(mut self, epoch: u32, owner: OwnerId, outcome: Outcome, body: &str) -> Self {
+        let key = self.key(epoch, owner);
+        self.put(Entry::Done(Done { key, attempt: 1, outcome }), body)
+    }
+
+    fn run(mut self, epoch: u32, attempt: u32, span: (u64, u64)) -> Self {
+        self.history.runs.push(Run {
+            worker: "w".to_owned(),
+            task: TASK,
+            epoch,
+            attempt,
+            started_us: span.0,
+            cancelled_us: None,
+            ended_us: Some(span.1),
+        });
+        self
+    }
+
+    fn show(mut self, epoch: u32, state: TaskState, attempts: u32, result: Option<&str>) -> Self {
+        let at = self.history.view.len() as u64;
+        self.history.view.push(ViewEntry {
+            position: Position { ledger: 2, entry: at, batch_index: None },
+            key: TASK.to_string(),
+            epoch: Some(epoch),
+            metadata: Some(metadata(state, attempts, result)),
+            publish_time_ms: at,
+        });
+        self
+    }
+
+    #[track_caller]
+    fn finds(&self, expected: &[Violation]) {
+        assert_eq!(check(&self.history).violations, expected);
+    }
+}
+
+fn metadata(state: TaskState, attempts: u32, result: Option<&str>) -> TaskMetadata {
+    let json = serde_json::json!({
+        "messageId": TASK.to_string(), "state": "PROCESSING", "created": 1, "lastUpdated": 1, "attempts": attempts,
+    });
+    let mut metadata: TaskMetadata = serde_json::from_value(json).unwrap();
+    metadata.state = state;
+    metadata.result = result.map(|text| Bytes::copy_from_slice(text.as_bytes()));
+    metadata
+}
+
+/// A task whose first owner died, and whose second finished it.
+fn taken_over() -> Story {
+    Story::new()
+        .claim(1, 1, FIRST)
+        .run(1, 1, (0, 10))
+        .show(1, TaskState::Processing, 1, None)
+        .claim(2, 2, SECOND)
+        .run(2, 2, (20, 30))
+        .show(2, TaskState::Processing, 2, None)
+        .done(2, SECOND, Outcome::Completed, "ok")
+        .show(2, TaskState::Completed, 2, Some("ok"))
+}
+
+#[test]
+fn a_sound_history_passes_and_is_counted() {
+    let story = taken_over().done(1, FIRST, Outcome::Completed, "zombie");
+    story.finds(&[]);
+    let report = check(&story.history);
+    assert_eq!((report.completed, report.claims, report.takeovers), (1, 2, 1));
+    assert_eq!(report.ignored, BTreeMap::from([("Terminal".to_owned(), 1)]));
+    assert_eq!((report.attempt_max, report.epoch_max, report.overlaps), (2, 2, 0));
+}
+
+#[test]
+fn a_released_attempt_may_be_run_again_under_its_number() {
+    let released = Outcome::Released(NextAttempt::default());
+    Story::new()
+        .claim(1, 1, FIRST)
+        .run(1, 1, (0, 10))
+        .done(1, FIRST, released, "")
+        .claim(2, 1, SECOND)
+        .run(2, 1, (20, 30))
+        .done(2, SECOND, Outcome::Completed, "")
+        .show(2, TaskState::Completed, 1, None)
+        .finds(&[]);
+}
+
+#[test]
+fn a_lost_task_is_found() {
+    let nothing = Story::new();
+    nothing.finds(&[Violation::Lost(TASK)]);
+    Story::new().claim(1, 1, FIRST).finds(&[Violation::Lost(TASK)]);
+    let failed = Outcome::Failed(NextAttempt::default());
+    Story::new().claim(1, 1, FIRST).done(1, FIRST, failed, "").finds(&[Violation::Lost(TASK)]);
+}
+
+#[test]
+fn a_key_used_twice_is_found() {
+    let mut story = taken_over();
+    let again = story.history.ledger[0].clone();
+    let key = again.key.clone();
+    story.history.ledger.push(again);
+    story.finds(&[Violation::KeyTwice(key)]);
+}
+
+#[test]
+fn a_fold_that_accepts_everything_is_found() {
+    let story = taken_over().claim(2, 2, FIRST).done(2, FIRST, Outcome::Completed, "ok");
+    let broken = |fold: &mut TaskFold, entry: &Entry| {
+        fold.apply(entry);
+        Verdict::Accepted
+    };
+    let found = check_by(&story.history, broken).violations;
+    let last = |entry| Position { ledger: 1, entry, batch_index: None };
+    assert_eq!(
+        found,
+        [
+            Violation::FoldsDiffer(TASK, last(3)),
+            Violation::Backwards(TASK, 2),
+            Violation::RunAfterEnd(TASK, 2),
+            Violation::EndedTwice(TASK),
+        ]
+    );
+}
+
+#[test]
+fn a_task_that_nobody_submitted_is_found() {
+    let mut story = taken_over();
+    story.history.tasks.clear();
+    story.finds(&[Violation::Unheard(TASK)]);
+}
+
+#[test]
+fn an_attempt_above_the_limit_is_found() {
+    let mut story = taken_over();
+    story.history.attempts_max = 1;
+    story.finds(&[Violation::TooManyAttempts(TASK, 2)]);
+}
+
+#[test]
+fn a_message_that_is_no_entry_is_found() {
+    let mut story = taken_over();
+    story.history.ledger[2].entry = Err("why".to_owned());
+    let at = story.history.ledger[2].position;
+    let found = check(&story.history).violations;
+    assert_eq!(found[..2], [Violation::Malformed(at, "why".to_owned()), Violation::Lost(TASK)]);
+}
+
+#[test]
+fn an_epoch_run_twice_is_found() {
+    let twice = [Violation::RunTwice(TASK, 2), Violation::AttemptTwice(TASK, 2)];
+    taken_over().run(2, 2, (40, 50)).finds(&twice);
+}
+
+#[test]
+fn a_run_without_an_accepted_claim_is_found() {
+    taken_over().run(3, 3, (40, 50)).finds(&[Violation::RunWithoutClaim(TASK, 3)]);
+    let wrong_attempt = taken_over().run(3, 2, (40, 50));
+    let expected = [Violation::RunWithoutClaim(TASK, 3), Violation::AttemptTwice(TASK, 2)];
+    wrong_attempt.finds(&expected);
+}
+
+#[test]
+fn a_late_entry_that_stays_last_on_the_view_is_found_and_counted() {
+    let late = taken_over().show(1, TaskState::Processing, 1, None);
+    let how = "epoch Some(1) is shown, 2 ended it".to_owned();
+    late.finds(&[Violation::ViewDiffers(TASK, how)]);
+    let repaired = late.show(2, TaskState::Completed, 2, Some("ok"));
+    repaired.finds(&[]);
+    assert_eq!(check(&repaired.history).late_on_view, 1);
+}
+
+#[test]
+fn a_view_that_says_something_else_is_found() {
+    let how = |text: &str| vec![Violation::ViewDiffers(TASK, text.to_owned())];
+    let shown = |story: Story, state, attempts, result| story.show(2, state, attempts, result);
+    shown(taken_over(), TaskState::Processing, 2, None)
+        .finds(&how("Processing None is shown, the ledger says Completed"));
+    shown(taken_over(), TaskState::Completed, 1, Some("ok"))
+        .finds(&how("1 attempts are shown, the ledger says 2"));
+    shown(taken_over(), TaskState::Completed, 2, Some("no")).finds(&how("another result is shown"));
+    let mut silent = taken_over();
+    silent.history.view.clear();
+    silent.finds(&how("nothing is shown"));
+}
+
+#[test]
+fn a_view_ahead_of_the_ledger_is_found() {
+    let mut story = taken_over();
+    let mut ahead = story.history.view[0].clone();
+    let mut failed = metadata(TaskState::Failed, 1, None);
+    failed.outcome = Some(TaskOutcome::Final);
+    ahead.metadata = Some(failed);
+    story.history.view.insert(1, ahead);
+    story.finds(&[Violation::ViewAhead(TASK, 1)]);
+}
+
+#[test]
+fn a_changed_time_of_creation_is_found() {
+    let mut story = taken_over();
+    if let Some(metadata) = &mut story.history.view[1].metadata {
+        metadata.created = 2;
+    }
+    story.finds(&[Violation::CreatedChanged(TASK)]);
+}
+
+#[test]
+fn unacknowledged_messages_are_found() {
+    let mut story = taken_over();
+    story.history.backlog = 2;
+    story.finds(&[Violation::Backlog(2)]);
+}
+
+#[test]
+fn overlapping_attempts_are_counted() {
+    let story = Story::new()
+        .claim(1, 1, FIRST)
+        .run(1, 1, (0, 25))
+        .claim(2, 2, SECOND)
+        .run(2, 2, (20, 30))
+        .done(2, SECOND, Outcome::Completed, "ok")
+        .show(2, TaskState::Completed, 2, Some("ok"));
+    story.finds(&[]);
+    assert_eq!(check(&story.history).overlaps, 1);
+}

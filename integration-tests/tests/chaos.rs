@@ -1,0 +1,90 @@
+//! A short form of each chaos scenario: what is judged are states, never times.
+//!
+//! Needs `LONGHAUL_TEST_BROKER`; those that stop their broker need one of their own (`LONGHAUL_TEST_OWN_BROKER`, or `maven` or
+//! `docker` in the other variable). Without, they say so and pass. The figures of a full run: `cargo run -p integration-tests
+//! --bin chaos -- all`.
+
+use anyhow::{Result, ensure};
+use integration_tests::chaos::{Host, Options, Scenario};
+use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
+use tokio::sync::Mutex;
+
+/// One scenario at a time: each has several processes, and two would be fighting for the processor instead of the faults.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+async fn on_any_broker(name: &str) -> Result<()> {
+    let turn = TURN.lock().await;
+    if let Some(sandbox) = Sandbox::from_env().await? {
+        run(name, Host::Shared(sandbox)).await?;
+    }
+    drop(turn);
+    Ok(())
+}
+
+async fn on_its_own_broker(name: &str) -> Result<()> {
+    let turn = TURN.lock().await;
+    if let Some(broker) = Broker::from_env(BrokerConfig::default()).await? {
+        run(name, Host::Own(Box::new(broker))).await?;
+    }
+    drop(turn);
+    Ok(())
+}
+
+async fn run(name: &str, mut host: Host) -> Result<()> {
+    let scenario = Scenario::find(name).expect("the scenario exists");
+    let options = Options { seed: 1, short: true, ..Options::default() };
+    for row in scenario.run(&mut host, &options).await? {
+        ensure!(row.violations.is_empty(), "{row}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_owners_task_is_taken_over() -> Result<()> {
+    on_any_broker("kill-owner").await
+}
+
+#[tokio::test]
+async fn many_kills_lose_nothing() -> Result<()> {
+    on_any_broker("kills").await
+}
+
+#[tokio::test]
+async fn a_frozen_owner_changes_nothing_when_it_thaws() -> Result<()> {
+    on_any_broker("freeze").await
+}
+
+#[tokio::test]
+async fn restarts_of_the_broker_lose_nothing_and_silence_nobody() -> Result<()> {
+    on_its_own_broker("restarts").await
+}
+
+#[tokio::test]
+async fn unloads_of_topics_lose_nothing_and_silence_nobody() -> Result<()> {
+    on_any_broker("unloads").await
+}
+
+#[tokio::test]
+async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
+    on_its_own_broker("outage").await
+}
+
+#[tokio::test]
+async fn a_drain_costs_no_attempt() -> Result<()> {
+    on_any_broker("drain").await
+}
+
+#[tokio::test]
+async fn a_worker_starts_on_a_ledger_of_finished_tasks() -> Result<()> {
+    on_any_broker("prefilled").await
+}
+
+#[tokio::test]
+async fn a_budget_ends_an_attempt() -> Result<()> {
+    on_any_broker("budget").await
+}
+
+#[tokio::test]
+async fn no_op_tasks_complete_at_any_concurrency() -> Result<()> {
+    on_any_broker("speed").await
+}
