@@ -4,6 +4,7 @@ use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::Script;
 use crate::chaos::{Host, Options, Row, wall_ms};
+use crate::checkers::Run;
 use anyhow::Result;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -34,11 +35,10 @@ async fn one(
     let settings = Settings { heartbeat, concurrency, ..Settings::default() };
     let mut bench = Bench::new(host, "outage", options, settings).await?;
     bench.fleet.start_ready(workers).await?;
-    // Some end before the broker is gone, some while it is away, some long after. Twice as many as there are slots, so that
-    // others wait.
+    // Some end while the broker is away, some after that. As many again wait for a slot.
     let whole = u64::try_from(outage.as_millis())? + 15_000;
-    let scripts =
-        (0..2 * tasks).map(|_| Script::sleep(bench.rng.u64(whole / 10..2 * whole))).collect();
+    let long = (0..tasks).map(|_| Script::sleep(bench.rng.u64(whole / 4..whole * 3 / 2)));
+    let scripts = long.chain(vec![Script::sleep(1000); tasks]).collect();
     let ids = bench.submit(scripts).await?;
     crate::wait::until("tasks running", START_LIMIT, async || {
         Ok((bench.fleet.runs()?.len() >= tasks).then_some(()))
@@ -53,9 +53,19 @@ async fn one(
     let back = wall_ms();
     let (history, report) = bench.finish(REST_LIMIT + 4 * outage).await?;
     let row = &mut bench.row;
-    for (task, fold) in report.folds.iter().filter(|(_, fold)| fold.epoch.0 != 1) {
+    let running = |task| {
+        let mine = |run: &&Run| run.task == task && run.started_us / 1000 < from;
+        history.runs.iter().filter(mine).any(|run| run.ended_us.is_none_or(|us| us / 1000 > from))
+    };
+    let moved = report.folds.iter().filter(|(task, fold)| fold.epoch.0 != 1 && running(**task));
+    for (task, fold) in moved {
         row.violations.push(format!("{task} needed epoch {}: an outage is no reason", fold.epoch));
     }
+    if report.takeovers > 0 || report.attempt_max > 1 {
+        row.violations.push("a task was taken over, or an attempt burned".to_owned());
+    }
+    // A claim that was under way when the broker went may come back too late, and is then given back.
+    row.figure("claims_given_back", report.released);
     let during = |us: u64| us / 1000 > from && us / 1000 < back;
     let ended_during: Vec<_> = history
         .runs
