@@ -13,7 +13,7 @@ use integration_tests::view::{LIMIT, Shown};
 use longhaul::clock::Clock;
 use longhaul::{TaskId, WorkerHandle};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Settings of the reference's test, and what its watcher must see.
@@ -169,12 +169,14 @@ impl Sequence {
         payloads: &BTreeMap<TaskId, String>,
     ) -> Result<()> {
         let mut seen: BTreeMap<String, Vec<JavaEntry>> = BTreeMap::new();
-        let mut gone = 0;
-        while gone < payloads.len() {
+        let mut gone = BTreeSet::new();
+        while gone.len() < payloads.len() {
             let entry = watcher.next(LIMIT).await.with_context(|| format!("{seen:#?}"))?;
             let now = i64::try_from(Clock::System.wall_ms())?;
             ensure!(entry.last_updated.is_none_or(|at| at <= now), "in the future: {entry:?}");
-            gone += usize::from(entry.null);
+            if entry.null {
+                gone.insert(entry.key.clone());
+            }
             seen.entry(entry.key.clone().context("no key")?).or_default().push(entry);
         }
         watcher.nothing_for(SILENCE).await?;
