@@ -1,7 +1,7 @@
 //! A processor whose tasks say what it does, for tests: the language of `examples/scripted.rs`, and what only tests want.
 //!
-//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one repeats. A run is a list of
-//! commands, separated by commas:
+//! A payload is `NONCE|run|run|…`. The n-th run of a task does the n-th of these, the last one repeats; runs are counted by the
+//! processor, over all workers that share it. A run is a list of commands, separated by commas:
 //!
 //! | command | meaning |
 //! |---|---|
@@ -81,14 +81,16 @@ impl Scripted {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, context: &TaskContext) -> Recorded {
+    /// Notes that a run begins, and tells how many of its task there were before.
+    fn begin(&self, context: &TaskContext) -> (usize, Recorded) {
         let (task, worker) = (context.task_id(), self.worker);
         let (epoch, attempt) = (context.fencing_token().epoch, context.attempt());
         let mut runs = self.record();
         let overlaps = runs.iter().any(|run| run.task == task && !run.ended);
+        let before = runs.iter().filter(|run| run.task == task).count();
         let index = runs.len();
         runs.push(Run { task, epoch, attempt, worker, overlaps, ended: false });
-        Recorded { index, runs: Arc::clone(&self.runs) }
+        (before, Recorded { index, runs: Arc::clone(&self.runs) })
     }
 }
 
@@ -113,10 +115,9 @@ impl TaskProcessor for Scripted {
     type Output = Text;
 
     async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
-        let _recorded = self.begin(&context);
+        let (before, _recorded) = self.begin(&context);
         let runs: Vec<&str> = task.0.split('|').skip(1).collect();
-        let index = usize::try_from(context.fencing_token().epoch).unwrap_or(usize::MAX);
-        let run = runs.get(index - 1).or_else(|| runs.last()).copied().unwrap_or("ok ");
+        let run = runs.get(before).or_else(|| runs.last()).copied().unwrap_or("ok ");
         for command in run.split(',') {
             let command = command.trim_start();
             let (name, rest) = command.split_once(' ').unwrap_or((command, ""));

@@ -143,12 +143,12 @@ impl View {
         Ok(shown)
     }
 
-    /// Reads on until the last entry of the task begins with `what`, in the form of [`Shown`]'s text.
+    /// Reads on until an entry of the task was seen that begins with `what`, in the form of [`Shown`]'s text.
     ///
     /// # Errors
     /// It does not come, or any entry breaks a rule.
     pub async fn until(&mut self, task: TaskId, what: &str) -> Result<()> {
-        while !self.last(task).is_some_and(|last| last.to_string().starts_with(what)) {
+        while !self.lines(task).iter().any(|line| line.starts_with(what)) {
             self.next().await.with_context(|| {
                 format!("waiting for {what} of {task}, which has {:?}", self.lines(task))
             })?;
@@ -189,10 +189,6 @@ impl View {
     #[must_use]
     pub fn lines(&self, task: TaskId) -> Vec<String> {
         self.entries(task).iter().map(ToString::to_string).collect()
-    }
-
-    fn last(&self, task: TaskId) -> Option<&Shown> {
-        self.entries(task).last()
     }
 
     /// Stops following.

@@ -156,6 +156,7 @@ async fn a_task_of_the_largest_size_fails_for_good() -> Result<()> {
     let letters = read_whole(bench.transport(), &letters[0]).await?;
     ensure!(letters.len() == 1 && letters[0].key == Some(id.to_string()));
     ensure!(letters[0].payload.is_empty(), "{} bytes", letters[0].payload.len());
+    ensure!(view.entries(id).iter().all(|shown| !shown.json.contains("\"task\"")));
     bench.audit().await?;
     drain([worker]).await
 }
@@ -303,7 +304,8 @@ async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     let Some(bench) = Bench::new("blocking").await? else { return Ok(()) };
     let scripted = Scripted::default();
     let worker = bench.worker(scripted.clone()).await?.concurrency(2).attempts_max(2);
-    let worker = worker.heartbeat(Duration::from_millis(500)).cancel_grace(Duration::ZERO);
+    // The body blocks for longer than a worker may be silent.
+    let worker = worker.heartbeat(Duration::from_secs(2)).cancel_grace(Duration::ZERO);
     let worker = worker.start().await?;
     let mut producer = Plain::tasks(&bench).await?;
     let blocking = "0|block 5000,ok late|ok bar".as_bytes();

@@ -9,8 +9,8 @@ use integration_tests::script::Scripted;
 use longhaul::{WorkerBuilder, WorkerHandle};
 use std::time::Duration;
 
-/// With this a silent worker is replaced after about a second.
-const HEARTBEAT: Duration = Duration::from_millis(500);
+/// With this a silent worker is replaced after about four seconds.
+const HEARTBEAT: Duration = Duration::from_secs(2);
 
 async fn start(worker: WorkerBuilder<Scripted>) -> Result<WorkerHandle> {
     let short = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use integration_tests::view::{LIMIT, Shown};
 use longhaul::clock::Clock;
 use longhaul::{TaskId, WorkerHandle};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Settings of the reference's test, and what its watcher must see.
@@ -169,18 +169,21 @@ impl Sequence {
         payloads: &BTreeMap<TaskId, String>,
     ) -> Result<()> {
         let mut seen: BTreeMap<String, Vec<JavaEntry>> = BTreeMap::new();
-        let mut gone = 0;
-        while gone < payloads.len() {
-            let entry = watcher.next(LIMIT).await.with_context(|| format!("{seen:#?}"))?;
+        let mut gone = BTreeSet::new();
+        while gone.len() < payloads.len() {
+            let next = watcher.next(LIMIT).await;
+            let entry = next.with_context(|| format!("{} of {}", gone.len(), payloads.len()))?;
             let now = i64::try_from(Clock::System.wall_ms())?;
             ensure!(entry.last_updated.is_none_or(|at| at <= now), "in the future: {entry:?}");
-            gone += usize::from(entry.null);
+            if entry.null {
+                gone.insert(entry.key.clone());
+            }
             seen.entry(entry.key.clone().context("no key")?).or_default().push(entry);
         }
         watcher.nothing_for(SILENCE).await?;
         for (id, payload) in payloads {
             let entries = seen.remove(&id.to_string()).context("a task that was not shown")?;
-            self.check(*id, payload, &entries).with_context(|| format!("{entries:#?}"))?;
+            self.check(*id, payload, &entries).with_context(|| told(&entries))?;
         }
         ensure!(seen.is_empty(), "not submitted: {seen:?}");
         Ok(())
@@ -260,6 +263,15 @@ impl Expected {
         }
         Ok(json + "}")
     }
+}
+
+/// The entries in words, one line each.
+fn told(entries: &[JavaEntry]) -> String {
+    let line = |entry: &JavaEntry| {
+        let JavaEntry { id, state, attempts, last_updated, publish_time, properties, .. } = entry;
+        format!("{id:?} {state:?} {attempts:?} {last_updated:?} {publish_time:?} {properties:?}\n")
+    };
+    entries.iter().map(line).collect()
 }
 
 /// Plays a sequence with so many tasks at once, the Java client watching from before the first.

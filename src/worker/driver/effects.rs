@@ -85,7 +85,15 @@ impl Driver {
                 lane.not_shown.remove(&task);
             }
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
-            Action::ShowOutcome(task) => self.show_ended(id, task, Showing::Outcome),
+            Action::ShowOutcome(task) => {
+                let epoch = lane.core.machine().fold(task).epoch;
+                if lane.keeper.has_shown_end(task, epoch) {
+                    lane.core.handle_view_stored(task);
+                    lane.forget_shown(task);
+                } else {
+                    self.show_ended(id, task, Showing::Outcome);
+                }
+            }
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
@@ -157,7 +165,8 @@ impl Driver {
         }
     }
 
-    /// Shows the end of an attempt on M. The body of an outcome that another worker published is read from the ledger first.
+    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
+    /// from the ledger, the payload of a task that another worker ran from T.
     pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get(&id) else { return };
@@ -171,6 +180,11 @@ impl Driver {
                 return;
             }
         };
+        let shown = lane.payloads.contains_key(&task_id) || lane.not_shown.contains(&task_id);
+        if task.fold.phase.is_terminal() && !shown {
+            self.read_task_to_show(id, task_id, kind);
+            return;
+        }
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
         self.showing += 1;
@@ -205,8 +219,9 @@ impl Driver {
         match (kind, stored) {
             (Showing::Outcome, true) => {
                 lane.core.handle_view_stored(task_id);
-                lane.bodies.remove(&task_id);
+                lane.forget_shown(task_id);
             }
+            (Showing::Retry, true) if fold.phase.is_terminal() => lane.forget_shown(task_id),
             (Showing::Retry, true) => {
                 lane.bodies.remove(&task_id);
             }
@@ -220,6 +235,46 @@ impl Driver {
             }
             (Showing::Retry | Showing::Processing, _) => {}
         }
+    }
+
+    fn read_task_to_show(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
+        let mut backoff = Backoff::new(self.env.rng.fork());
+        self.pending.push(Box::pin(async move {
+            const TRIES_MAX: usize = 5;
+            let mut message = None;
+            for _ in 0..TRIES_MAX {
+                if let Ok(read) =
+                    fetch(Arc::clone(&transport), topic.clone(), task_id.position()).await
+                {
+                    message = read;
+                    break;
+                }
+                backoff.wait().await;
+            }
+            Event::TaskToShow { lane: id, id: task_id, message, kind }
+        }));
+    }
+
+    pub(super) fn handle_task_to_show(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        kind: Showing,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match message {
+            Some(message) => {
+                let (bytes, properties) = (message.payload, message.properties);
+                lane.payloads.insert(task_id, super::lane::Payload { bytes, properties });
+            }
+            None => {
+                lane.not_shown.insert(task_id);
+            }
+        }
+        self.show_ended(id, task_id, kind);
     }
 
     fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
@@ -315,6 +370,7 @@ impl Driver {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
             let gone = super::lane::Payload { bytes: Bytes::new(), properties: [].into() };
             lane.payloads.insert(task_id, gone);
+            lane.not_shown.insert(task_id);
         }
         if closing {
             self.dead_letter(id, task_id);
@@ -331,6 +387,7 @@ impl Driver {
             // Published again without the payload, which may lie on T for a while; if that is refused too, it is given up.
             Fate::Refused(cause) => {
                 tracing::warn!(task = %task_id, cause, "the dead letter is refused");
+                lane.not_shown.insert(task_id);
                 let payload = lane.payloads.get_mut(&task_id).map(|payload| &mut payload.bytes);
                 payload.is_none_or(|bytes| std::mem::take(bytes).is_empty())
             }
@@ -375,6 +432,13 @@ pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
 }
 
 impl Lane {
+    /// The end of the task is on M: what was needed for that can go.
+    fn forget_shown(&mut self, id: TaskId) {
+        self.bodies.remove(&id);
+        self.payloads.remove(&id);
+        self.not_shown.remove(&id);
+    }
+
     /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
         match self.bodies.get_mut(&key.task) {

@@ -85,6 +85,7 @@ pub(super) enum Event {
     DeadLetter { lane: i32, id: TaskId, fate: Fate },
     ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
     Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
+    TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, task: Option<TaskId> },
@@ -327,9 +328,14 @@ impl Driver {
             Event::Body { lane, id, message, dead_letter } => {
                 self.handle_body(lane, id, message, dead_letter);
             }
+            Event::TaskToShow { lane, id, message, kind } => {
+                self.handle_task_to_show(lane, id, message, kind);
+            }
             Event::MarkDelete { lane, position } => {
                 if let (Some(lane), Some(position)) = (self.lanes.get_mut(&lane), position) {
                     lane.core.handle_mark_delete(position, now);
+                    let machine = lane.core.machine();
+                    lane.keeper.forget(|task| machine.task(task).is_some());
                 }
             }
             Event::BodyGone { lane, id, epoch } => {

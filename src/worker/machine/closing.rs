@@ -83,8 +83,9 @@ impl Machine {
                 task.stage = Stage::Closing(Step::Written);
                 self.try_ack(id);
             }
-            // Its tombstones are out: the message was acknowledged long ago, and is again.
-            Stage::Evicting => self.act(Action::Ack(id.entry_id())),
+            // Its tombstones are out: the message was acknowledged long ago, and is again. Or the ack that is on its way has
+            // overtaken this delivery, which would then stay unacknowledged.
+            Stage::Evicting | Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             Stage::Idle | Stage::Reading => self.begin_closing(id),
             Stage::Claiming { .. }
             | Stage::Running(_)

@@ -106,6 +106,58 @@ fn payloads_go_with_what_is_forgotten() {
     assert_eq!(bench.actions(), [&dropped[..], &[Action::HandBack(T.entry_id())]].concat());
 }
 
+/// The entry on the metadata topic carries the payload. It was dropped when the entry went out, and an entry that had to be
+/// published again lacked the task.
+#[test]
+fn the_payload_stays_until_the_outcome_has_been_shown() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
+    assert_eq!(bench.land(&done), [Action::ShowOutcome(T)]);
+    bench.machine.view_stored(T);
+    assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
+}
+
+/// The topic moved while the ack was on its way: the broker took it from the new session, and had the message delivered there
+/// nevertheless. That delivery stayed unacknowledged as long as the worker lived.
+#[test]
+fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
+    bench.land(&done);
+    bench.machine.view_stored(T);
+    bench.machine.session_lost();
+    bench.actions();
+    bench.machine.delivered(T, None);
+    assert!(bench.actions().contains(&Action::Ack(T.entry_id())));
+    bench.machine.acked(T.entry_id(), T.partition);
+    assert_eq!(bench.stage(), Some(Stage::Closing(Step::Closed)));
+}
+
+/// A refused outcome never lands, so another one may take its place.
+#[test]
+fn a_refused_outcome_is_replaced_under_a_fresh_key() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(Entry::Done(done))) = bench.actions().pop() else { panic!("none") };
+    bench.machine.publish_refused(done.key, Outcome::Final);
+    let Some(Action::Publish(Entry::Done(second))) = bench.actions().pop() else { panic!("none") };
+    assert_eq!(second.outcome, Outcome::Final);
+    assert_ne!(second.key, done.key);
+    bench.machine.publish_refused(done.key, Outcome::Final);
+    assert_eq!(bench.actions(), []);
+}
+
 /// A delivery of a task that is closed already is acknowledged once more; its payload stayed.
 #[test]
 fn a_second_delivery_of_a_closed_task_leaves_nothing() {
