@@ -4,7 +4,7 @@
 //! The bounds are those that fit a test run; `cargo run -p integration-tests --bin model -- all` searches the wider ones.
 
 use integration_tests::model::{
-    Binding, BindingFault, Bounds, Fault, Model, Options, Report, explore, find,
+    Binding, BindingFault, Bounds, Fault, Model, Options, Report, Walks, explore, find, walk,
 };
 use longhaul::protocol::invariants::SUPERSEDED_START;
 
@@ -175,6 +175,17 @@ fn a_self_fence_meets_everything_else() {
 fn final_failures_have_dead_letters() {
     holds(&["dlq", "dlq-trim", "dlq-crash:compact=0,forgets=0", "dlq-freeze:thaw=0"]);
     holds_at_first(&["dlq-crash", "dlq-freeze"]);
+}
+
+/// Deeper than the searches come: all that can go wrong does, in any order.
+#[test]
+fn random_walks_violate_nothing() {
+    for (text, seed) in [("everything", 1), ("everything-batch", 2)] {
+        let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
+        let walked = walk(&Model(scenario.bounds), Walks { seed, count: 20_000, length: 400 });
+        assert!(walked.found.is_none(), "{text}: {walked:?}");
+        assert_eq!(walked.goals, 20_000, "{text}: some walks do not come to the end");
+    }
 }
 
 #[test]

@@ -2,22 +2,30 @@
 
 use anyhow::{Context, bail};
 use integration_tests::model::{
-    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, explore, find,
+    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, Walked, Walks, explore, find,
+    walk,
 };
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
   --cap N, or the variable CAP: states that are visited at most
-  -v: show the states of each trace";
+  -v: show the states of each trace
+  --walks N [--seed S]: take random walks instead";
+
+/// Steps of a random walk: enough to use up the budgets of every scenario.
+const WALK_LENGTH: usize = 400;
 
 fn main() -> anyhow::Result<()> {
     let mut names = Vec::new();
     let mut cap = std::env::var("CAP").ok().map(|cap| cap.parse()).transpose().context("CAP")?;
     let mut states = false;
+    let (mut walks, mut seed) = (0, 0);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "-v" => states = true,
             "--cap" => cap = Some(args.next().context("--cap needs a number")?.parse()?),
+            "--walks" => walks = args.next().context("--walks needs a number")?.parse()?,
+            "--seed" => seed = args.next().context("--seed needs a number")?.parse()?,
             "all" => {
                 names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
                 names.push("idem-bind".to_owned());
@@ -29,6 +37,10 @@ fn main() -> anyhow::Result<()> {
         bail!(USAGE);
     }
     for name in names {
+        if walks > 0 {
+            take_walks(&name, Walks { seed, count: walks, length: WALK_LENGTH })?;
+            continue;
+        }
         run(&name, cap, states)?;
     }
     Ok(())
@@ -48,6 +60,18 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
             search(name, found.about, &Model(found.bounds), options(found.bounds.cap));
         }
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
+    let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+    let Walked { steps, goals, found } = walk(&Model(found.bounds), walks);
+    println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
+    if let Some(found) = found {
+        println!("  {}, after\n    {}", found.violation, found.trace.join("\n    "));
+        println!("{}", found.states.join("\n"));
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ pub mod settle;
 pub mod show;
 pub mod step;
 pub mod tamper;
+pub mod walk;
 pub mod world;
 
 pub use binding::{Binding, BindingFault};
@@ -37,6 +38,7 @@ pub use moves::{End, Move};
 pub use scenario::{SCENARIOS, Scenario, find};
 pub use search::{Found, Options, Report, System, explore};
 pub use tamper::Fault;
+pub use walk::{Walked, Walks, walk};
 
 use fingerprint::Fingerprint;
 use longhaul::protocol::invariants::Violation;

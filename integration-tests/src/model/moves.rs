@@ -241,10 +241,10 @@ fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<En
     ends
 }
 
-/// Something of the task is not finished here.
+/// Something of the task is not finished here. What waits for the other tasks of a batch is: whoever drains need not stay.
 fn in_flight(task: &Task) -> bool {
     match task.stage {
-        Stage::Idle | Stage::Closing(Closing::Closed) => false,
+        Stage::Idle | Stage::Closing(Closing::Written | Closing::Closed) => false,
         Stage::Reading
         | Stage::Claiming { .. }
         | Stage::Running(_)

@@ -58,6 +58,26 @@ const MARKED: Bounds = Bounds { marked: true, forgets: 1, ..EVICT };
 const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
 const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
 
+const ALL: Bounds = Bounds {
+    tasks: 2,
+    fetch: true,
+    queue: true,
+    crash: 2,
+    compact: 3,
+    redeliver: 2,
+    session: 1,
+    spurious: 2,
+    giveup: 2,
+    cancel: 1,
+    freeze: 1,
+    thaw: 1,
+    drain: 1,
+    fences: 2,
+    attempts: 2,
+    workers: 3,
+    ..LETTER
+};
+
 /// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     named("once", Bounds { timely: false, ..BASE }, "only holders claim; pauses of any length"),
@@ -241,6 +261,8 @@ pub const SCENARIOS: &[Scenario] = &[
         Bounds { fetch: true, freeze: 1, thaw: 0, redeliver: 0, ..LETTER },
         "the same, and the payload may be gone",
     ),
+    named("everything", ALL, "all that can go wrong, for random walks"),
+    named("everything-batch", Bounds { batch: true, ..ALL }, "the same with a batch"),
     named("amended", Bounds { fences: 1, freeze: 1, thaw: 1, ..LETTER }, "everything together"),
 ];
 

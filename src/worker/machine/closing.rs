@@ -38,7 +38,7 @@ impl Machine {
             let gone = is_gone(task);
             self.drop_payload(id);
             if gone {
-                self.tasks.remove(&id);
+                self.forget(id);
             }
         }
     }

@@ -220,8 +220,14 @@ impl Machine {
             self.drop_payload(id);
         }
         if gone {
-            self.tasks.remove(&id);
+            self.forget(id);
         }
+    }
+
+    /// Nothing is left of the task, and no payload stays behind.
+    fn forget(&mut self, id: TaskId) {
+        self.drop_payload(id);
+        self.tasks.remove(&id);
     }
 
     /// What to do about a task that nothing is being done about; `fresh` and `due` as in [`Circumstances`].

@@ -61,7 +61,7 @@ impl Machine {
             task.checkpoint = None;
         }
         if is_gone(task) {
-            self.tasks.remove(&id);
+            self.forget(id);
         }
     }
 

@@ -158,6 +158,22 @@ fn a_refused_outcome_is_replaced_under_a_fresh_key() {
     assert_eq!(bench.actions(), []);
 }
 
+/// Random walks found it: an old copy came while the task was being evicted, and its session ended; the payload stayed.
+#[test]
+fn a_payload_goes_with_an_evicted_task() {
+    let mut bench = Bench::new();
+    let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
+    bench.land(&claim);
+    bench.land(&done);
+    bench.machine.evict(T);
+    bench.machine.delivered(T, None);
+    bench.machine.session_lost();
+    bench.actions();
+    bench.land(&Entry::Tombstone(claim.key()));
+    assert_eq!(bench.land(&Entry::Tombstone(done.key())), [Action::DropPayload(T)]);
+    assert_eq!(bench.machine.task(T), None);
+}
+
 /// A delivery of a task that is closed already is acknowledged once more; its payload stayed.
 #[test]
 fn a_second_delivery_of_a_closed_task_leaves_nothing() {
