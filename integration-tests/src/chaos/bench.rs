@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 /// How long acks and repairs of the metadata topic may take after the last task has ended.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+/// How often the topics are set up on a broker that does not answer.
+const SETUPS_MAX: u32 = 5;
 const SETTLE_PAUSE: Duration = Duration::from_millis(500);
 
 /// See the module's documentation. Dropping it kills the workers.
@@ -48,7 +50,7 @@ impl Bench {
         let transport = PulsarTransport::connect(ConnectOptions::new(&url)).await?;
         let names = TopicNames::new(&sandbox.topic(scenario), "longhaul")?;
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
-        setup(&admin, &names, &TopicSettings::default()).await?;
+        set_up(&admin, &names).await?;
         let (folder, path) = folder(options, scenario)?;
         let program = program(&path).await?;
         let common = ["--service-url", url.as_str(), "--task-topic", &names.task];
@@ -134,6 +136,18 @@ impl Bench {
     pub(super) fn into_row(self) -> Row {
         self.row
     }
+}
+
+/// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes on where it stopped.
+async fn set_up(admin: &Admin, names: &TopicNames) -> Result<()> {
+    let mut tries = 1;
+    while let Err(cause) = setup(admin, names, &TopicSettings::default()).await {
+        if tries == SETUPS_MAX {
+            return Err(cause.into());
+        }
+        tries += 1;
+    }
+    Ok(())
 }
 
 /// What time may mend: the last acks and repairs are under way.

@@ -7,6 +7,8 @@ use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::sandbox::Broker;
 use anyhow::Result;
 use futures::future::join_all;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -14,14 +16,15 @@ use tokio::time::sleep;
 const SUBMIT_EVERY: Duration = Duration::from_millis(600);
 const SUBMITTERS: usize = 4;
 /// How long a task runs: some end before the next fault, some are hit by it.
-const RUN_MS: std::ops::Range<u64> = 200..6000;
+const RUN_MS: Range<u64> = 200..2500;
 /// Tasks submitted between two restarts, and how long that may take: submitters need a while to find the broker again.
 const BETWEEN: usize = 20;
 const BETWEEN_LIMIT: Duration = Duration::from_secs(90);
 /// How long the rest may take after the last fault.
 const REST_LIMIT: Duration = Duration::from_secs(180);
-/// How long it may take until every worker has started a new task.
-const ROUSE_LIMIT: Duration = Duration::from_secs(60);
+/// After the last fault new tasks are submitted this often, and so many times until every worker must have started one.
+const ROUSE_PAUSE: Duration = Duration::from_secs(3);
+const IDLE_ROUNDS_MAX: u32 = 20;
 
 pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let count = if options.short { 2 } else { 5 };
@@ -119,26 +122,31 @@ async fn rest(bench: &mut Bench) -> Result<()> {
 
 /// Submits until every worker has started a task that was submitted after the last fault.
 async fn rouse(bench: &mut Bench) -> Result<()> {
-    let workers = bench.fleet.alive();
-    let from_us = wall_ms() * 1000;
-    let mut silent = workers.clone();
-    let mut waited = Duration::ZERO;
-    while !silent.is_empty() && waited < ROUSE_LIMIT {
-        // More than the workers that are awake can hold, so that there is some for the others.
-        let count = 2 * bench.settings.concurrency * workers.len();
-        let tasks = bench.submit(vec![Script::sleep(1500); count]).await?;
-        sleep(Duration::from_secs(3)).await;
-        waited += Duration::from_secs(3);
-        for worker in std::mem::take(&mut silent) {
-            let runs = bench.fleet.runs_of(worker)?;
-            let new =
-                |run: &crate::checkers::Run| run.started_us >= from_us && tasks.contains(&run.task);
-            if !runs.iter().any(new) {
-                silent.push(worker);
+    let from_ms = wall_ms();
+    let mut silent = bench.fleet.alive();
+    // More than the workers that are awake can hold, so that there is some for the others.
+    let count = 2 * bench.settings.concurrency * silent.len();
+    let mut submitted = BTreeSet::new();
+    let mut idle = 0;
+    while !silent.is_empty() && idle < IDLE_ROUNDS_MAX {
+        let ended = bench.tail.ended;
+        submitted.extend(bench.submit(vec![Script::sleep(1500); count]).await?);
+        bench.wait_ended(usize::MAX, ROUSE_PAUSE).await;
+        let asleep = |worker: &usize| -> Result<bool> {
+            Ok(!bench.fleet.runs_of(*worker)?.iter().any(|run| submitted.contains(&run.task)))
+        };
+        let mut still = Vec::new();
+        for worker in silent {
+            if asleep(&worker)? {
+                still.push(worker);
             }
         }
+        silent = still;
+        // What lay on the topic before comes first: as long as that goes on, nobody is to blame.
+        let old_goes_on = bench.tail.ended > ended && silent.len() == bench.fleet.alive().len();
+        idle += u32::from(!old_goes_on);
     }
-    bench.row.figure("all_roused_after_ms", wall_ms().saturating_sub(from_us / 1000));
+    bench.row.figure("all_roused_after_ms", wall_ms() - from_ms);
     let violation = |worker| format!("worker {worker} starts nothing after the last fault");
     bench.row.violations.extend(silent.into_iter().map(violation));
     Ok(())
