@@ -42,9 +42,8 @@ pub(super) fn check(
         let before = *state_of(state);
         let verdict = fold(&mut state.library, entry);
         let counts = state.own.take(entry);
-        if !state.differed
-            && !(state.own.agrees_with(&state.library) && counts == is_accepted(verdict))
-        {
+        let agree = state.own.agrees_with(&state.library) && counts == is_accepted(verdict);
+        if !state.differed && !agree {
             state.differed = true;
             report.violations.push(Violation::FoldsDiffer(task, message.position));
         }

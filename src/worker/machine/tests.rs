@@ -267,3 +267,28 @@ proptest! {
         prop_assert_eq!(&torn, &straight);
     }
 }
+
+/// C-11: somebody asked for the end of the task while the claim was on its way.
+#[test]
+fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&Entry::Cancel(T));
+    let actions = bench.land(&claim);
+    let [Action::Publish(Entry::Done(done))] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(done.outcome, Outcome::Cancelled);
+}
+
+/// C-20: by a worker without the delivery, a second time, and of a task that nobody knows any more.
+#[test]
+fn an_ack_too_many_has_no_effect() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    let before = bench.machine.clone();
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(EntryId { ledger: 9, entry: 9 }, T.partition);
+    assert_eq!(bench.machine, before);
+    assert_eq!(bench.actions(), []);
+}
