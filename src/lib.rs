@@ -1,5 +1,12 @@
-//! longhaul: long-running tasks on Apache Pulsar.
-
+//! Long-running tasks on Apache Pulsar. A tour of the crate, and then the README:
+//!
+//! - [`Client`] connects, submits tasks and follows them; [`Client::worker`] builds a worker.
+//! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it says what follows a failure.
+//! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a worker.
+//! - [`topics`] names, sets up and checks the topics.
+//! - [`TaskMetadata`] is what the public sees of a task.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(
     not(feature = "testing"),
     allow(

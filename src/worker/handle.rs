@@ -203,7 +203,7 @@ pub struct Surroundings {
     pub bodies: Handle,
 }
 
-/// A worker as a future to be run on the current runtime, and the handle to it. [`start`] runs it on a thread of its own; a
+/// A worker as a future to be run on the current runtime, and the handle to it. `start` runs it on a thread of its own; a
 /// simulation runs several on one.
 ///
 /// # Errors

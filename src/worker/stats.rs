@@ -21,7 +21,7 @@ pub(super) struct Stats {
     became_ready: Notify,
 }
 
-/// A reading of [`Stats`].
+/// A reading of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {

@@ -85,15 +85,7 @@ impl Driver {
                 lane.not_shown.remove(&task);
             }
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
-            Action::ShowOutcome(task) => {
-                let epoch = lane.core.machine().fold(task).epoch;
-                if lane.keeper.has_shown_end(task, epoch) {
-                    lane.core.handle_view_stored(task);
-                    lane.forget_shown(task);
-                } else {
-                    self.show_ended(id, task, Showing::Outcome);
-                }
-            }
+            Action::ShowOutcome(task) => self.show_end(id, task, Showing::Outcome),
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
@@ -165,6 +157,18 @@ impl Driver {
         }
     }
 
+    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
+    fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let epoch = lane.core.machine().fold(task_id).epoch;
+        if lane.keeper.has_shown_end(task_id, epoch) {
+            lane.core.handle_view_stored(task_id);
+            lane.forget_shown(task_id);
+        } else {
+            self.show_ended(id, task_id, kind);
+        }
+    }
+
     /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
     /// from the ledger, the payload of a task that another worker ran from T.
     pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
@@ -225,7 +229,7 @@ impl Driver {
             (Showing::Retry, true) => {
                 lane.bodies.remove(&task_id);
             }
-            (Showing::Outcome | Showing::Repair, false) => self.show_ended(id, task_id, kind),
+            (Showing::Outcome | Showing::Repair, false) => self.show_end(id, task_id, kind),
             (Showing::Repair, true) => {}
             (Showing::Retry, false) if fold.phase == Phase::Retry => {
                 self.show_ended(id, task_id, kind);
@@ -274,7 +278,7 @@ impl Driver {
                 lane.not_shown.insert(task_id);
             }
         }
-        self.show_ended(id, task_id, kind);
+        self.show_end(id, task_id, kind);
     }
 
     fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
@@ -314,7 +318,7 @@ impl Driver {
         if dead_letter {
             self.dead_letter(id, task_id);
         } else {
-            self.show_ended(id, task_id, Showing::Outcome);
+            self.show_end(id, task_id, Showing::Outcome);
         }
     }
 

@@ -362,7 +362,12 @@ impl Partition {
     /// Nothing of this worker is on its way, runs, or waits for a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let quiet = |stage| matches!(stage, Stage::Idle | Stage::Closing(Step::Closed));
+        // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
+        let quiet = |stage| match stage {
+            Stage::Idle | Stage::Reading | Stage::Evicting => true,
+            Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
+            Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
+        };
         self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
     }
 
