@@ -118,14 +118,33 @@ impl Bench {
     /// # Errors
     /// That does not come.
     pub async fn all_acknowledged(&self) -> Result<()> {
+        self.until_backlog(|backlog| backlog == (0, 0)).await
+    }
+
+    /// Waits until the subscription has passed every task. After a topic has moved, the broker has on rare occasions gone on
+    /// counting one message as held by a consumer though it is acknowledged; why is not known yet.
+    ///
+    /// # Errors
+    /// That does not come.
+    pub async fn all_passed(&self) -> Result<()> {
+        self.until_backlog(|(backlog, _)| backlog == 0).await
+    }
+
+    async fn until_backlog(&self, accept: impl Fn((i64, i64)) -> bool) -> Result<()> {
         let mut last = None;
         let result = until("acknowledgement of all tasks", LIMIT, async || {
             let backlog = self.backlog().await?;
             last = Some(backlog);
-            Ok((backlog == (0, 0)).then_some(()))
+            Ok(accept(backlog).then_some(()))
         })
         .await;
-        result.with_context(|| format!("backlog and unacknowledged: {last:?}"))
+        if result.is_ok() {
+            return Ok(());
+        }
+        let part = self.parts(&self.names.task).swap_remove(0);
+        let stats = self.sandbox.admin().stats(&part.to_string()).await?;
+        let found = stats.pointer("/subscriptions/longhaul").cloned().unwrap_or_default();
+        result.with_context(|| format!("backlog and unacknowledged: {last:?}; {part}: {found}"))
     }
 
     /// The partitions of one of the topics, or the topic itself.
