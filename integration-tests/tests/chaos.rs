@@ -4,7 +4,7 @@
 //! `docker` in the other variable). Without, they say so and pass. The figures of a full run: `cargo run -p integration-tests
 //! --bin chaos -- all`.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
 use tokio::sync::Mutex;
@@ -31,7 +31,7 @@ async fn on_its_own_broker(name: &str) -> Result<()> {
 }
 
 async fn run(name: &str, mut host: Host) -> Result<()> {
-    let scenario = Scenario::find(name).expect("the scenario exists");
+    let scenario = Scenario::find(name).with_context(|| format!("no scenario {name}"))?;
     let options = Options { seed: 1, short: true, ..Options::default() };
     for row in scenario.run(&mut host, &options).await? {
         ensure!(row.violations.is_empty(), "{row}");
