@@ -144,7 +144,7 @@ impl TaskProcessor for Scripted {
 async fn play(script: &str, attempt: u32) -> Result<Text, TaskError> {
     let steps: Vec<&str> = script.split('|').skip(1).collect();
     let index = usize::try_from(attempt).unwrap_or(usize::MAX);
-    let step = steps.get(index - 1).or(steps.last()).copied().unwrap_or("ok ");
+    let step = steps.get(index - 1).or_else(|| steps.last()).copied().unwrap_or("ok ");
     for command in step.split(',') {
         let command = command.trim_start();
         match command.split_once(' ').unwrap_or((command, "")) {

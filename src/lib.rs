@@ -1,8 +1,20 @@
-//! longhaul: long-running tasks on Apache Pulsar.
-
+//! Long-running tasks on Apache Pulsar. A tour of the crate, and then the README:
+//!
+//! - [`Client`] connects, submits tasks and follows them; [`Client::worker`] builds a worker.
+//! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it says what follows a failure.
+//! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a worker.
+//! - [`topics`] names, sets up and checks the topics.
+//! - [`TaskMetadata`] is what the public sees of a task.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(
     not(feature = "testing"),
-    allow(unreachable_pub, reason = "the feature `testing` makes the inner modules public")
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature `testing` makes the inner modules public, for model and simulation"
+    )
 )]
 
 mod client;
@@ -21,12 +33,17 @@ mod worker;
 
 pub mod topics;
 
-pub use client::{Client, ClientBuilder, ConnectError};
+pub use client::{
+    CancelError, Client, ClientBuilder, ConnectError, GetError, Submission, SubmitError, TaskRef,
+    TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+};
 pub use config::{ConfigError, WorkerConfig};
+pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
 };
+pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
     WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,

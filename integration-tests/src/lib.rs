@@ -1,9 +1,15 @@
-//! Sandbox, model and history checkers for the suites in `tests/`.
+//! Sandbox, model, simulation and history checkers for the suites in `tests/`.
 
+pub mod audit;
+pub mod bench;
 pub mod chaos;
 pub mod checkers;
 pub mod java;
+pub mod model;
 pub mod sandbox;
+pub mod script;
+pub mod simulation;
+pub mod view;
 
 mod cache;
 mod wait;

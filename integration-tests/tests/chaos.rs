@@ -31,7 +31,7 @@ async fn on_its_own_broker(name: &str) -> Result<()> {
 }
 
 async fn run(name: &str, mut host: Host) -> Result<()> {
-    let scenario = Scenario::find(name).with_context(|| format!("no scenario {name}"))?;
+    let scenario = Scenario::find(name).with_context(|| format!("no scenario `{name}`"))?;
     let options = Options { seed: 1, short: true, ..Options::default() };
     for row in scenario.run(&mut host, &options).await? {
         ensure!(row.violations.is_empty(), "{row}");

@@ -456,6 +456,102 @@ async fn fetch_finds_exactly_the_message_or_nothing() -> Result<()> {
 }
 
 #[tokio::test]
+async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
+    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let (transport, topic) = (broker.connect().await?, broker.topic("fetch-compacted"));
+    let single = publish(&transport, &topic, Batching::Off, keys(4)).await?;
+    let batched =
+        publish(&transport, &topic, Batching::On, (4..8).map(|i| format!("k{i}"))).await?;
+    transport.tombstone(&topic, vec!["k1".to_owned(), "k5".to_owned()]).await?;
+    // Compaction's cursor is the only one, so an unload after it lets the broker trim what is compacted.
+    broker.compact(&topic).await?;
+    broker.unload(&topic).await?;
+    let later = support::retry(async || {
+        let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
+        publisher.send(outgoing("later")).await
+    });
+    let later = within("a receipt", later.await?).await??;
+    let mut whole = transport.follower(&topic, EARLIEST).await?;
+    let left = follow_to(&mut whole, later).await?;
+    ensure!(key_list(&left) == ["later"], "not trimmed: {:?}", key_list(&left));
+    for (position, key) in [(single[0], "k0"), (batched[0], "k4"), (batched[3], "k7")] {
+        let found = within("fetch", transport.fetch(&topic, position)).await??;
+        ensure!(found.context("gone")?.key.as_deref() == Some(key));
+    }
+    for position in [single[1], batched[1]] {
+        let found = within("fetch", transport.fetch(&topic, position)).await??;
+        ensure!(found.is_none(), "{found:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn large_batches_block_neither_handing_back_nor_closing() -> Result<()> {
+    const COUNT: usize = 5_000;
+    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let (transport, topic) = (broker.connect().await?, broker.topic("large-batches"));
+    publish(&transport, &topic, Batching::On, keys(COUNT)).await?;
+    let mut consumer = transport.consumer(&topic, "s").await?;
+    let first = take(&mut consumer, 1).await?.swap_remove(0);
+    sleep(SILENCE).await;
+    consumer.hand_back(first.position.entry_id()).await?;
+    let mut other = transport.consumer(&topic, "s").await?;
+    let started = support::now();
+    loop {
+        let message = within("the batch given back", other.next()).await??;
+        if message.position == first.position {
+            break;
+        }
+        within("an ack receipt", other.ack(message.position.entry_id())).await??;
+    }
+    let given_back = started.elapsed();
+    let started = support::now();
+    consumer.close().await;
+    support::note(&format!("given back in {given_back:?}, closed in {:?}", started.elapsed()));
+    ensure!(started.elapsed() < Duration::from_secs(3));
+    other.close().await;
+    support::until("all is back", async || Ok(broker.unacked(&topic, "s").await? == 0)).await
+}
+
+#[tokio::test]
+async fn a_deduplicated_topic_survives_an_unload() -> Result<()> {
+    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let (transport, topic) = (broker.connect().await?, broker.topic("dedup"));
+    let mut publisher = transport.publisher(&topic, Batching::On, Schema::None).await?;
+    publish_all(&mut publisher, [outgoing("first")]).await?;
+    broker.deduplicate(&topic).await?;
+    let mut receipts = Vec::new();
+    for index in 0..600 {
+        if index % 200 == 50 {
+            broker.unload(&topic).await?;
+        }
+        receipts.push((index, publisher.send(outgoing(&format!("k{index}"))).await?));
+        if index % 10 == 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+    let (mut known, mut unknown) = (Vec::new(), 0);
+    for (index, receipt) in receipts {
+        match within("a receipt", receipt).await? {
+            Ok(position) => known.push((position, format!("k{index}"))),
+            Err(PublishError::Unknown(_)) => unknown += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    support::note(&format!("{} stored, {unknown} of unknown fate", known.len()));
+    let mut follower = transport.follower(&topic, EARLIEST).await?;
+    let last = follower.last_position().await?.context("no last position")?;
+    let seen = follow_to(&mut follower, last).await?;
+    let unique: BTreeSet<_> = key_list(&seen).into_iter().collect();
+    ensure!(unique.len() == seen.len(), "a message is stored twice");
+    for (position, key) in known {
+        let found = seen.iter().any(|m| m.position == position && m.key.as_ref() == Some(&key));
+        ensure!(found, "{key} is not at {position:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()> {
     let Some(broker) = Broker::from_env() else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("mark-delete"));

@@ -2,29 +2,104 @@
 //!
 //! It has no power that others lack. A task is a plain message on the task topic, a result is read from the metadata topic, and a
 //! cancellation is a plain message on the ledger.
+//!
+//! What it keeps open lives as long as its last clone: a publisher for each partition that was published to, a follower for each
+//! partition of a metadata topic that was asked about.
 
+mod cancel;
+#[cfg(test)]
+mod fake;
+mod publishers;
+mod query;
+mod routes;
+mod service;
+mod shared_view;
+mod submit;
+mod task_ref;
+#[cfg(test)]
+mod tests;
+mod view;
+mod watch;
+
+pub use cancel::CancelError;
+pub use query::{GetError, WaitError};
+pub use submit::{Submission, SubmitError};
+pub use task_ref::{TaskRef, TaskRefError};
+pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
+
+use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
 use crate::transport::pulsar::{ConnectOptions, PulsarTransport, Token};
-use crate::transport::{Transport, TransportError};
+use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};
+use publishers::Publishers;
+use routes::Routes;
+use shared_view::Views;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A connection to a Pulsar cluster. Cheap to clone.
+/// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has read and keeps open what it has
+/// opened.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Greeting {
+///     name: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = longhaul::Client::connect("pulsar://localhost:6650").await?;
+/// let task = client.submit("tasks", &Greeting { name: "Dave".to_owned() }).await?;
+/// let limit = Duration::from_secs(3600);
+/// match tokio::time::timeout(limit, client.wait::<String>(&task)).await {
+///     Ok(result) => println!("{}", result?),
+///     Err(_) => client.cancel(&task).await?,
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Client {
-    options: ConnectOptions,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
     transport: Arc<dyn Transport>,
+    routes: Routes,
+    publishers: Publishers,
+    views: Views,
 }
 
 /// Builds a [`Client`].
 #[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
+    settings: Settings,
+}
+
+#[derive(Clone, Debug)]
+struct Settings {
     options: ConnectOptions,
+    subscription: String,
+    /// By task topic, as it was given; by its full name in a client.
+    overrides: BTreeMap<String, TopicOverrides>,
 }
 
 /// A connection could not be made. Its text names address and cause.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct ConnectError(#[from] TransportError);
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The broker cannot be reached, or refuses.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A topic or the subscription has a name that is not usable.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+}
 
 impl Client {
     /// Connects to `pulsar://host:port` or `pulsar+ssl://host:port`.
@@ -35,43 +110,108 @@ impl Client {
         Self::builder(service_url).connect().await
     }
 
-    /// A client with a token or a certificate authority.
-    #[must_use]
+    /// A client with a token, a certificate authority, or other names than the default ones.
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
-        ClientBuilder { options: ConnectOptions::new(service_url) }
+        let options = ConnectOptions::new(service_url);
+        let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
+        ClientBuilder { settings: Settings { options, subscription, overrides } }
     }
 
-    /// A worker on a task topic. It opens connections of its own.
+    /// A client on any transport. Its workers still connect to Pulsar by themselves.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn on_transport(transport: Arc<dyn Transport>) -> Self {
+        Self::new(Self::builder(String::new()).settings, transport)
+    }
+
+    /// A worker on a task topic, with the client's subscription and topic names. It opens connections of its own.
     pub fn worker<P: TaskProcessor>(
         &self,
         task_topic: impl Into<String>,
         processor: P,
     ) -> WorkerBuilder<P> {
-        WorkerBuilder::new(self.options.clone(), task_topic.into(), processor)
+        let Settings { options, subscription, .. } = &self.inner.settings;
+        let task_topic = task_topic.into();
+        let overrides = self.inner.settings.overrides_of(&task_topic);
+        WorkerBuilder::new(options.clone(), task_topic, processor)
+            .subscription(subscription)
+            .topics(overrides)
+    }
+
+    fn new(settings: Settings, transport: Arc<dyn Transport>) -> Self {
+        let routes = Routes::new(Arc::clone(&transport));
+        let publishers = Publishers::new(Arc::clone(&transport));
+        let views = Views::new(Arc::clone(&transport));
+        Self { inner: Arc::new(Inner { settings, transport, routes, publishers, views }) }
+    }
+
+    /// The topics that belong to a task topic.
+    fn names(&self, task_topic: &str) -> Result<TopicNames, TopicNameError> {
+        let settings = &self.inner.settings;
+        let overrides = settings.overrides_of(task_topic);
+        TopicNames::with_overrides(task_topic, &settings.subscription, &overrides)
+    }
+}
+
+impl Settings {
+    /// What was said about this task topic. A name that is none has nothing said about it; using it is the error.
+    fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
+        let names = TopicNames::new(task_topic, DEFAULT_SUBSCRIPTION).ok();
+        names.and_then(|names| self.overrides.get(&names.task)).cloned().unwrap_or_default()
+    }
+
+    /// Checks the names, and knows the task topics by their full ones.
+    fn check(mut self) -> Result<Self, TopicNameError> {
+        // Any topic will do: a subscription that is not usable is not usable with any.
+        TopicNames::new("tasks", &self.subscription)?;
+        let mut overrides = BTreeMap::new();
+        for (topic, of_topic) in self.overrides {
+            let names = TopicNames::with_overrides(&topic, &self.subscription, &of_topic)?;
+            overrides.insert(names.task, of_topic);
+        }
+        self.overrides = overrides;
+        Ok(self)
     }
 }
 
 impl ClientBuilder {
     /// Authenticates with a token.
-    #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.options.token = Some(Token::new(token));
+        self.settings.options.token = Some(Token::new(token));
         self
     }
 
     /// Trusts these certificate authorities (PEM) besides the public ones.
-    #[must_use]
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.options.ca_certificate_pem = Some(pem.into());
+        self.settings.options.ca_certificate_pem = Some(pem.into());
+        self
+    }
+
+    /// The subscription of the workers whose tasks the client deals with; names of topics follow from it. Default `longhaul`.
+    pub fn subscription(mut self, name: impl Into<String>) -> Self {
+        self.settings.subscription = name.into();
+        self
+    }
+
+    /// Topics that belong to this task topic and have other names than the derived ones.
+    pub fn topics(mut self, task_topic: impl Into<String>, overrides: TopicOverrides) -> Self {
+        self.settings.overrides.insert(task_topic.into(), overrides);
         self
     }
 
     /// Connects.
     ///
     /// # Errors
-    /// When the broker cannot be reached or refuses, within seconds.
+    /// When the broker cannot be reached or refuses, within seconds, or a name is not usable.
     pub async fn connect(self) -> Result<Client, ConnectError> {
-        let transport = PulsarTransport::connect(self.options.clone()).await?;
-        Ok(Client { options: self.options, transport: Arc::new(transport) })
+        let settings = self.settings.check()?;
+        let transport = PulsarTransport::connect(settings.options.clone()).await?;
+        Ok(Client::new(settings, Arc::new(transport)))
     }
+}
+
+/// One partition of a topic.
+const fn partition(topic: String, partition: i32) -> TopicPartition {
+    TopicPartition { topic, partition }
 }

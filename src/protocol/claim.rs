@@ -3,7 +3,7 @@
 //! | fold says | holder of a delivery | any other worker (*adoption*) |
 //! |---|---|---|
 //! | NEW | if the delivery is fresh, else it hands it back | never: an empty fold proves nothing |
-//! | RETRY | when due | state live, overdue, payload read first |
+//! | RETRY | when due, or at once to close it when it was cancelled | state live, overdue, payload read first |
 //! | RUNNING by another | when its owner is stale | state live, owner stale, payload read first |
 //!
 //! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only says what follows.
@@ -71,6 +71,7 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) 
     match fold.phase {
         Phase::New if holder && !delivery_fresh => return Decision::HandBack,
         Phase::New if holder => {}
+        Phase::Retry if fold.cancel && holder => {}
         Phase::Retry | Phase::Running if due && (holder || live) => {}
         Phase::New | Phase::Retry | Phase::Running => return Decision::Wait,
         Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => {
@@ -82,5 +83,75 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) 
         Decision::ReadPayload
     } else {
         Decision::Claim(claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLDER: Circumstances = Circumstances {
+        holder: true,
+        delivery_fresh: true,
+        payload: true,
+        live: false,
+        due: false,
+    };
+    const OTHER: Circumstances =
+        Circumstances { holder: false, payload: false, live: true, due: true, ..HOLDER };
+
+    const fn run(attempt: u32) -> Decision {
+        Decision::Claim(NextClaim { kind: ClaimKind::Run, attempt })
+    }
+
+    const fn close(kind: ClaimKind, attempt: u32) -> Decision {
+        Decision::Claim(NextClaim { kind, attempt })
+    }
+
+    #[track_caller]
+    fn check(fold: TaskFold, circumstances: Circumstances, expected: Decision) {
+        assert_eq!(decide(&fold, circumstances, 3), expected, "{fold:?} {circumstances:?}");
+    }
+
+    #[test]
+    fn only_a_fresh_delivery_claims_a_new_task() {
+        let new = TaskFold::default();
+        check(new, HOLDER, run(1));
+        check(new, Circumstances { delivery_fresh: false, ..HOLDER }, Decision::HandBack);
+        check(new, OTHER, Decision::Wait);
+        let cancelled = TaskFold { cancel: true, ..new };
+        check(cancelled, HOLDER, close(ClaimKind::Cancelled, 0));
+    }
+
+    #[test]
+    fn others_adopt_what_is_live_and_due_with_the_payload() {
+        for phase in [Phase::Running, Phase::Retry] {
+            let fold = TaskFold { phase, attempt: 1, ..TaskFold::default() };
+            check(fold, HOLDER, Decision::Wait);
+            check(fold, Circumstances { due: true, ..HOLDER }, run(2));
+            check(fold, OTHER, Decision::ReadPayload);
+            check(fold, Circumstances { payload: true, ..OTHER }, run(2));
+            check(fold, Circumstances { live: false, ..OTHER }, Decision::Wait);
+            let last = TaskFold { attempt: 3, ..fold };
+            check(last, OTHER, close(ClaimKind::Final, 3));
+        }
+    }
+
+    /// A task that waits for a retry in an hour used to stay for that hour after it was cancelled.
+    #[test]
+    fn the_holder_closes_a_cancelled_retry_at_once() {
+        let fold =
+            TaskFold { phase: Phase::Retry, attempt: 1, cancel: true, ..TaskFold::default() };
+        check(fold, HOLDER, close(ClaimKind::Cancelled, 1));
+        check(fold, Circumstances { due: false, ..OTHER }, Decision::Wait);
+        check(TaskFold { phase: Phase::Running, ..fold }, HOLDER, Decision::Wait);
+    }
+
+    #[test]
+    fn nothing_is_claimed_after_the_end() {
+        for phase in [Phase::Completed, Phase::Final, Phase::Cancelled, Phase::Expired] {
+            let fold = TaskFold { phase, ..TaskFold::default() };
+            check(fold, Circumstances { due: true, ..HOLDER }, Decision::Wait);
+        }
     }
 }

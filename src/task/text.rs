@@ -18,6 +18,20 @@ pub(crate) const EXPIRED: &str = "Task expired before it was started";
 /// The worker of the attempt before this one fell silent.
 pub(crate) const WORKER_LOST: &str = "Worker lost";
 
+/// The longest reason of a failure, in bytes: it must fit into entries and into a property of the dead letter.
+const REASON_BYTES_MAX: usize = 16 * 1024;
+
+/// A reason of any length, cut where it is too long.
+pub(crate) fn shortened(mut reason: String) -> String {
+    if reason.len() > REASON_BYTES_MAX {
+        let fits = |end: &usize| reason.is_char_boundary(*end);
+        let end = (0..=REASON_BYTES_MAX).rev().find(fits).unwrap_or_default();
+        reason.truncate(end);
+        reason.push('…');
+    }
+    reason
+}
+
 /// The processor returned an error.
 pub(crate) fn processing_error(message: &str) -> String {
     format!("Processing error: {message}")
@@ -39,4 +53,21 @@ pub(crate) fn undecodable(cause: &str) -> String {
 /// The result is larger than the worker's limit.
 pub(crate) fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
     format!("Result too large: {bytes} bytes, the limit is {limit_bytes}")
+}
+
+/// The broker takes no message as large as the result.
+pub(crate) fn result_refused(bytes: usize, cause: &str) -> String {
+    format!("Result too large: {bytes} bytes, {cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        let fits = "ä".repeat(REASON_BYTES_MAX / 2);
+        assert_eq!(shortened(fits.clone()), fits);
+        assert_eq!(shortened(format!("x{fits}")).len(), REASON_BYTES_MAX - 1 + '…'.len_utf8());
+    }
 }

@@ -9,6 +9,8 @@
 //! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
 //! [`Publisher`] is its last word: the supervisor drops it, tells the machine that the session is over, and opens a new one.
 
+#[cfg(feature = "testing")]
+pub mod memory;
 pub mod pulsar;
 
 use crate::task::{EntryId, Position};
@@ -164,7 +166,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
-    /// Hands a message over; waits while the client's queue is full.
+    /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
+    /// not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
 }
 

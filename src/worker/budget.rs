@@ -1,12 +1,15 @@
 //! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`.
 
-use jiff::{Span, SpanRelativeTo};
+use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::time::Duration;
 
-/// The property is not a duration that can be a budget.
+/// The longest budget that is written: a hundred years. A longer one is none.
+const BUDGET_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Text or duration cannot be a budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a budget: `{text}`: {problem}")]
-pub(super) struct BudgetError {
+pub(crate) struct BudgetError {
     text: String,
     problem: String,
 }
@@ -33,9 +36,26 @@ pub(super) fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
     }
 }
 
+/// Writes a budget: ISO 8601 with hours, minutes and seconds, as the reference's clients read it.
+///
+/// # Errors
+/// For zero, and for more than a hundred years.
+pub(crate) fn format_budget(budget: Duration) -> Result<String, BudgetError> {
+    let error =
+        |problem: &str| BudgetError { text: format!("{budget:?}"), problem: problem.to_owned() };
+    if budget.is_zero() {
+        return Err(error("it must be above zero"));
+    }
+    match SignedDuration::try_from(budget) {
+        Ok(signed) if budget <= BUDGET_MAX => Ok(signed.to_string()),
+        _ => Err(error("it must be at most a hundred years")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn durations_of_the_reference_are_read() {
@@ -54,6 +74,23 @@ mod tests {
         {
             let error = parse_budget(text).expect_err(text);
             assert!(error.to_string().starts_with("not a budget: `"), "{error}");
+        }
+    }
+    #[test]
+    fn budgets_are_written_as_the_reference_reads_them() {
+        let text = |seconds| format_budget(Duration::from_secs_f64(seconds));
+        assert_eq!(text(5400.0).as_deref(), Ok("PT1H30M"));
+        assert_eq!(text(0.5).as_deref(), Ok("PT0.5S"));
+        assert_eq!(text(129_600.0).as_deref(), Ok("PT36H"));
+        assert!(format_budget(Duration::ZERO).is_err());
+        assert!(format_budget(Duration::MAX).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_budget_reads_back(seconds in 0..BUDGET_MAX.as_secs(), nanos in 1..1_000_000_000_u32) {
+            let budget = Duration::new(seconds, nanos);
+            prop_assert_eq!(parse_budget(&format_budget(budget).unwrap()), Ok(budget));
         }
     }
 }

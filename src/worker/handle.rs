@@ -57,7 +57,7 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Resolves when the worker has read the ledger and takes tasks.
+    /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then [`join`](Self::join) says why.
     pub async fn ready(&self) {
         self.stats.wait_ready(self.partitions).await;
     }
@@ -203,7 +203,7 @@ pub struct Surroundings {
     pub bodies: Handle,
 }
 
-/// A worker as a future to be run on the current runtime, and the handle to it. [`start`] runs it on a thread of its own; a
+/// A worker as a future to be run on the current runtime, and the handle to it. `start` runs it on a thread of its own; a
 /// simulation runs several on one.
 ///
 /// # Errors
@@ -223,13 +223,24 @@ pub async fn prepare(
     let counted = Arc::clone(&stats);
     let driver = Driver::new(env, events, config, topics, processor, partitions, wished, counted);
     let partitions = u64::from(partitions.unwrap_or(1));
+    let announce = AnnounceEnd(Arc::clone(&stats));
     let handle = WorkerHandle { wish, ended, stats, clock, partitions };
     let run = async move {
+        let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);
         // The handle may have been dropped: then nobody wants to know.
         drop(end.send(result));
     };
     Ok((Box::pin(run), handle))
+}
+
+/// Tells whoever waits until the worker is ready that it has ended, also when it was dropped half-way.
+struct AnnounceEnd(Arc<Stats>);
+
+impl Drop for AnnounceEnd {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
 }
 
 /// Starts a worker on a thread and runtime of its own, so that no processor can hold up its heartbeats.
@@ -251,7 +262,7 @@ where
         };
         runtime.block_on(async move {
             let prepared = async {
-                let (clock, gate) = (Clock::System, Gate);
+                let (clock, gate) = (Clock::System, Gate::open());
                 let rng = fastrand::Rng::new();
                 let transport = connect().await?;
                 prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await

@@ -5,11 +5,16 @@
 //! the others only if they still see it undone a slot later.
 
 use crate::protocol::fold::TaskFold;
+use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::SLOT;
 use crate::task::{TaskId, TaskMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// An end that M has not shown yet may be on its way, behind a dead letter say, and whoever gets the task's delivery sees to it.
+/// Only after this long it is missed.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An entry of M, as far as its keeper looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub(super) enum Chore {
 pub(super) struct Keeper {
     retention: Duration,
     shown: BTreeMap<TaskId, Shown>,
+    /// Tasks whose end was shown and has left M, or is about to: not to be shown again by whoever gets an old delivery.
+    gone: BTreeSet<TaskId>,
     chores: BTreeSet<(Moment, Kind, TaskId)>,
 }
 
@@ -65,7 +72,7 @@ impl Keeper {
     /// Nothing seen yet.
     #[must_use]
     pub(super) const fn new(retention: Duration) -> Self {
-        Self { retention, shown: BTreeMap::new(), chores: BTreeSet::new() }
+        Self { retention, shown: BTreeMap::new(), gone: BTreeSet::new(), chores: BTreeSet::new() }
     }
 
     /// An entry was read; `fold` is what the ledger says of the task, `rank` the own place in line.
@@ -78,21 +85,37 @@ impl Keeper {
         now: Moment,
         wall_ms: u64,
     ) {
-        self.shown.insert(id, shown);
+        let before = self.shown.insert(id, shown);
+        let ended = self.gone.remove(&id) || before.is_some_and(|before| before.terminal);
         if shown.terminal {
             let age = Duration::from_millis(wall_ms.saturating_sub(shown.last_updated_ms));
             let wait = self.retention.saturating_sub(age);
             self.chores.insert((now + wait + turn(rank), Kind::Evict, id));
         }
         if shown.contradicts(fold) {
-            // By then the outcome may have come by itself: it is often only on its way.
-            self.chores.insert((now + SLOT + turn(rank), Kind::Repair, id));
+            // An end that M has shown before does not come again by itself.
+            let patience = if ended { SLOT } else { END_PATIENCE };
+            self.chores.insert((now + patience + turn(rank), Kind::Repair, id));
         }
     }
 
     /// A tombstone was read.
     pub(super) fn gone(&mut self, id: TaskId) {
-        self.shown.remove(&id);
+        if self.shown.remove(&id).is_some_and(|shown| shown.terminal) {
+            self.gone.insert(id);
+        }
+    }
+
+    /// Whether M shows how this epoch of the task ended, or has shown it: it need not be published again.
+    #[must_use]
+    pub(super) fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
+        let shows = |shown: &Shown| shown.terminal && shown.epoch == Some(epoch.0);
+        self.gone.contains(&id) || self.shown.get(&id).is_some_and(shows)
+    }
+
+    /// Forgets tasks that the ledger does not know any more.
+    pub(super) fn forget(&mut self, known: impl Fn(TaskId) -> bool) {
+        self.gone.retain(|id| known(*id));
     }
 
     /// The next chore that is due. `fold` says what the ledger knows of a task.
@@ -104,7 +127,11 @@ impl Keeper {
             self.chores.pop_first();
             let Some(shown) = self.shown.get(&id) else { continue };
             match kind {
-                Kind::Evict if shown.terminal => return Some(Chore::Evict(id)),
+                Kind::Evict if shown.terminal => {
+                    // An entry that was published twice is evicted once.
+                    self.gone(id);
+                    return Some(Chore::Evict(id));
+                }
                 Kind::Repair if shown.contradicts(&fold(id)) => return Some(Chore::Repair(id)),
                 Kind::Evict | Kind::Repair => {}
             }
@@ -127,7 +154,6 @@ fn turn(rank: u64) -> Duration {
 mod tests {
     use super::*;
     use crate::protocol::fold::Phase;
-    use crate::protocol::key::Epoch;
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
     const RETENTION: Duration = Duration::from_secs(100);
@@ -155,6 +181,39 @@ mod tests {
         assert_eq!(keeper.poll(at(97), |_| completed(1)), None);
     }
 
+    /// A worker that got an old delivery once showed the end of a task after its eviction.
+    #[test]
+    fn an_end_that_was_shown_is_not_shown_again() {
+        let mut keeper = Keeper::new(RETENTION);
+        assert!(!keeper.has_shown_end(ID, Epoch(1)));
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
+        assert!(keeper.has_shown_end(ID, Epoch(1)) && !keeper.has_shown_end(ID, Epoch(2)));
+        assert_eq!(keeper.poll(at(100), |_| completed(1)), Some(Chore::Evict(ID)));
+        assert!(keeper.has_shown_end(ID, Epoch(1)));
+        keeper.gone(ID);
+        assert!(keeper.has_shown_end(ID, Epoch(1)));
+        keeper.forget(|_| false);
+        assert!(!keeper.has_shown_end(ID, Epoch(1)));
+    }
+
+    /// Two entries once led to two tombstones.
+    #[test]
+    fn an_entry_that_was_published_twice_is_evicted_once() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(1), 1000);
+        assert_eq!(keeper.poll(at(200), |_| completed(1)), Some(Chore::Evict(ID)));
+        assert_eq!(keeper.poll(at(200), |_| completed(1)), None);
+    }
+
+    #[test]
+    fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, false), &TaskFold::default(), 0, at(0), 0);
+        keeper.gone(ID);
+        assert!(!keeper.has_shown_end(ID, Epoch(1)));
+    }
+
     #[test]
     fn the_next_in_line_does_nothing_when_the_first_has_done_it() {
         let mut keeper = Keeper::new(RETENTION);
@@ -171,11 +230,20 @@ mod tests {
         assert_eq!(keeper.poll(at(2), |_| completed(2)), Some(Chore::Repair(ID)));
     }
 
+    /// The first dead letter makes its topic, which takes a while: the end was once published twice.
     #[test]
     fn an_outcome_that_comes_by_itself_needs_no_repair() {
         let mut keeper = Keeper::new(RETENTION);
         keeper.read(ID, shown(1, false), &completed(1), 0, at(0), 0);
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
-        assert_eq!(keeper.poll(at(2), |_| completed(1)), None);
+        assert_eq!(keeper.poll(at(9), |_| completed(1)), None);
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(9), 9000);
+        assert_eq!(keeper.poll(at(99), |_| completed(1)), None);
+    }
+
+    #[test]
+    fn an_outcome_that_does_not_come_is_missed_at_last() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, false), &completed(1), 0, at(0), 0);
+        assert_eq!(keeper.poll(at(10), |_| completed(1)), Some(Chore::Repair(ID)));
     }
 }

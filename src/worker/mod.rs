@@ -16,12 +16,14 @@ mod processor;
 mod session;
 mod stats;
 
+pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use payload::{Payload, Raw, Text};
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
+pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
 
 #[cfg(feature = "testing")]

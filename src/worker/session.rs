@@ -16,26 +16,32 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+/// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
+/// subscribing anew heals it. So a consumer that waited this long for a delivery does so, backlog or not.
+const IDLE_MAX: Duration = Duration::from_secs(600);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 /// Waits before sessions are opened again: from 100 ms, doubling to 10 s, less up to a half by chance.
-pub(super) struct Backoff {
+#[derive(Debug)]
+pub(crate) struct Backoff {
     next: Duration,
     rng: fastrand::Rng,
 }
 
 impl Backoff {
-    pub(super) const fn new(rng: fastrand::Rng) -> Self {
+    pub(crate) const fn new(rng: fastrand::Rng) -> Self {
         Self { next: BACKOFF_MIN, rng }
     }
 
-    pub(super) const fn reset(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.next = BACKOFF_MIN;
     }
 
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
         self.next = (2 * self.next).min(BACKOFF_MAX);
         tokio::time::sleep(part).await;
@@ -190,6 +196,7 @@ pub(super) async fn consume(
         }
         match running.run(&commands, &events).await {
             End::Gone => return,
+            End::Idle => tracing::debug!(%topic, "nothing came for long: subscribing anew"),
             End::Lost(error) => tracing::warn!(%topic, %error, "consumer session lost"),
         }
         unconfirmed = running.unconfirmed;
@@ -212,6 +219,8 @@ struct Session {
 /// Why a session ended.
 enum End {
     Lost(TransportError),
+    /// Nothing came for long.
+    Idle,
     Gone,
 }
 
@@ -260,8 +269,9 @@ impl Session {
                 self.unconfirmed.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
             }
-            delivery = self.consumer.next(), if self.credit > 0 => {
+            delivery = timeout(IDLE_MAX, self.consumer.next()), if self.credit > 0 => {
                 self.credit -= 1;
+                let delivery = delivery.map_err(|_| End::Idle)?;
                 events.send(Consumed::Delivery(delivery?)).await?;
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::protocol::fold::Reason;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
@@ -16,11 +16,12 @@ pub(super) struct Stats {
     malformed: AtomicU64,
     repaired: AtomicU64,
     ready: AtomicU64,
+    ended: AtomicBool,
     ignored: Mutex<BTreeMap<Reason, u64>>,
     became_ready: Notify,
 }
 
-/// A reading of [`Stats`].
+/// A reading of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
@@ -67,16 +68,22 @@ impl Stats {
         count(&self.ready);
         self.became_ready.notify_waiters();
     }
+    /// Nothing more will come: whoever waits need not wait any longer.
+    pub(super) fn ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.became_ready.notify_waiters();
+    }
     pub(super) fn ignored(&self, reason: Reason) {
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         *ignored.entry(reason).or_default() += 1;
     }
 
-    /// Resolves when so many partitions have been read and are worked on.
+    /// Resolves when so many partitions have been read and are worked on, or the worker has ended.
     pub(super) async fn wait_ready(&self, partitions: u64) {
         loop {
             let notified = self.became_ready.notified();
-            if self.ready.load(Ordering::Relaxed) >= partitions {
+            let ended = self.ended.load(Ordering::Relaxed);
+            if ended || self.ready.load(Ordering::Relaxed) >= partitions {
                 return;
             }
             notified.await;

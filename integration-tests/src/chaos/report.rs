@@ -72,7 +72,6 @@ impl fmt::Display for Row {
         let verdict = if self.violations.is_empty() { "ok" } else { "VIOLATED" };
         write!(f, "| {} | seed {} | {verdict} |", self.scenario, self.seed)?;
         for (name, value) in &self.figures {
-            // Without the quotes that JSON puts around a text.
             match value.as_str() {
                 Some(text) => write!(f, " {name} {text};")?,
                 None => write!(f, " {name} {value};")?,

@@ -39,11 +39,11 @@ pub(super) fn check(
         }
         let Some(task) = entry.task().filter(|_| !tombstone) else { continue };
         let state = followed.entry(task).or_default();
-        let before = state.library;
+        let before = *state_of(state);
         let verdict = fold(&mut state.library, entry);
         let counts = state.own.take(entry);
-        let same = state.own.agrees_with(&state.library) && counts == is_accepted(verdict);
-        if !same && !state.differed {
+        let agree = state.own.agrees_with(&state.library) && counts == is_accepted(verdict);
+        if !state.differed && !agree {
             state.differed = true;
             report.violations.push(Violation::FoldsDiffer(task, message.position));
         }
@@ -69,6 +69,10 @@ pub(super) fn check(
     }
     report.folds = followed.into_iter().map(|(task, state)| (task, state.library)).collect();
     accepted
+}
+
+const fn state_of(followed: &Followed) -> &TaskFold {
+    &followed.library
 }
 
 fn is_accepted(verdict: Verdict) -> bool {

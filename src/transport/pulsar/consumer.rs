@@ -4,7 +4,8 @@
 //! the broker counts them), and keeps two ahead of the caller. While the caller does not ask, nothing else is fetched.
 //!
 //! Acks go over a connection of our own, on a consumer without permits: the crate's `ack` is only queued, is lost with
-//! the connection, and waits while the engine waits for the caller.
+//! the connection, and waits while the engine waits for the caller. An ack whose receipt fails may still have been applied: a
+//! broker that was frozen does so when it thaws.
 //!
 //! Invariant: a session that the broker has ended is over for the caller too. The crate subscribes again by itself and says
 //! nothing; we notice by the end of our own session on the topic, and by an entry delivered again that is still held.

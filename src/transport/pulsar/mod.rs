@@ -2,8 +2,8 @@
 //!
 //! What the crate takes away from the seam's promises, and nothing here can give back:
 //!
-//! - A publisher resends by itself within 10 s of the first send: see [`publisher`].
-//! - A consumer holds two entries that the caller has not asked for: see [`consumer`].
+//! - A publisher resends by itself within 10 s of the first send: see `publisher.rs`.
+//! - A consumer holds two entries that the caller has not asked for: see `consumer.rs`.
 //! - A message that the crate cannot decode ends the consumer or follower without naming the message.
 //! - A null inside a batch shows as an empty body.
 

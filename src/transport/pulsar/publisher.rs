@@ -10,6 +10,8 @@ use crate::transport::{
     Batching, Outgoing, PublishError, Publisher, Receipt, Schema, TransportError,
 };
 use async_trait::async_trait;
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, join};
 use pulsar::error::{ConnectionError, ProducerError};
 use pulsar::producer::{Message as Produced, SendFuture};
 use pulsar::proto::{CommandSendReceipt, ServerError};
@@ -21,6 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Messages accepted and not yet handed to the crate. The crate has a queue of its own behind.
 const QUEUE_MAX: usize = 100;
+/// Messages that the crate has and the broker has not receipted.
+const IN_FLIGHT_MAX: usize = 10_000;
 /// Largest batch, in messages and in bytes of payload before the last message, and how long it may wait to fill.
 const BATCH_MESSAGES_MAX: u32 = 1_000;
 const BATCH_BYTES: usize = 128 * 1024;
@@ -37,13 +41,19 @@ pub(super) struct PulsarPublisher {
     health: Health,
 }
 
+/// A message to hand to the crate.
 struct Job {
     message: Produced,
-    /// Gets the crate's promise of a receipt, or why there is none.
-    accepted: oneshot::Sender<Result<SendFuture, PublishError>>,
+    done: oneshot::Sender<Result<Position, PublishError>>,
 }
 
-/// Whether the publisher may be used; shared with its receipts, because the first failure is its last word.
+/// A message that the crate has, and its promise of a receipt.
+struct Sent {
+    promise: SendFuture,
+    done: oneshot::Sender<Result<Position, PublishError>>,
+}
+
+/// Whether the publisher may be used; the first failure is its last word.
 #[derive(Clone)]
 struct Health {
     address: Arc<str>,
@@ -83,7 +93,7 @@ impl PulsarPublisher {
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
         let health =
             Health { address: address.into(), failed: Arc::default(), cause: Arc::default() };
-        tracker.spawn(feed(producer, batching, jobs, health.clone()));
+        tracker.spawn(run(producer, batching, jobs, health.clone()));
         Ok(Self { queue, limits: Limits::new(batching, greeting.message_bytes_max), health })
     }
 }
@@ -95,23 +105,84 @@ impl Publisher for PulsarPublisher {
         if let Err(refusal) = self.limits.check(&message) {
             return Ok(Box::pin(async { Err(refusal) }));
         }
-        let (accepted, promise) = oneshot::channel();
-        let job = Job { message: produced(message), accepted };
+        let (done, receipt) = oneshot::channel();
+        let job = Job { message: produced(message), done };
         if self.queue.send(job).await.is_err() {
             self.health.check()?;
             return Err(error::unreachable(&self.health.address, "the publisher has ended"));
         }
-        Ok(Box::pin(receipt(promise, self.health.clone())))
+        let lost = |_| Err(PublishError::Unknown("the publisher ended".to_owned()));
+        Ok(Box::pin(async move { receipt.await.unwrap_or_else(lost) }))
     }
 }
 
-async fn receipt(
-    promise: oneshot::Receiver<Result<SendFuture, PublishError>>,
+/// Hands over, sees to the receipts, and closes the producer when the handle is gone and all receipts are in.
+async fn run(
+    mut producer: Producer<TokioExecutor>,
+    batching: Batching,
+    jobs: mpsc::Receiver<Job>,
     health: Health,
-) -> Result<Position, PublishError> {
-    let unknown = |_| PublishError::Unknown("the publisher ended".to_owned());
-    let stored = promise.await.map_err(unknown)??.await;
-    match stored {
+) {
+    let (sent, queue) = mpsc::channel(QUEUE_MAX);
+    let hand_over = hand_over(&mut producer, batching, jobs, sent, &health);
+    join!(Box::pin(hand_over), settle(queue, &health));
+    if let Err(cause) = Box::pin(producer.close()).await {
+        tracing::debug!(address = %health.address, %cause, "producer not closed");
+    }
+}
+
+/// Hands messages to the crate one after the other.
+#[expect(clippy::large_futures, reason = "the whole is boxed once: a box per message costs more")]
+async fn hand_over(
+    producer: &mut Producer<TokioExecutor>,
+    batching: Batching,
+    mut jobs: mpsc::Receiver<Job>,
+    sent: mpsc::Sender<Sent>,
+    health: &Health,
+) {
+    while let Some(Job { message, done }) = jobs.recv().await {
+        let failure = match health.check() {
+            Ok(()) => match producer.send_non_blocking(message).await {
+                Ok(promise) => {
+                    // The other side leaves only after this one.
+                    drop(sent.send(Sent { promise, done }).await);
+                    continue;
+                }
+                Err(cause) => {
+                    health.fail(error::client(&health.address, &cause));
+                    publish_error(&cause)
+                }
+            },
+            // It was never written, so it is not stored and never will be.
+            Err(error) => PublishError::Refused(error.to_string()),
+        };
+        drop(done.send(Err(failure)));
+    }
+    if batching == Batching::On
+        && let Err(cause) = producer.send_batch().await
+    {
+        tracing::debug!(address = %health.address, %cause, "last batch not flushed");
+    }
+}
+
+/// Passes receipts on as they come.
+async fn settle(mut queue: mpsc::Receiver<Sent>, health: &Health) {
+    let mut in_flight = FuturesUnordered::new();
+    let mut open = true;
+    while open || !in_flight.is_empty() {
+        let has_room = open && in_flight.len() < IN_FLIGHT_MAX;
+        tokio::select! { biased;
+            Some(()) = in_flight.next() => {}
+            sent = queue.recv(), if has_room => match sent {
+                Some(sent) => in_flight.push(complete(sent, health)),
+                None => open = false,
+            },
+        }
+    }
+}
+
+async fn complete(sent: Sent, health: &Health) {
+    let result = match sent.promise.await {
         Ok(receipt) => position(&receipt),
         Err(cause) => {
             let failure = publish_error(&cause);
@@ -120,38 +191,9 @@ async fn receipt(
             }
             Err(failure)
         }
-    }
-}
-
-/// Hands messages to the crate one after the other, until the handle is gone or the crate refuses one.
-async fn feed(
-    mut producer: Producer<TokioExecutor>,
-    batching: Batching,
-    mut jobs: mpsc::Receiver<Job>,
-    health: Health,
-) {
-    while let Some(job) = jobs.recv().await {
-        if let Err(error) = health.check() {
-            // It was never written, so it is not stored and never will be.
-            drop(job.accepted.send(Err(PublishError::Refused(error.to_string()))));
-            continue;
-        }
-        let promise = Box::pin(producer.send_non_blocking(job.message)).await;
-        let promise = promise.map_err(|cause| {
-            health.fail(error::client(&health.address, &cause));
-            publish_error(&cause)
-        });
-        // Who does not want the receipt any more does not take the message back.
-        drop(job.accepted.send(promise));
-    }
-    if batching == Batching::On
-        && let Err(cause) = producer.send_batch().await
-    {
-        tracing::debug!(address = %health.address, %cause, "last batch not flushed");
-    }
-    if let Err(cause) = Box::pin(producer.close()).await {
-        tracing::debug!(address = %health.address, %cause, "producer not closed");
-    }
+    };
+    // Who does not want the receipt any more does not take the message back.
+    drop(sent.done.send(result));
 }
 
 fn options(batching: Batching, schema: Schema) -> ProducerOptions {

@@ -2,7 +2,7 @@
 
 use pulsar::proto::{KeyValue, Schema, schema::Type};
 
-/// The record of the reference, byte for byte as its JSON schema writes it: fields sorted by name.
+/// The record of the reference, byte for byte as its client registers it: the same bytes are the same schema version.
 const TASK_METADATA: &str = concat!(
     r#"{"type":"record","name":"TaskMetadata","namespace":"io.streamnative.pulsar.recipes.task","fields":["#,
     r#"{"name":"attempts","type":"int"},"#,
@@ -10,10 +10,10 @@ const TASK_METADATA: &str = concat!(
     r#"{"name":"failureReason","type":["null","string"],"default":null},"#,
     r#"{"name":"lastUpdated","type":"long"},"#,
     r#"{"name":"messageId","type":["null","string"],"default":null},"#,
-    r#"{"name":"result","type":["null","bytes"],"default":null},"#,
+    r#"{"name":"result","type":["null",{"type":"bytes","java-class":"[B"}],"default":null},"#,
     r#"{"name":"state","type":["null",{"type":"enum","name":"TaskState","symbols":["#,
     r#""NEW","PROCESSING","FAILED","COMPLETED","UNKNOWN"]}],"default":null},"#,
-    r#"{"name":"task","type":["null","bytes"],"default":null}]}"#,
+    r#"{"name":"task","type":["null",{"type":"bytes","java-class":"[B"}],"default":null}]}"#,
 );
 
 /// What the reference's own clients register. The broker refuses a producer whose schema is not compatible with theirs.
@@ -42,6 +42,7 @@ mod tests {
         let record: Value = serde_json::from_slice(&schema.schema_data).unwrap();
         let nullable =
             |name: &str, of: Value| json!({"name": name, "type": ["null", of], "default": null});
+        let bytes = json!({"type": "bytes", "java-class": "[B"});
         let state = json!({
             "type": "enum",
             "name": "TaskState",
@@ -57,9 +58,9 @@ mod tests {
                 nullable("failureReason", json!("string")),
                 {"name": "lastUpdated", "type": "long"},
                 nullable("messageId", json!("string")),
-                nullable("result", json!("bytes")),
+                nullable("result", bytes.clone()),
                 nullable("state", state),
-                nullable("task", json!("bytes")),
+                nullable("task", bytes),
             ],
         });
         assert_eq!(record, expected);

@@ -1,9 +1,9 @@
 //! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
 
-use super::effects::{fetch, released, stored};
+use super::effects::{fate, fetch, released};
 use super::lane::Running;
 use super::view::{self, Body};
-use super::{Driver, Event, Showing};
+use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -99,9 +99,10 @@ impl Driver {
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
         self.pending.push(Box::pin(async move {
-            let stored = stored(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, stored }
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
         }));
     }
 
@@ -198,7 +199,8 @@ impl Driver {
         };
         let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone());
         self.pending.push(Box::pin(async move {
-            Event::CheckpointReceipt { stored: stored(receipt).await, reply: request }
+            let stored = fate(receipt).await == Fate::Stored;
+            Event::CheckpointReceipt { stored, reply: request }
         }));
     }
 }
@@ -222,7 +224,7 @@ impl crate::config::WorkerConfig {
         let failed = |failure, reason| {
             let (max, policy) = (self.attempts_max, &self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
-            (Some(outcome), Body::Reason(reason))
+            (Some(outcome), Body::Reason(text::shortened(reason)))
         };
         match ending {
             Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => {

@@ -1,13 +1,14 @@
 //! Performs what the cores want.
 
+use super::lane::Lane;
 use super::view::{self, Body};
-use super::{Driver, Event, Showing};
+use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{ClaimKind, Entry, Outcome};
 use crate::protocol::fold::Phase;
-use crate::protocol::key::{Epoch, Key};
+use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::{Position, TaskId};
-use crate::transport::{Message, Receipt, TopicPartition, Transport, TransportError};
+use crate::task::{Position, TaskId, text};
+use crate::transport::{Message, PublishError, Receipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Chore;
 use crate::worker::machine::{Action, Stop};
@@ -38,7 +39,7 @@ impl Driver {
                 lane.ledger.clear();
                 let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
                 lane.payloads.retain(|task, _| running.contains(task));
-                let spare = super::Lane::draw_owner(&mut self.env);
+                let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
             }
@@ -81,15 +82,21 @@ impl Driver {
             }
             Action::DropPayload(task) => {
                 lane.payloads.remove(&task);
+                lane.not_shown.remove(&task);
             }
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
-            Action::ShowOutcome(task) => self.show_ended(id, task, Showing::Outcome),
+            Action::ShowOutcome(task) => self.show_end(id, task, Showing::Outcome),
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
             Action::Tombstone(keys) => {
                 let topic = lane.topics.ledger.clone();
-                self.tombstone(topic, keys.iter().map(Key::to_string).collect());
+                let stored = self.tombstone(topic, keys.iter().map(Key::to_string).collect());
+                let task = keys.first().and_then(Key::task);
+                self.pending.push(Box::pin(async move {
+                    stored.await;
+                    Event::Tombstoned { lane: id, task }
+                }));
             }
             Action::ReadAgain => lane.read_again(&mut self.env, &mut self.services),
         }
@@ -124,16 +131,20 @@ impl Driver {
         let receipt = lane.publish(entry, body);
         if let Some(key) = key {
             self.pending.push(Box::pin(async move {
-                Event::Receipt { lane: id, key, stored: stored(receipt).await }
+                Event::Receipt { lane: id, key, fate: fate(receipt).await }
             }));
         }
     }
 
-    /// Publishes tombstones until they are stored: they are idempotent, and nothing waits for them.
-    fn tombstone(&mut self, topic: TopicPartition, keys: Vec<String>) {
+    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing.
+    fn tombstone(
+        &mut self,
+        topic: TopicPartition,
+        keys: Vec<String>,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let transport = Arc::clone(&self.env.transport);
         let mut backoff = Backoff::new(self.env.rng.fork());
-        self.services.spawn(self.env.gate.wrap(async move {
+        async move {
             const TRIES_MAX: usize = 20;
             for _ in 0..TRIES_MAX {
                 match transport.tombstone(&topic, keys.clone()).await {
@@ -143,10 +154,23 @@ impl Driver {
                 backoff.wait().await;
             }
             tracing::warn!(%topic, count = keys.len(), "gave up on tombstones: another worker will publish them");
-        }));
+        }
     }
 
-    /// Shows the end of an attempt on M. The body of an outcome that another worker published is read from the ledger first.
+    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
+    fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let epoch = lane.core.machine().fold(task_id).epoch;
+        if lane.keeper.has_shown_end(task_id, epoch) {
+            lane.core.handle_view_stored(task_id);
+            lane.forget_shown(task_id);
+        } else {
+            self.show_ended(id, task_id, kind);
+        }
+    }
+
+    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
+    /// from the ledger, the payload of a task that another worker ran from T.
     pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get(&id) else { return };
@@ -160,11 +184,17 @@ impl Driver {
                 return;
             }
         };
+        let shown = lane.payloads.contains_key(&task_id) || lane.not_shown.contains(&task_id);
+        if task.fold.phase.is_terminal() && !shown {
+            self.read_task_to_show(id, task_id, kind);
+            return;
+        }
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
         let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
         self.pending.push(Box::pin(async move {
-            let stored = stored(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, stored }
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate }
         }));
     }
 
@@ -174,9 +204,18 @@ impl Driver {
         task_id: TaskId,
         epoch: Epoch,
         kind: Showing,
-        stored: bool,
+        fate: Fate,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the task; if that is refused too, the task must not hang on what M shows.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
+                !lane.not_shown.insert(task_id)
+            }
+        };
         let fold = lane.core.machine().fold(task_id);
         if fold.epoch != epoch {
             return;
@@ -184,12 +223,14 @@ impl Driver {
         match (kind, stored) {
             (Showing::Outcome, true) => {
                 lane.core.handle_view_stored(task_id);
-                lane.bodies.remove(&task_id);
+                lane.forget_shown(task_id);
             }
+            (Showing::Retry, true) if fold.phase.is_terminal() => lane.forget_shown(task_id),
             (Showing::Retry, true) => {
                 lane.bodies.remove(&task_id);
             }
-            (Showing::Outcome, false) => self.show_ended(id, task_id, kind),
+            (Showing::Outcome | Showing::Repair, false) => self.show_end(id, task_id, kind),
+            (Showing::Repair, true) => {}
             (Showing::Retry, false) if fold.phase == Phase::Retry => {
                 self.show_ended(id, task_id, kind);
             }
@@ -198,6 +239,46 @@ impl Driver {
             }
             (Showing::Retry | Showing::Processing, _) => {}
         }
+    }
+
+    fn read_task_to_show(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
+        let mut backoff = Backoff::new(self.env.rng.fork());
+        self.pending.push(Box::pin(async move {
+            const TRIES_MAX: usize = 5;
+            let mut message = None;
+            for _ in 0..TRIES_MAX {
+                if let Ok(read) =
+                    fetch(Arc::clone(&transport), topic.clone(), task_id.position()).await
+                {
+                    message = read;
+                    break;
+                }
+                backoff.wait().await;
+            }
+            Event::TaskToShow { lane: id, id: task_id, message, kind }
+        }));
+    }
+
+    pub(super) fn handle_task_to_show(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        kind: Showing,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match message {
+            Some(message) => {
+                let (bytes, properties) = (message.payload, message.properties);
+                lane.payloads.insert(task_id, super::lane::Payload { bytes, properties });
+            }
+            None => {
+                lane.not_shown.insert(task_id);
+            }
+        }
+        self.show_end(id, task_id, kind);
     }
 
     fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
@@ -237,7 +318,7 @@ impl Driver {
         if dead_letter {
             self.dead_letter(id, task_id);
         } else {
-            self.show_ended(id, task_id, Showing::Outcome);
+            self.show_end(id, task_id, Showing::Outcome);
         }
     }
 
@@ -260,7 +341,7 @@ impl Driver {
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
                 self.pending.push(Box::pin(async move {
-                    Event::DeadLetter { lane: id, id: task_id, stored: stored(receipt).await }
+                    Event::DeadLetter { lane: id, id: task_id, fate: fate(receipt).await }
                 }));
             }
             None => self.dead_letter_without_payload(id, task_id),
@@ -293,6 +374,7 @@ impl Driver {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
             let gone = super::lane::Payload { bytes: Bytes::new(), properties: [].into() };
             lane.payloads.insert(task_id, gone);
+            lane.not_shown.insert(task_id);
         }
         if closing {
             self.dead_letter(id, task_id);
@@ -301,8 +383,19 @@ impl Driver {
         }
     }
 
-    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, stored: bool) {
+    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the payload, which may lie on T for a while; if that is refused too, it is given up.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the dead letter is refused");
+                lane.not_shown.insert(task_id);
+                let payload = lane.payloads.get_mut(&task_id).map(|payload| &mut payload.bytes);
+                payload.is_none_or(|bytes| std::mem::take(bytes).is_empty())
+            }
+        };
         if stored {
             lane.core.handle_dead_letter_stored(task_id);
         } else if lane.core.is_at_dead_letter(task_id) {
@@ -319,23 +412,46 @@ impl Driver {
                 None => return,
                 Some(Chore::Evict(task)) => {
                     let topic = lane.topics.metadata.clone();
-                    self.tombstone(topic, vec![task.to_string()]);
+                    let stored = self.tombstone(topic, vec![task.to_string()]);
+                    self.services.spawn(self.env.gate.wrap(stored));
                 }
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
                     self.stats.repaired();
-                    self.show_ended(id, task, Showing::Retry);
+                    self.show_ended(id, task, Showing::Repair);
                 }
             }
         }
     }
 }
 
-/// Whether a publish has its receipt.
-pub(super) async fn stored(receipt: oneshot::Receiver<Receipt>) -> bool {
+/// What became of a publish.
+pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
+    let Ok(receipt) = receipt.await else { return Fate::Unknown };
     match receipt.await {
-        Ok(receipt) => receipt.await.is_ok(),
-        Err(_) => false,
+        Ok(_) => Fate::Stored,
+        Err(PublishError::Unknown(_)) => Fate::Unknown,
+        Err(PublishError::Refused(cause)) => Fate::Refused(cause),
+    }
+}
+
+impl Lane {
+    /// The end of the task is on M: what was needed for that can go.
+    fn forget_shown(&mut self, id: TaskId) {
+        self.bodies.remove(&id);
+        self.payloads.remove(&id);
+        self.not_shown.remove(&id);
+    }
+
+    /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
+    pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
+        match self.bodies.get_mut(&key.task) {
+            Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
+                *body = Body::Reason(text::result_refused(body.bytes().len(), cause));
+                true
+            }
+            _ => false,
+        }
     }
 }
 

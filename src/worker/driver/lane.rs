@@ -15,7 +15,7 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::partition::Partition;
 use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -44,6 +44,8 @@ pub(super) struct Lane {
     pub(super) keeper: Keeper,
     pub(super) topics: LaneTopics,
     pub(super) payloads: BTreeMap<TaskId, Payload>,
+    /// Tasks that are left out of their entries on M, because with them an entry was too large.
+    pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) bodies: BTreeMap<TaskId, (Epoch, Body)>,
@@ -132,6 +134,7 @@ impl Lane {
             keeper,
             topics,
             payloads: BTreeMap::new(),
+            not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
             bodies: BTreeMap::new(),
             ledger,

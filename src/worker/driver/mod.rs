@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
-use crate::protocol::entry::Entry;
+use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::fold::Verdict;
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
@@ -79,16 +79,28 @@ pub(super) enum Event {
     Again { lane: i32, message: Message },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
-    Receipt { lane: i32, key: OnceKey, stored: bool },
+    Receipt { lane: i32, key: OnceKey, fate: Fate },
     CheckpointReceipt { stored: bool, reply: CheckpointRequest },
     Payload { lane: i32, id: TaskId, message: Option<Message> },
-    DeadLetter { lane: i32, id: TaskId, stored: bool },
-    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, stored: bool },
+    DeadLetter { lane: i32, id: TaskId, fate: Fate },
+    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
     Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
+    TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
+    Tombstoned { lane: i32, task: Option<TaskId> },
     Partitions(Option<u32>),
     Checkpoint(CheckpointRequest),
+}
+
+/// What became of a publish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stored,
+    /// It may be stored or not.
+    Unknown,
+    /// It is not stored and never will be as it is, for this reason.
+    Refused(String),
 }
 
 /// What an entry on M shows; decides what is done when its publish failed.
@@ -97,6 +109,7 @@ pub(super) enum Showing {
     Processing,
     Retry,
     Outcome,
+    Repair,
 }
 
 /// Why a driver ended.
@@ -126,6 +139,8 @@ pub(super) struct Driver {
     stats: Arc<Stats>,
     sip_at: Moment,
     released: bool,
+    /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
+    showing: usize,
     refused: Option<LedgerConfigError>,
 }
 
@@ -161,6 +176,7 @@ impl Driver {
             stats,
             sip_at,
             released: false,
+            showing: 0,
             refused: None,
         };
         driver.open_lanes(partitions);
@@ -194,7 +210,7 @@ impl Driver {
                             return Ok(());
                         }
                     }
-                    if self.lanes.values().all(|lane| lane.core.is_quiet()) {
+                    if self.showing == 0 && self.lanes.values().all(|lane| lane.core.is_quiet()) {
                         self.leave().await;
                         return Ok(());
                     }
@@ -293,30 +309,43 @@ impl Driver {
                     self.handle_consumed(lane, event, now);
                 }
             }
-            Event::Receipt { lane, key, stored } => {
+            Event::Receipt { lane, key, fate } => {
                 let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                if stored {
-                    lane.core.handle_receipt();
-                } else {
-                    lane.core.handle_publish_failed(key, now);
+                match fate {
+                    Fate::Stored => lane.core.handle_receipt(),
+                    Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
+                        lane.core.handle_publish_refused(key, Outcome::Final);
+                    }
+                    Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
                 }
             }
             Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
-            Event::DeadLetter { lane, id, stored } => self.handle_dead_letter(lane, id, stored),
-            Event::ShownReceipt { lane, id, epoch, kind, stored } => {
-                self.handle_shown_receipt(lane, id, epoch, kind, stored);
+            Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
+            Event::ShownReceipt { lane, id, epoch, kind, fate } => {
+                self.showing -= 1;
+                self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
             Event::Body { lane, id, message, dead_letter } => {
                 self.handle_body(lane, id, message, dead_letter);
             }
+            Event::TaskToShow { lane, id, message, kind } => {
+                self.handle_task_to_show(lane, id, message, kind);
+            }
             Event::MarkDelete { lane, position } => {
                 if let (Some(lane), Some(position)) = (self.lanes.get_mut(&lane), position) {
                     lane.core.handle_mark_delete(position, now);
+                    let machine = lane.core.machine();
+                    lane.keeper.forget(|task| machine.task(task).is_some());
                 }
             }
             Event::BodyGone { lane, id, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(&lane) {
                     lane.core.handle_body_gone(id, epoch, now);
+                }
+            }
+            Event::Tombstoned { lane, task } => {
+                if let (Some(lane), Some(task)) = (self.lanes.get_mut(&lane), task) {
+                    lane.core.handle_tombstoned(task);
                 }
             }
             Event::Partitions(partitions) => self.open_lanes(partitions),

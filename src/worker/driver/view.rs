@@ -148,8 +148,9 @@ pub(super) fn dead_letter(
 }
 
 impl Lane {
-    /// The payload of a task, if it is at hand.
+    /// The payload of a task, if it is at hand and may be shown.
     pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
-        self.payloads.get(&id).map(|payload| &payload.bytes)
+        let payload = self.payloads.get(&id).filter(|_| !self.not_shown.contains(&id));
+        payload.map(|payload| &payload.bytes)
     }
 }

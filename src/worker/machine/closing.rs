@@ -20,6 +20,7 @@ impl Machine {
     pub fn view_stored(&mut self, id: TaskId) {
         if self.step(id) == Some(Step::View) {
             self.set_stage(id, Stage::Closing(Step::Written));
+            self.drop_payload(id);
             self.try_ack(id);
         }
     }
@@ -27,15 +28,19 @@ impl Machine {
     /// The ack has its receipt.
     pub fn acked(&mut self, entry: EntryId, partition: i32) {
         let any = TaskId { ledger: entry.ledger, entry: entry.entry, partition, batch_index: None };
-        for (_, task) in self.members_mut(any) {
+        let ids: Vec<TaskId> = self.members_mut(any).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
             task.held = false;
-            task.payload = false;
             if task.stage == Stage::Closing(Step::Ack) {
                 task.stage = Stage::Closing(Step::Closed);
             }
+            let gone = is_gone(task);
+            self.drop_payload(id);
+            if gone {
+                self.forget(id);
+            }
         }
-        let of_entry = |id: &TaskId| id.entry_id() == entry && id.partition == partition;
-        self.tasks.retain(|id, task| !of_entry(id) || !is_gone(task));
     }
 
     /// Sees to a terminal task that its finisher may have left behind.
@@ -47,16 +52,27 @@ impl Machine {
     }
 
     /// Tombstones the task's keys in the ledger. The caller has judged that it is time: R after the subscription's mark-delete
-    /// position passed the task.
+    /// position passed the task. What folds to NEW by then is garbage, such as a cancel request for a task that was evicted.
     pub fn evict(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
-        if !task.fold.phase.is_terminal() || task.held || !done || !self.ready {
+        let over = task.fold.phase.is_terminal() || task.fold.phase == Phase::New;
+        if !over || task.held || !done || task.trail.is_empty() || !self.ready {
             return;
         }
         task.stage = Stage::Evicting;
         let keys = task.trail.tombstones(id);
         self.act(Action::Tombstone(keys));
+    }
+
+    /// The tombstones have their receipts, or some of them failed. What is left then, now or later, can be evicted again.
+    pub fn eviction_ended(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && task.stage == Stage::Evicting
+        {
+            let over = task.fold.phase.is_terminal();
+            task.stage = if over { Stage::Closing(Step::Closed) } else { Stage::Idle };
+        }
     }
 
     /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
@@ -67,8 +83,9 @@ impl Machine {
                 task.stage = Stage::Closing(Step::Written);
                 self.try_ack(id);
             }
-            // Its tombstones are out: the message was acknowledged long ago, and is again.
-            Stage::Evicting => self.act(Action::Ack(id.entry_id())),
+            // Its tombstones are out: the message was acknowledged long ago, and is again. Or the ack that is on its way has
+            // overtaken this delivery, which would then stay unacknowledged.
+            Stage::Evicting | Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             Stage::Idle | Stage::Reading => self.begin_closing(id),
             Stage::Claiming { .. }
             | Stage::Running(_)
@@ -106,8 +123,8 @@ impl Machine {
 
     fn show_outcome(&mut self, id: TaskId) {
         self.set_stage(id, Stage::Closing(Step::View));
+        // The entry carries the payload, and may have to be published more than once.
         self.act(Action::ShowOutcome(id));
-        self.drop_payload(id);
     }
 
     fn try_ack(&mut self, id: TaskId) {

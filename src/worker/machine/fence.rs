@@ -146,10 +146,16 @@ impl Machine {
     }
 
     /// Claims of a former id may land for a while, so ids are kept; but a process that is fenced for years must not grow.
+    /// An id under which an attempt still runs is never forgotten.
     fn forget_former(&mut self) {
         const FORMER_MAX: usize = 64;
-        let excess = self.former.len().saturating_sub(FORMER_MAX);
-        self.former.drain(..excess);
+        let at_work: Vec<OwnerId> = self.tasks.values().filter_map(owner_at_work).collect();
+        let mut excess = self.former.len().saturating_sub(FORMER_MAX);
+        self.former.retain(|owner| {
+            let kept = excess == 0 || at_work.contains(owner);
+            excess -= usize::from(!kept);
+            kept
+        });
     }
 }
 

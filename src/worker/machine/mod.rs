@@ -22,14 +22,19 @@ mod closing;
 mod fence;
 mod reading;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub use fence::SecondRead;
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
+use reading::is_gone;
+
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::invariants::may_claim;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
@@ -191,31 +196,38 @@ impl Machine {
 
     /// The consumer session ended: the broker delivers again whatever was held.
     pub fn session_lost(&mut self) {
-        for task in self.tasks.values_mut() {
-            task.held = false;
-        }
-        self.forget_unknown(|_| true);
-    }
-
-    /// Drops what is known of tasks that nobody claimed and of which nothing is held.
-    fn forget_unknown(&mut self, among: impl Fn(TaskId) -> bool) {
-        let unknown =
-            |(id, task): (&TaskId, &Task)| (among(*id) && is_unknown(task)).then_some(*id);
-        let ids: Vec<TaskId> = self.tasks.iter().filter_map(unknown).collect();
+        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         for id in ids {
-            self.tasks.remove(&id);
-            self.act(Action::DropPayload(id));
+            self.let_go(id);
         }
     }
 
     /// Gives the delivery back, with all of its batch.
     pub fn hand_back(&mut self, id: TaskId) {
-        for (_, task) in self.members_mut(id) {
-            task.held = false;
-            task.payload &= task.stage != Stage::Idle;
+        let ids: Vec<TaskId> = self.members_mut(id).map(|(member, _)| member).collect();
+        for member in ids {
+            self.let_go(member);
         }
-        self.forget_unknown(|other| other.entry_id() == id.entry_id());
         self.act(Action::HandBack(id.entry_id()));
+    }
+
+    /// The delivery is not here any more. Its payload stays where this worker may still adopt the task.
+    fn let_go(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.held = false;
+        let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
+        if new && task.stage == Stage::Idle {
+            self.drop_payload(id);
+        }
+        if gone {
+            self.forget(id);
+        }
+    }
+
+    /// Nothing is left of the task, and no payload stays behind.
+    fn forget(&mut self, id: TaskId) {
+        self.drop_payload(id);
+        self.tasks.remove(&id);
     }
 
     /// What to do about a task that nothing is being done about; `fresh` and `due` as in [`Circumstances`].
@@ -246,13 +258,18 @@ impl Machine {
         }
     }
 
-    /// The payload was read, or could not be. All conditions are checked again before a claim.
+    /// The payload was read, or could not be. All conditions are checked again before a claim. Whoever turned out not to need
+    /// it any more drops it.
     pub fn payload_read(&mut self, id: TaskId, found: bool) {
-        if let Some(task) = self.tasks.get_mut(&id) {
-            task.payload |= found;
-            if task.stage == Stage::Reading {
-                task.stage = Stage::Idle;
-            }
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return self.act(Action::DropPayload(id));
+        };
+        task.payload |= found;
+        if task.stage == Stage::Reading {
+            task.stage = Stage::Idle;
+            self.look_at_terminal(id);
+        } else if task.fold.phase.is_terminal() && task.stage != Stage::Closing(Step::DeadLetter) {
+            self.drop_payload(id);
         }
     }
 
@@ -261,6 +278,10 @@ impl Machine {
         let serial = self.next_serial();
         let owner = self.owner;
         let Some(task) = self.tasks.get_mut(&id) else { return };
+        debug_assert!(
+            may_claim(&task.fold, task.held, task.live, task.payload, claim),
+            "C-16: a claim without a delivery, a live state or the payload"
+        );
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
         let entry = Entry::Claim(Claim {
@@ -310,7 +331,10 @@ impl Machine {
     pub fn publish_failed(&mut self, key: OnceKey) {
         let Some(task) = self.tasks.get_mut(&key.task) else { return };
         match task.stage {
-            Stage::Claiming { serial, .. } if serial == key.serial => task.stage = Stage::Idle,
+            Stage::Claiming { serial, .. } if serial == key.serial => {
+                task.stage = Stage::Idle;
+                self.look_at_terminal(key.task);
+            }
             Stage::Finishing { serial, epoch, owner, outcome } if serial == key.serial => {
                 self.publish_outcome(key.task, epoch, owner, outcome);
             }
@@ -321,6 +345,16 @@ impl Machine {
             | Stage::Finishing { .. }
             | Stage::Closing(_)
             | Stage::Evicting => {}
+        }
+    }
+
+    /// An outcome was refused for what it carries: it is not stored and never will be, and the attempt ends with this one instead.
+    pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        let Some(task) = self.tasks.get(&key.task) else { return };
+        if let Stage::Finishing { serial, epoch, owner, .. } = task.stage
+            && serial == key.serial
+        {
+            self.publish_outcome(key.task, epoch, owner, instead);
         }
     }
 
@@ -354,10 +388,4 @@ impl Machine {
         let last = TaskId { batch_index: Some(u32::MAX), ..id };
         self.tasks.range_mut(first..=last).map(|(id, task)| (*id, task))
     }
-}
-
-/// Nothing of the task is in the ledger and nothing is held: as if it had never been seen.
-fn is_unknown(task: &Task) -> bool {
-    let Task { fold, stage, held, trail, .. } = task;
-    *fold == TaskFold::default() && *stage == Stage::Idle && !held && trail.is_empty()
 }

@@ -3,6 +3,7 @@
 use super::{Action, Machine, Run, Stage, Step, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::invariants::may_start;
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
 
@@ -60,7 +61,7 @@ impl Machine {
             task.checkpoint = None;
         }
         if is_gone(task) {
-            self.tasks.remove(&id);
+            self.forget(id);
         }
     }
 
@@ -120,6 +121,10 @@ impl Machine {
         } else if late {
             self.release(id);
         } else {
+            debug_assert!(
+                may_start(&fold, epoch, owner, claim.attempt, self.attempts_max),
+                "C-04: a start outside the own accepted claim"
+            );
             let run = Run { epoch, owner, confirmed: true, ended: None };
             self.set_stage(id, Stage::Running(run));
             self.act(Action::Start { task: id, epoch, attempt: fold.attempt });

@@ -6,11 +6,12 @@
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
 
 mod agenda;
+mod bootstrap;
 mod evicting;
 mod looking;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, Heartbeat, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
@@ -246,64 +247,6 @@ impl Partition {
             if *owner == self.machine.owner())
     }
 
-    fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
-        if heartbeat.owner != self.machine.owner() {
-            if !self.machine.is_own(heartbeat.owner) {
-                self.hear(heartbeat, now);
-            }
-            return;
-        }
-        self.silence.came_back(heartbeat.number, now);
-        if matches!(self.mode, Mode::Bootstrap(_)) && self.silence.view_at().is_some() {
-            self.end_bootstrap(now, wall_ms);
-        }
-        for id in std::mem::take(&mut self.stalled) {
-            self.agenda.set(id, now);
-        }
-    }
-
-    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
-    /// snapshot of a virtual machine, say), and everything it believes is old.
-    fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
-        let uptime = Duration::from_millis(heartbeat.uptime_ms);
-        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
-        if ahead > self.settings.ledger.self_fence && self.machine.is_ready() {
-            self.fence(now);
-        }
-    }
-
-    fn handle_config(&mut self, config: &LedgerConfig) {
-        if self.config.as_ref().is_some_and(|known| known.version >= config.version) {
-            return;
-        }
-        self.config = Some(config.clone());
-        if let Err(error) = self.settings.ledger.agrees_with(config) {
-            self.effects.push_back(Effect::Refused(error));
-        }
-    }
-
-    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
-        self.mode = if self.draining { Mode::Draining } else { Mode::Live };
-        if self.config.is_none() {
-            let config = Entry::Config(self.settings.ledger.clone());
-            self.effects.push_back(Effect::Do(Action::Publish(config)));
-        }
-        self.machine.bootstrap_ended();
-        let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
-        for (id, fold) in seen {
-            if fold.phase.is_terminal() {
-                self.terminal_since.insert(id, now);
-            } else {
-                let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
-                let due = now + wait.min(self.settings.backoff_max);
-                self.open.insert(id, Open::new(&fold, now, due));
-            }
-        }
-        self.mark_delete_asked = now;
-        self.effects.push_back(Effect::Ready);
-        self.settle();
-    }
-
     /// A delivery came.
     pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
         self.machine.delivered(id, batch_size);
@@ -351,6 +294,12 @@ impl Partition {
         self.settle();
     }
 
+    /// An outcome was refused for what it carries: the attempt ends with this one instead.
+    pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        self.machine.publish_refused(key, instead);
+        self.settle();
+    }
+
     /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
     pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         self.machine.finished(id, epoch, outcome);
@@ -385,27 +334,16 @@ impl Partition {
         self.settle();
     }
 
+    /// The tombstones of an eviction are stored, or were given up.
+    pub fn handle_tombstoned(&mut self, id: TaskId) {
+        self.machine.eviction_ended(id);
+        self.settle();
+    }
+
     /// An ack has its receipt.
     pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
         self.machine.acked(entry, partition);
         self.settle();
-    }
-
-    /// An entry of the second read came. It ends with a heartbeat that was sent after it began.
-    pub fn handle_second_read(&mut self, position: Position, entry: &Entry, now: Moment) {
-        self.machine.second_read(position, entry);
-        let Some((_, number)) = self.second_read else { return };
-        let ends = matches!(entry, Entry::Heartbeat(heartbeat)
-            if heartbeat.owner == self.machine.owner() && heartbeat.number >= number);
-        if ends {
-            self.second_read = None;
-            self.machine.second_read_ended();
-            let ids: Vec<_> = self.open.keys().copied().collect();
-            for id in ids {
-                self.agenda.set_by(id, now);
-            }
-            self.settle();
-        }
     }
 
     /// From now on nothing new is claimed, and what waits for a slot is handed back.
@@ -424,7 +362,12 @@ impl Partition {
     /// Nothing of this worker is on its way, runs, or waits for a receipt.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        let quiet = |stage| matches!(stage, Stage::Idle | Stage::Closing(Step::Closed));
+        // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
+        let quiet = |stage| match stage {
+            Stage::Idle | Stage::Reading | Stage::Evicting => true,
+            Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
+            Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
+        };
         self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
     }
 
@@ -439,25 +382,6 @@ impl Partition {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
-    }
-
-    fn fence(&mut self, now: Moment) {
-        self.machine.fence(self.spare_owner);
-        self.silence = Silence::new(self.settings.ledger.heartbeat);
-        self.mode = Mode::Bootstrap(now);
-        self.freed += self.claims.len();
-        self.claims.clear();
-        self.open.clear();
-        self.agenda.clear();
-        self.waiting.clear();
-        self.stalled.clear();
-        self.reading.clear();
-        self.terminal_since.clear();
-        self.mark_delete = MarkDelete::default();
-        self.second_read = None;
-        self.wants_second_read = false;
-        self.effects.clear();
-        self.effects.push_back(Effect::Fenced);
     }
 
     /// Brings what time knows of a task in line with its fold.
@@ -513,3 +437,6 @@ impl Partition {
         self.freed += before - self.claims.len() - started;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! request without an answer in time, a lost stream, a producer or consumer that the broker closes. The owner of the
 //! [`Connection`] opens another one.
 
-use super::dial::{Wire, dial, encode};
+use super::dial::{Wire, command, dial, encode};
 use crate::transport::TransportError;
 use crate::transport::pulsar::error;
 use crate::transport::pulsar::options::{Endpoint, Token};
@@ -223,11 +223,7 @@ fn greeting(behind_proxy: Option<String>, token: Option<&Token>) -> Result<Bytes
         proxy_to_broker_url: behind_proxy,
         ..CommandConnect::default()
     };
-    let command = BaseCommand {
-        r#type: Type::Connect as i32,
-        connect: Some(connect),
-        ..BaseCommand::default()
-    };
+    let command = command(Type::Connect, |c| c.connect = Some(connect));
     encode(command, None)
 }
 
@@ -359,12 +355,12 @@ async fn finish_write(
 
 fn ping() -> Result<Bytes, ConnectionError> {
     let ping = Some(CommandPing::default());
-    encode(BaseCommand { r#type: Type::Ping as i32, ping, ..BaseCommand::default() }, None)
+    encode(command(Type::Ping, |c| c.ping = ping), None)
 }
 
 fn pong() -> Result<Bytes, ConnectionError> {
     let pong = Some(CommandPong::default());
-    encode(BaseCommand { r#type: Type::Pong as i32, pong, ..BaseCommand::default() }, None)
+    encode(command(Type::Pong, |c| c.pong = pong), None)
 }
 
 fn auth_response(token: Option<&Token>) -> Result<Bytes, ConnectionError> {
@@ -375,10 +371,6 @@ fn auth_response(token: Option<&Token>) -> Result<Bytes, ConnectionError> {
         protocol_version: Some(PROTOCOL_VERSION),
         ..CommandAuthResponse::default()
     };
-    let command = BaseCommand {
-        r#type: Type::AuthResponse as i32,
-        auth_response: Some(auth_response),
-        ..BaseCommand::default()
-    };
+    let command = command(Type::AuthResponse, |c| c.auth_response = Some(auth_response));
     encode(command, None)
 }

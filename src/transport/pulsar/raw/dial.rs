@@ -6,7 +6,7 @@ use crate::transport::{TransportError, TransportErrorKind};
 use bytes::{Buf, Bytes, BytesMut};
 use pulsar::error::ConnectionError;
 use pulsar::message::{Codec, Message as Frame, Payload};
-use pulsar::proto::BaseCommand;
+use pulsar::proto::{BaseCommand, base_command::Type};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore};
@@ -97,6 +97,13 @@ pub(super) fn tls_config(options: &ConnectOptions) -> Result<Arc<ClientConfig>, 
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+/// A command of one type; `fill` sets the field that goes with it.
+pub(super) fn command(r#type: Type, fill: impl FnOnce(&mut BaseCommand)) -> BaseCommand {
+    let mut command = BaseCommand { r#type: r#type as i32, ..BaseCommand::default() };
+    fill(&mut command);
+    command
 }
 
 /// Encodes a command, with a message where it has one. Commands take kilobytes in memory and few bytes here, so bytes are what

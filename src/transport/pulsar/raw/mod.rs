@@ -13,10 +13,11 @@ use super::error;
 use super::options::{ConnectOptions, Endpoint, endpoints};
 use crate::transport::TransportError;
 use connection::{Connection, Target};
+use dial::command;
 use pulsar::proto::command_lookup_topic_response::LookupType;
 use pulsar::proto::command_partitioned_topic_metadata_response::LookupType as PartitionsAnswer;
 use pulsar::proto::{
-    BaseCommand, CommandLookupTopic, CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
+    CommandLookupTopic, CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
     base_command::Type,
 };
 use rustls::ClientConfig;
@@ -104,11 +105,7 @@ impl Raw {
             request_id,
             ..CommandPartitionedTopicMetadata::default()
         };
-        let command = BaseCommand {
-            r#type: Type::PartitionedMetadata as i32,
-            partition_metadata: Some(metadata),
-            ..BaseCommand::default()
-        };
+        let command = command(Type::PartitionedMetadata, |c| c.partition_metadata = Some(metadata));
         let answer = connection.request(request_id, command).await?.partition_metadata_response;
         let answer = answer.ok_or_else(|| error::refused(&address, "an unexpected answer"))?;
         if answer.response() == PartitionsAnswer::Success {
@@ -223,11 +220,7 @@ async fn lookup(
         authoritative: Some(authoritative),
         ..CommandLookupTopic::default()
     };
-    let command = BaseCommand {
-        r#type: Type::Lookup as i32,
-        lookup_topic: Some(lookup),
-        ..BaseCommand::default()
-    };
+    let command = command(Type::Lookup, |c| c.lookup_topic = Some(lookup));
     let answer = connection.request(request_id, command).await?.lookup_topic_response;
     let answer = answer.ok_or_else(|| error::refused(address, "an unexpected answer"))?;
     if answer.response.is_none() || answer.response() == LookupType::Failed {

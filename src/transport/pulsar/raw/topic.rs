@@ -1,6 +1,8 @@
 //! What we ask of the broker that owns a topic.
 
 use super::connection::{Connection, Key};
+use super::dial::command;
+use crate::clock::Clock;
 use crate::task::{EntryId, Position};
 use crate::transport::TransportError;
 use crate::transport::pulsar::{error, message};
@@ -8,12 +10,11 @@ use pulsar::message::{Metadata, Payload};
 use pulsar::proto::command_ack::AckType;
 use pulsar::proto::command_subscribe::{InitialPosition, SubType};
 use pulsar::proto::{
-    BaseCommand, CommandAck, CommandCloseConsumer, CommandCloseProducer, CommandGetLastMessageId,
+    CommandAck, CommandCloseConsumer, CommandCloseProducer, CommandGetLastMessageId,
     CommandGetLastMessageIdResponse, CommandProducer, CommandSend, CommandSubscribe, MessageIdData,
     base_command::Type,
 };
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Tombstones sent before their receipts are awaited.
@@ -81,7 +82,7 @@ impl TopicSession {
             request_id: Some(request_id),
             ..CommandAck::default()
         };
-        let command = BaseCommand { r#type: Type::Ack as i32, ack: Some(ack), ..empty() };
+        let command = command(Type::Ack, |c| c.ack = Some(ack));
         let answer = self.connection.request(request_id, command).await?;
         match answer.ack_response.and_then(|answer| Some((answer.error?, answer.message))) {
             Some((code, text)) => {
@@ -134,8 +135,7 @@ impl TopicSession {
             for (key, sequence_id) in chunk.iter().zip(&mut sequence_ids) {
                 let (send, payload) = tombstone(producer_id, &producer_name, sequence_id, key);
                 let key = Key::Send { producer_id, sequence_id };
-                let command =
-                    BaseCommand { r#type: Type::Send as i32, send: Some(send), ..empty() };
+                let command = command(Type::Send, |c| c.send = Some(send));
                 receipts.push(self.connection.begin(key, command, Some(payload)).await?);
             }
             for receipt in receipts {
@@ -149,8 +149,7 @@ impl TopicSession {
         let (consumer_id, request_id) = (self.connection.next_id(), self.connection.next_id());
         let subscribe =
             CommandSubscribe { topic: self.topic.clone(), consumer_id, request_id, ..subscribe };
-        let command =
-            BaseCommand { r#type: Type::Subscribe as i32, subscribe: Some(subscribe), ..empty() };
+        let command = command(Type::Subscribe, |c| c.subscribe = Some(subscribe));
         self.connection.request(request_id, command).await?;
         Ok(consumer_id)
     }
@@ -160,11 +159,9 @@ impl TopicSession {
         consumer_id: u64,
     ) -> Result<CommandGetLastMessageIdResponse, TransportError> {
         let request_id = self.connection.next_id();
-        let command = BaseCommand {
-            r#type: Type::GetLastMessageId as i32,
-            get_last_message_id: Some(CommandGetLastMessageId { consumer_id, request_id }),
-            ..empty()
-        };
+        let command = command(Type::GetLastMessageId, |c| {
+            c.get_last_message_id = Some(CommandGetLastMessageId { consumer_id, request_id })
+        });
         let answer = self.connection.request(request_id, command).await?;
         let unexpected = || error::refused(&self.address, "an unexpected answer");
         answer.get_last_message_id_response.ok_or_else(unexpected)
@@ -172,11 +169,9 @@ impl TopicSession {
 
     async fn close_consumer(&self, consumer_id: u64) -> Result<(), TransportError> {
         let request_id = self.connection.next_id();
-        let command = BaseCommand {
-            r#type: Type::CloseConsumer as i32,
-            close_consumer: Some(CommandCloseConsumer { consumer_id, request_id }),
-            ..empty()
-        };
+        let command = command(Type::CloseConsumer, |c| {
+            c.close_consumer = Some(CommandCloseConsumer { consumer_id, request_id })
+        });
         self.connection.request(request_id, command).await.map(drop)
     }
 
@@ -189,8 +184,7 @@ impl TopicSession {
             request_id,
             ..CommandProducer::default()
         };
-        let command =
-            BaseCommand { r#type: Type::Producer as i32, producer: Some(producer), ..empty() };
+        let command = command(Type::Producer, |c| c.producer = Some(producer));
         let answer = self.connection.request(request_id, command).await?.producer_success;
         let answer = answer.ok_or_else(|| error::refused(&self.address, "an unexpected answer"))?;
         Ok((producer_id, answer.producer_name))
@@ -198,17 +192,11 @@ impl TopicSession {
 
     async fn close_producer(&self, producer_id: u64) -> Result<(), TransportError> {
         let request_id = self.connection.next_id();
-        let command = BaseCommand {
-            r#type: Type::CloseProducer as i32,
-            close_producer: Some(CommandCloseProducer { producer_id, request_id }),
-            ..empty()
-        };
+        let command = command(Type::CloseProducer, |c| {
+            c.close_producer = Some(CommandCloseProducer { producer_id, request_id })
+        });
         self.connection.request(request_id, command).await.map(drop)
     }
-}
-
-fn empty() -> BaseCommand {
-    BaseCommand::default()
 }
 
 fn id_of(entry: &EntryId) -> MessageIdData {
@@ -232,7 +220,7 @@ fn tombstone(
     let metadata = Metadata {
         producer_name: producer_name.to_owned(),
         sequence_id,
-        publish_time: wall_clock_ms(),
+        publish_time: Clock::System.wall_ms(),
         partition_key: Some(key.to_owned()),
         replicate_to: vec![super::super::LOCAL_ONLY.to_owned()],
         null_value: Some(true),
@@ -240,12 +228,6 @@ fn tombstone(
         ..Metadata::default()
     };
     (send, Payload { metadata, data: Vec::new() })
-}
-
-#[expect(clippy::disallowed_methods, reason = "a publish time is a record and decides nothing")]
-fn wall_clock_ms() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The broker says "just before the first entry of ledger L" as `(L, -1)`: then all earlier ledgers are acknowledged, and the

@@ -1,0 +1,80 @@
+//! Worker, submitter and watcher in one program: the shortest way to see longhaul at work.
+//!
+//! ```text
+//! PULSAR_SERVICE_URL=pulsar://127.0.0.1:6650 cargo run --release --example quickstart
+//! ```
+//!
+//! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
+//! the metadata topic, as any program could, too.
+
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+#![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
+
+use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
+use std::time::Duration;
+
+/// Counts the letters of a word, slowly. The second word fails at its first attempt.
+struct Counter;
+
+#[async_trait::async_trait]
+impl TaskProcessor for Counter {
+    type Task = Text;
+    type Output = usize;
+
+    async fn process(&self, word: Text, context: TaskContext) -> Result<usize, TaskError> {
+        if word.0 == "hiccup" && context.attempt() == 1 {
+            return Err(TaskError::retry("hic!"));
+        }
+        let letters = word.0.chars().count();
+        for counted in 0..letters {
+            context.progress(counted as u64, letters as u64, "counting");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(letters)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let url = std::env::var("PULSAR_SERVICE_URL")
+        .unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
+    let topic = std::env::args().nth(1).unwrap_or_else(|| "quickstart".to_owned());
+
+    let client = Client::connect(&url).await?;
+    let worker = client.worker(&topic, Counter).start().await?;
+    worker.ready().await;
+    println!("worker ready on {topic} at {url}");
+
+    let mut watch = client.watch(&topic).await?;
+    let words = ["longhaul", "hiccup", "pulsar"];
+    let submitted = submit_with_a_plain_producer(&url, &topic, &words).await?;
+    println!("{submitted} tasks submitted");
+
+    let mut open = submitted;
+    while open > 0 {
+        let Some(event) = watch.next().await else { break };
+        if let WatchEvent::Updated { id, metadata, .. } = event? {
+            let result = metadata.result.as_deref().map(String::from_utf8_lossy);
+            let detail = metadata.failure_reason.as_deref().or(result.as_deref()).unwrap_or("");
+            println!("{id}  {:?} (attempt {}) {detail}", metadata.state, metadata.attempts);
+            open -= usize::from(metadata.is_terminal());
+        }
+    }
+    worker.drain(Duration::from_secs(10)).await?;
+    println!("drained");
+    Ok(())
+}
+
+/// Nothing of longhaul is in here: it is the client crate `pulsar` alone.
+async fn submit_with_a_plain_producer(
+    url: &str,
+    topic: &str,
+    words: &[&str],
+) -> anyhow::Result<usize> {
+    let pulsar = pulsar::Pulsar::builder(url, pulsar::TokioExecutor).build().await?;
+    let mut producer = pulsar.producer().with_topic(topic).build().await?;
+    for word in words {
+        producer.send_non_blocking((*word).to_owned()).await?.await?;
+    }
+    Ok(words.len())
+}

@@ -1,0 +1,131 @@
+//! Reads ledger and metadata topic whole, and checks what must hold of them after any run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
+use longhaul::{TaskId, TaskOutcome, TaskState};
+use tokio::time::timeout;
+
+use crate::view::{LIMIT, Shown};
+
+/// What became of a task.
+#[derive(Clone, Debug, Default)]
+pub struct Audited {
+    /// What the ledger says.
+    pub fold: TaskFold,
+    /// Who owned which epoch.
+    pub owners: BTreeMap<Epoch, OwnerId>,
+    /// Entries of it that changed nothing.
+    pub ignored: usize,
+    /// All of it that the metadata topic showed, in order.
+    pub shown: Vec<Shown>,
+}
+
+/// Checks the ledger and what the metadata topic made of it. The topics must be at rest.
+///
+/// # Errors
+/// A key was used twice, an epoch has two owners, an entry is malformed, or the last entry of a task on the metadata topic
+/// is not what the ledger says.
+pub async fn audit(
+    transport: &PulsarTransport,
+    ledger: &[TopicPartition],
+    metadata: &[TopicPartition],
+) -> Result<BTreeMap<TaskId, Audited>> {
+    let mut tasks: BTreeMap<TaskId, Audited> = BTreeMap::new();
+    for part in ledger {
+        let mut once = BTreeSet::new();
+        for message in read_whole(transport, part).await? {
+            fold(&mut tasks, &mut once, &message)
+                .with_context(|| format!("{part}: {message:?}"))?;
+        }
+    }
+    for part in metadata {
+        for message in read_whole(transport, part).await? {
+            let shown = Shown::read(&message)?;
+            tasks.entry(shown.task).or_default().shown.push(shown);
+        }
+    }
+    for (id, task) in &tasks {
+        let agrees = agrees(&task.fold, task.shown.last());
+        ensure!(agrees, "{id}: the ledger says {:?}, shown is {:?}", task.fold, task.shown.last());
+    }
+    Ok(tasks)
+}
+
+/// Everything that lies on a partition now, not compacted.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn read_whole(
+    transport: &PulsarTransport,
+    part: &TopicPartition,
+) -> Result<Vec<Message>> {
+    let follow = Follow { start: Start::Earliest, compacted: false };
+    let mut follower = transport.follower(part, follow).await?;
+    let Some(end) = follower.last_position().await? else { return Ok(Vec::new()) };
+    let mut messages = Vec::new();
+    loop {
+        let next = timeout(LIMIT, follower.next()).await;
+        let message = next.with_context(|| format!("{part} ends before {end:?}"))??;
+        let position = message.position;
+        messages.push(message);
+        if position >= end {
+            return Ok(messages);
+        }
+    }
+}
+
+fn fold(
+    tasks: &mut BTreeMap<TaskId, Audited>,
+    once: &mut BTreeSet<Key>,
+    message: &Message,
+) -> Result<()> {
+    let entry = Entry::read(message.key.as_deref(), &message.properties, message.null)?;
+    if let (key @ Key::Once(_), false) = (entry.key(), message.null) {
+        ensure!(once.insert(key), "{key} was used twice");
+    }
+    let Some(id) = entry.task() else { return Ok(()) };
+    let task = tasks.entry(id).or_default();
+    let verdict = task.fold.apply(&entry);
+    match (verdict, &entry) {
+        (Verdict::Accepted, Entry::Claim(claim)) => {
+            let other = task.owners.insert(claim.key.epoch, claim.key.owner);
+            ensure!(other.is_none(), "epoch {} has two owners", claim.key.epoch);
+        }
+        (Verdict::Accepted, Entry::Done(done)) => {
+            let owner = task.owners.get(&done.key.epoch);
+            ensure!(owner == Some(&done.key.owner), "somebody else's outcome was accepted");
+        }
+        (Verdict::Ignored(_), Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)) => {
+            task.ignored += 1;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Whether the last entry on the metadata topic is what the ledger says.
+fn agrees(fold: &TaskFold, last: Option<&Shown>) -> bool {
+    let Some(last) = last else { return !fold.phase.is_terminal() };
+    let Some(metadata) = &last.metadata else { return fold.phase.is_terminal() };
+    let (state, outcome) = match fold.phase {
+        Phase::New => return false,
+        Phase::Running => (TaskState::Processing, None),
+        // A released attempt shows nothing.
+        Phase::Retry if metadata.state == TaskState::Processing => return true,
+        Phase::Retry => (TaskState::Failed, None),
+        Phase::Completed => (TaskState::Completed, None),
+        Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
+        Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
+        Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
+    };
+    let owner = last.properties.get("owner").cloned();
+    (metadata.state, metadata.outcome, metadata.attempts) == (state, outcome, fold.attempt)
+        && last.epoch() == fold.epoch.0
+        && owner == Some(fold.owner.to_string())
+}

@@ -1,0 +1,140 @@
+//! A task topic of a test's own, with everything that belongs to it: topics, workers, watchers, and the check at the end.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul::transport::TopicPartition;
+use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::{Client, TaskId, TaskProcessor, WorkerBuilder};
+
+use crate::audit::{Audited, audit};
+use crate::sandbox::Sandbox;
+use crate::view::{LIMIT, View};
+use crate::wait::until;
+
+/// Topics of one test on the shared broker, set up as an operator would.
+#[derive(Debug)]
+pub struct Bench {
+    sandbox: Sandbox,
+    names: TopicNames,
+    partitions: Option<u32>,
+    transport: PulsarTransport,
+}
+
+impl Bench {
+    /// Sets up the topics of a test; none, having said so, when the environment names no broker.
+    ///
+    /// # Errors
+    /// The broker cannot be reached, or the topics cannot be set up.
+    pub async fn new(test: &str) -> Result<Option<Self>> {
+        Self::with_partitions(test, None).await
+    }
+
+    /// As [`new`](Self::new), with so many partitions.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn with_partitions(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let names: TopicNames = sandbox.topic(test).parse()?;
+        let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
+        let settings = TopicSettings { partitions, ..TopicSettings::default() };
+        setup(&admin, &names, &settings).await?;
+        let transport =
+            PulsarTransport::connect(ConnectOptions::new(sandbox.service_url())).await?;
+        Ok(Some(Self { sandbox, names, partitions, transport }))
+    }
+
+    /// The broker.
+    #[must_use]
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// URL for Pulsar clients.
+    #[must_use]
+    pub fn service_url(&self) -> &str {
+        self.sandbox.service_url()
+    }
+
+    /// The topics.
+    #[must_use]
+    pub fn names(&self) -> &TopicNames {
+        &self.names
+    }
+
+    /// Reads and writes topics as the library does.
+    #[must_use]
+    pub fn transport(&self) -> &PulsarTransport {
+        &self.transport
+    }
+
+    /// A worker, not yet started, with default settings.
+    ///
+    /// # Errors
+    /// The broker cannot be reached.
+    pub async fn worker<P: TaskProcessor>(&self, processor: P) -> Result<WorkerBuilder<P>> {
+        let client = Client::connect(self.service_url()).await?;
+        Ok(client.worker(&self.names.task, processor))
+    }
+
+    /// Follows the metadata topic from its first entry on.
+    ///
+    /// # Errors
+    /// The topic cannot be followed.
+    pub async fn view(&self) -> Result<View> {
+        View::open(&self.transport, self.parts(&self.names.metadata)).await
+    }
+
+    /// Reads ledger and metadata topic whole and checks what must hold of them; see [`audit`].
+    ///
+    /// # Errors
+    /// It does not hold.
+    pub async fn audit(&self) -> Result<BTreeMap<TaskId, Audited>> {
+        let (ledger, metadata) = (&self.names.ledger, &self.names.metadata);
+        audit(&self.transport, &self.parts(ledger), &self.parts(metadata)).await
+    }
+
+    /// Messages of the task topic that are not acknowledged, counted as entries, and how many of them workers hold.
+    ///
+    /// # Errors
+    /// The broker does not say.
+    pub async fn backlog(&self) -> Result<(i64, i64)> {
+        let mut sum = (0, 0);
+        for part in self.parts(&self.names.task) {
+            let stats = self.sandbox.admin().stats(&part.to_string()).await?;
+            let field = |name: &str| {
+                let value = stats.pointer(&format!("/subscriptions/longhaul/{name}"));
+                value.and_then(serde_json::Value::as_i64).with_context(|| format!("{part}: {name}"))
+            };
+            sum = (sum.0 + field("msgBacklog")?, sum.1 + field("unackedMessages")?);
+        }
+        Ok(sum)
+    }
+
+    /// Waits until every task is acknowledged.
+    ///
+    /// # Errors
+    /// That does not come.
+    pub async fn all_acknowledged(&self) -> Result<()> {
+        let mut last = None;
+        let result = until("acknowledgement of all tasks", LIMIT, async || {
+            let backlog = self.backlog().await?;
+            last = Some(backlog);
+            Ok((backlog == (0, 0)).then_some(()))
+        })
+        .await;
+        result.with_context(|| format!("backlog and unacknowledged: {last:?}"))
+    }
+
+    /// The partitions of one of the topics, or the topic itself.
+    #[must_use]
+    pub fn parts(&self, topic: &str) -> Vec<TopicPartition> {
+        let part = |partition| TopicPartition { topic: topic.to_owned(), partition };
+        match self.partitions {
+            None => vec![part(-1)],
+            Some(count) => (0..i32::try_from(count).unwrap_or(i32::MAX)).map(part).collect(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Searches the states of scenarios: `model list`, `model all`, `model ev md:crash=1 --cap 1000000 -v`.
+
+use anyhow::{Context, bail};
+use integration_tests::model::{
+    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, Walked, Walks, explore, find,
+    walk,
+};
+
+const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
+  --cap N, or the variable CAP: states that are visited at most
+  -v: show the states of each trace
+  --walks N [--seed S]: take random walks instead";
+
+/// Steps of a random walk: enough to use up the budgets of every scenario.
+const WALK_LENGTH: usize = 400;
+
+fn main() -> anyhow::Result<()> {
+    let mut names = Vec::new();
+    let mut cap = std::env::var("CAP").ok().map(|cap| cap.parse()).transpose().context("CAP")?;
+    let mut states = false;
+    let (mut walks, mut seed) = (0, 0);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "-v" => states = true,
+            "--cap" => cap = Some(args.next().context("--cap needs a number")?.parse()?),
+            "--walks" => walks = args.next().context("--walks needs a number")?.parse()?,
+            "--seed" => seed = args.next().context("--seed needs a number")?.parse()?,
+            "all" => {
+                names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
+                names.push("idem-bind".to_owned());
+            }
+            _ => names.push(arg),
+        }
+    }
+    if names.is_empty() {
+        bail!(USAGE);
+    }
+    for name in names {
+        if walks > 0 {
+            take_walks(&name, Walks { seed, count: walks, length: WALK_LENGTH })?;
+            continue;
+        }
+        run(&name, cap, states)?;
+    }
+    Ok(())
+}
+
+fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
+    let options = |default| Options { cap: cap.unwrap_or(default), states };
+    let bind = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
+    match name {
+        "list" => list(),
+        "idem-bind" => search(name, "idempotency keys", &bind, options(usize::MAX)),
+        "idem-bind-shared" => {
+            let shared = Binding { workers: 1, fault: BindingFault::SharedKey, ..bind };
+            search(name, "all BINDs of a message share a key", &shared, options(1_000_000));
+        }
+        _ => {
+            let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+            search(name, found.about, &Model(found.bounds), options(found.bounds.cap));
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
+    let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+    let Walked { steps, goals, found } = walk(&Model(found.bounds), walks);
+    println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
+    if let Some(found) = found {
+        println!("  {}, after\n    {}", found.violation, found.trace.join("\n    "));
+        println!("{}", found.states.join("\n"));
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+fn list() {
+    for scenario in SCENARIOS {
+        println!("{:18} {}", scenario.name, scenario.about);
+    }
+    println!("{:18} idempotency keys", "idem-bind");
+    println!("{:18} the same with a shared compaction key", "idem-bind-shared");
+}
+
+#[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+#[expect(clippy::disallowed_methods, reason = "the search is timed, and nothing depends on it")]
+fn search<S: System>(name: &str, about: &str, system: &S, options: Options) {
+    let start = std::time::Instant::now();
+    let report: Report = explore(system, options);
+    let seconds = start.elapsed().as_secs_f32();
+    println!("== {name}: {about}\n  {seconds:.1} s, {report}");
+}

@@ -1,0 +1,144 @@
+//! What a scenario's world may do, and how often.
+
+use super::tamper::Fault;
+
+/// The bounds of a scenario. Budgets count over the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each switches one independent part of the world"
+)]
+pub struct Bounds {
+    /// Workers at the same time.
+    pub workers: u8,
+    /// Tasks.
+    pub tasks: u8,
+    /// Attempts that a task has.
+    pub attempts: u8,
+    /// Attempts may fail.
+    pub fail: bool,
+    /// Workers without a delivery claim, too.
+    pub adopt: bool,
+    /// Nobody takes over a claim that its live owner still waits for: what the protocol gets from its clocks.
+    pub timely: bool,
+    /// All tasks came in one batch.
+    pub batch: bool,
+    /// The body of task 0 never ends, and the goal does not ask for it.
+    pub hang: bool,
+    /// Crashes; a worker starts again at once, under a new owner id.
+    pub crash: u8,
+    /// Compactions, each up to any position.
+    pub compact: u8,
+    /// Deliveries that the broker takes away without the worker's knowledge.
+    pub redeliver: u8,
+    /// Consumer sessions that end, to the worker's knowledge.
+    pub session: u8,
+    /// Live owners that are taken for stale.
+    pub spurious: u8,
+    /// Publishes that fail, with their fate unknown or all in flight lost.
+    pub giveup: u8,
+    /// Requests to cancel a task.
+    pub cancel: u8,
+    /// Workers that stop stepping, keeping their deliveries.
+    pub freeze: u8,
+    /// Frozen workers that go on.
+    pub thaw: u8,
+    /// The broker notices that a worker is frozen.
+    pub brokerto: bool,
+    /// Workers that drain and leave.
+    pub drain: u8,
+    /// Self-fences at any time, as after a long outage.
+    pub fences: u8,
+    /// Finished tasks are evicted from the ledger.
+    pub evict: bool,
+    /// The broker stores its mark-delete position only now and then, and eviction waits for the stored one.
+    pub marked: bool,
+    /// Broker restarts that forget the acks above the stored mark-delete position.
+    pub forgets: u8,
+    /// Reading the payload takes time, and acknowledged messages are trimmed.
+    pub fetch: bool,
+    /// Deliveries wait in a queue before the worker knows of them.
+    pub queue: bool,
+    /// What takes time on the way to an ack: nothing (0), the ack (1), the view and the dead letter as well (2).
+    pub receipts: u8,
+    /// Overlap of bodies: not looked at (0), looked at (1), looked at while owners end their own bodies in time (2).
+    pub lease: u8,
+    /// The rule that is broken.
+    pub fault: Fault,
+    /// States that are visited at most.
+    pub cap: usize,
+}
+
+/// The bounds have no such field, or it has no such value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField(pub String);
+
+impl Bounds {
+    /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
+    ///
+    /// # Errors
+    /// Names the first part that is not `field=number`.
+    pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let unknown = || UnknownField(part.to_owned());
+            let (name, value) = part.split_once('=').ok_or_else(unknown)?;
+            if name == "fault" {
+                self.fault = Fault::named(value).ok_or_else(unknown)?;
+                continue;
+            }
+            let value: usize = value.parse().map_err(|_| unknown())?;
+            self.set_one(name, value).ok_or_else(unknown)?;
+        }
+        Ok(self)
+    }
+
+    fn set_one(&mut self, name: &str, value: usize) -> Option<()> {
+        if name == "cap" {
+            self.cap = value;
+            return Some(());
+        }
+        let value = u8::try_from(value).ok()?;
+        if let Some(flag) = self.flag(name) {
+            *flag = value > 0;
+            return Some(());
+        }
+        let number = match name {
+            "workers" => &mut self.workers,
+            "tasks" => &mut self.tasks,
+            "attempts" => &mut self.attempts,
+            "crash" => &mut self.crash,
+            "compact" => &mut self.compact,
+            "redeliver" => &mut self.redeliver,
+            "session" => &mut self.session,
+            "spurious" => &mut self.spurious,
+            "giveup" => &mut self.giveup,
+            "cancel" => &mut self.cancel,
+            "freeze" => &mut self.freeze,
+            "thaw" => &mut self.thaw,
+            "drain" => &mut self.drain,
+            "fences" => &mut self.fences,
+            "forgets" => &mut self.forgets,
+            "receipts" => &mut self.receipts,
+            "lease" => &mut self.lease,
+            _ => return None,
+        };
+        *number = value;
+        Some(())
+    }
+
+    fn flag(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "fail" => &mut self.fail,
+            "adopt" => &mut self.adopt,
+            "timely" => &mut self.timely,
+            "batch" => &mut self.batch,
+            "hang" => &mut self.hang,
+            "brokerto" => &mut self.brokerto,
+            "evict" => &mut self.evict,
+            "marked" => &mut self.marked,
+            "fetch" => &mut self.fetch,
+            "queue" => &mut self.queue,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! An explicit-state model of the task protocol around the production machine.
+//!
+//! Each state holds the ledger, the broker's side of the task topic and some workers; each worker is the very
+//! [`Machine`](longhaul::worker::machine::Machine) that production drives. Time is replaced by choice: whoever might be judged
+//! stale, late or due is, in some branch. A breadth-first search visits every state that the bounds of a scenario allow and
+//! asks the invariants of `longhaul::protocol::invariants`; the first trace to a violation is a shortest one.
+//!
+//! The model is worth something only if it finds what is wrong; so [`Fault`] breaks one rule at a time, by tampering around the
+//! machine, and `tests/model.rs` asks that each is found.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "an index out of bounds is a mistake of the model, and must stop it"
+)]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a part of the model handles the moves, stages and faults that it is about"
+)]
+
+pub mod binding;
+pub mod bounds;
+pub mod check;
+pub mod evict;
+pub mod fingerprint;
+pub mod moves;
+pub mod scenario;
+pub mod search;
+pub mod settle;
+pub mod show;
+pub mod step;
+pub mod tamper;
+pub mod walk;
+pub mod world;
+
+pub use binding::{Binding, BindingFault};
+pub use bounds::{Bounds, UnknownField};
+pub use moves::{End, Move};
+pub use scenario::{SCENARIOS, Scenario, find};
+pub use search::{Found, Options, Report, System, explore};
+pub use tamper::Fault;
+pub use walk::{Walked, Walks, walk};
+
+use fingerprint::Fingerprint;
+use longhaul::protocol::invariants::Violation;
+use world::World;
+
+/// The world of a scenario, as a system to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Model(pub Bounds);
+
+impl System for Model {
+    type State = World;
+    type Move = Move;
+
+    fn initial(&self) -> World {
+        World::new(&self.0)
+    }
+
+    fn moves(&self, world: &World, into: &mut Vec<Move>) {
+        moves::moves(&self.0, world, into);
+    }
+
+    fn step(&self, world: &World, step: Move, violations: &mut Vec<Violation>) -> World {
+        step::step(&self.0, world, step, violations)
+    }
+
+    fn check(&self, world: &World, violations: &mut Vec<Violation>) {
+        check::check(&self.0, world, violations);
+    }
+
+    fn is_goal(&self, world: &World) -> bool {
+        check::is_goal(&self.0, world)
+    }
+
+    fn fingerprint(&self, world: &World) -> u128 {
+        Fingerprint::of(world)
+    }
+
+    fn show(&self, world: &World) -> String {
+        show::show(&self.0, world)
+    }
+}

@@ -1,0 +1,359 @@
+//! Which steps are possible in a state of the world.
+
+use super::bounds::Bounds;
+use super::tamper::Fault;
+use super::world::{Worker, World, message_of, task_id};
+use longhaul::protocol::claim::Decision;
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::{Phase, TaskFold};
+use longhaul::worker::machine::{Stage, Step as Closing, Task};
+
+/// A step. Numbers are of workers, tasks, messages, and indexes of lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are named by what they number")]
+pub enum Move {
+    /// The broker delivers a message.
+    Deliver { message: u8, to: u8 },
+    /// The worker takes a delivery from its client's queue.
+    Receive { worker: u8, message: u8 },
+    /// The broker takes a delivery back, and the worker does not know.
+    Redeliver { message: u8 },
+    /// The consumer session of a worker ends.
+    SessionLost { worker: u8 },
+    /// A worker reads the next entry of the ledger.
+    Read { worker: u8 },
+    /// A worker claims the task, or asks for its payload first.
+    Take { worker: u8, task: u8, live_owner: bool },
+    /// A worker gives an old delivery back.
+    HandBack { worker: u8, task: u8 },
+    /// A body ends.
+    Finish { worker: u8, body: u8, end: End },
+    /// The first publish in flight lands.
+    Land { worker: u8 },
+    /// It lands, and its copy follows.
+    LandTwice { worker: u8 },
+    /// A publish of a dead incarnation lands.
+    GhostLand { ghost: u8 },
+    /// All publishes in flight are lost, and the worker knows.
+    ConnectionLost { worker: u8 },
+    /// The last publish of this task is reported as failed, whatever becomes of it.
+    GiveUp { worker: u8, task: u8 },
+    /// The process dies; this many of its publishes in flight may still land.
+    Crash { worker: u8, landing: u8 },
+    /// The ledger is compacted up to here.
+    Compact { end: u8 },
+    /// The process stops.
+    Freeze { worker: u8 },
+    /// It goes on.
+    Thaw,
+    /// The broker ends the session of the frozen worker.
+    BrokerTimeout { message: u8 },
+    /// An acknowledged message is trimmed.
+    Trim { message: u8 },
+    /// The view is too old: a new incarnation.
+    Fence { worker: u8, landing: u8 },
+    /// A worker reads the next entry of its second read.
+    SecondRead { worker: u8 },
+    /// The broker stores its mark-delete position.
+    Persist,
+    /// The broker restarts and has forgotten the acks above it.
+    BrokerRestart,
+    /// Work in flight is done.
+    Effect { worker: u8, index: u8 },
+    /// A worker closes a terminal task out of courtesy.
+    Close { worker: u8, task: u8 },
+    /// A worker evicts a task.
+    Evict { worker: u8, task: u8 },
+    /// Somebody cancels a task.
+    Cancel { task: u8 },
+    /// A worker is told to drain.
+    Drain { worker: u8 },
+    /// It has drained and leaves.
+    Leave { worker: u8 },
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With a result.
+    Completed,
+    /// Without one; the last attempt fails for good.
+    Failed,
+    /// Because it was told so.
+    Cancelled,
+    /// By a drain.
+    Released,
+}
+
+/// All steps that are possible.
+pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
+    broker_moves(bounds, world, into);
+    for ghost in 0..world.ghosts.len() {
+        into.push(Move::GhostLand { ghost: small(ghost) });
+    }
+    if world.budget.compact > 0 {
+        into.extend(compactions(bounds, world));
+    }
+    for (index, worker) in world.workers.iter().enumerate() {
+        let number = small(index);
+        let fences_next = worker.stale && world.steps(index);
+        if !(worker.out.is_empty() || worker.left || fences_next) {
+            into.push(Move::Land { worker: number });
+            if bounds.fault == Fault::Resend && world.budget.giveup > 0 {
+                into.push(Move::LandTwice { worker: number });
+            }
+        }
+        if !world.steps(index) {
+            continue;
+        }
+        if worker.stale {
+            into.push(Move::Fence { worker: number, landing: 0 });
+            continue;
+        }
+        worker_moves(bounds, world, number, worker, into);
+        for task in 0..bounds.tasks {
+            task_moves(bounds, world, (number, worker), task, into);
+        }
+    }
+}
+
+fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
+    let budget = &world.budget;
+    if world.frozen.is_some() && budget.thaw > 0 {
+        into.push(Move::Thaw);
+    }
+    for (index, message) in world.messages.iter().enumerate() {
+        let number = small(index);
+        if message.acked {
+            if bounds.fetch && !message.trimmed && (!bounds.marked || number < world.stored) {
+                into.push(Move::Trim { message: number });
+            }
+            continue;
+        }
+        match message.at {
+            None => {
+                for (to, worker) in world.workers.iter().enumerate() {
+                    let takes = world.steps(to) && worker.machine.is_ready();
+                    if takes && !worker.stale && !worker.draining {
+                        into.push(Move::Deliver { message: number, to: small(to) });
+                    }
+                }
+            }
+            Some(_) if budget.redeliver > 0 => into.push(Move::Redeliver { message: number }),
+            Some(_) => {}
+        }
+        if bounds.brokerto && message.at.is_some() && message.at == world.frozen {
+            into.push(Move::BrokerTimeout { message: number });
+        }
+    }
+    if bounds.marked {
+        if world.mark_delete() > usize::from(world.stored) {
+            into.push(Move::Persist);
+        }
+        let above = world.messages.iter().skip(usize::from(world.stored));
+        if budget.forgets > 0 && above.into_iter().any(|message| message.acked) {
+            into.push(Move::BrokerRestart);
+        }
+    }
+    for task in 0..bounds.tasks {
+        if budget.cancel > 0 {
+            into.push(Move::Cancel { task });
+        }
+    }
+}
+
+/// Compactions that newly remove something.
+fn compactions<'a>(bounds: &'a Bounds, world: &'a World) -> impl Iterator<Item = Move> + 'a {
+    let key = |index: usize| bounds.fault.compaction_key(&world.log[index].entry);
+    let removes = move |last: usize| {
+        (0..last).any(|earlier| !world.log[earlier].removed && key(earlier) == key(last))
+    };
+    (0..world.log.len()).filter(move |last| removes(*last)).map(|last| {
+        let end = small(last + 1);
+        Move::Compact { end }
+    })
+}
+
+fn worker_moves(bounds: &Bounds, world: &World, number: u8, worker: &Worker, into: &mut Vec<Move>) {
+    let budget = &world.budget;
+    if usize::from(worker.cursor) < world.log.len() {
+        into.push(Move::Read { worker: number });
+    }
+    if worker.second.is_some() {
+        into.push(Move::SecondRead { worker: number });
+    }
+    for index in 0..worker.effects.len() {
+        into.push(Move::Effect { worker: number, index: small(index) });
+    }
+    for (index, body) in worker.bodies.iter().enumerate() {
+        if !(bounds.hang && body.task == 0) {
+            let body = small(index);
+            let ends = ends(bounds, world, worker, index);
+            into.extend(ends.into_iter().map(|end| Move::Finish { worker: number, body, end }));
+        }
+    }
+    if budget.giveup > 0 && !worker.out.is_empty() {
+        into.push(Move::ConnectionLost { worker: number });
+    }
+    if budget.freeze > 0 && world.frozen.is_none() {
+        into.push(Move::Freeze { worker: number });
+    }
+    let landings = 0..=small(worker.out.len());
+    if budget.crash > 0 {
+        into.extend(landings.clone().map(|landing| Move::Crash { worker: number, landing }));
+    }
+    let at_work = worker.machine.tasks().any(|(_, task)| in_flight(task));
+    if budget.fences > 0 && worker.machine.is_ready() && at_work {
+        into.extend(landings.map(|landing| Move::Fence { worker: number, landing }));
+    }
+    if budget.session > 0 && worker.machine.tasks().any(|(_, task)| task.held) {
+        into.push(Move::SessionLost { worker: number });
+    }
+    let messages = 0..small(world.messages.len());
+    for message in messages.filter(|message| worker.queue >> message & 1 == 1) {
+        into.push(Move::Receive { worker: number, message });
+    }
+    if worker.draining {
+        let idle = worker.out.is_empty() && worker.effects.is_empty() && worker.bodies.is_empty();
+        if idle && !at_work {
+            into.push(Move::Leave { worker: number });
+        }
+    } else if budget.drain > 0 && worker.machine.is_ready() {
+        into.push(Move::Drain { worker: number });
+    }
+}
+
+fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<End> {
+    let body = worker.bodies[index];
+    let mut ends = Vec::new();
+    if body.cancelled {
+        ends.push(End::Cancelled);
+    }
+    if worker.draining {
+        ends.push(End::Released);
+        return ends;
+    }
+    ends.push(End::Completed);
+    // Under lease semantics an owner that might look stale has ended its body with a failure.
+    if bounds.fail || (bounds.lease == 2 && world.budget.spurious > 0) {
+        ends.push(End::Failed);
+    }
+    ends
+}
+
+/// Something of the task is not finished here. What waits for the other tasks of a batch is: whoever drains need not stay.
+fn in_flight(task: &Task) -> bool {
+    match task.stage {
+        Stage::Idle | Stage::Closing(Closing::Written | Closing::Closed) => false,
+        Stage::Reading
+        | Stage::Claiming { .. }
+        | Stage::Running(_)
+        | Stage::Finishing { .. }
+        | Stage::Closing(_)
+        | Stage::Evicting => true,
+    }
+}
+
+fn task_moves(
+    bounds: &Bounds,
+    world: &World,
+    (number, worker): (u8, &Worker),
+    task: u8,
+    into: &mut Vec<Move>,
+) {
+    let id = task_id(bounds, task);
+    let Some(known) = worker.machine.task(id) else { return };
+    if !worker.draining {
+        match judge(bounds, world, worker, task) {
+            (Decision::Claim(_), live_owner) => {
+                into.push(Move::Take { worker: number, task, live_owner });
+            }
+            (Decision::ReadPayload, live_owner) => {
+                let message = &world.messages[usize::from(message_of(bounds, task))];
+                if !(bounds.fetch && message.trimmed) {
+                    into.push(Move::Take { worker: number, task, live_owner });
+                }
+            }
+            (Decision::HandBack, _) => into.push(Move::HandBack { worker: number, task }),
+            (Decision::Wait, _) => {}
+        }
+    }
+    let publishing = matches!(known.stage, Stage::Claiming { .. } | Stage::Finishing { .. });
+    if world.budget.giveup > 0 && publishing {
+        into.push(Move::GiveUp { worker: number, task });
+    }
+    let message = &world.messages[usize::from(message_of(bounds, task))];
+    let closable = known.fold.phase.is_terminal() && known.stage == Stage::Idle;
+    if closable && !message.acked && bounds.adopt && worker.machine.is_ready() && known.live {
+        into.push(Move::Close { worker: number, task });
+    }
+    if bounds.evict && may_evict(bounds, world, worker, task) {
+        into.push(Move::Evict { worker: number, task });
+    }
+}
+
+/// What the machine decides, and whether it needs a live owner to be taken for stale.
+#[must_use]
+pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Decision, bool) {
+    let id = task_id(bounds, task);
+    let Some(known) = worker.machine.task(id) else { return (Decision::Wait, false) };
+    if !(known.held || bounds.adopt) {
+        return (Decision::Wait, false);
+    }
+    let fresh = !worker.is_old(task) || bounds.fault == Fault::OldDeliveryFresh;
+    let live_owner = known.fold.phase == Phase::Running && world.is_alive(known.fold.owner);
+    let due = !live_owner
+        || (world.budget.spurious > 0
+            && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
+    (worker.machine.decide(id, fresh, due), live_owner)
+}
+
+/// The live owner has published this claim and waits for it. With lease semantics, also: it would have ended its body by now.
+fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool {
+    let id = task_id(bounds, task);
+    world.workers.iter().enumerate().any(|(index, worker)| {
+        let stage = worker.machine.task(id).map(|task| task.stage);
+        world.steps(index)
+            && match stage {
+                Some(Stage::Claiming { epoch, .. }) => {
+                    epoch == fold.epoch && worker.machine.owner() == fold.owner
+                }
+                Some(Stage::Running(run)) => {
+                    bounds.lease == 2 && run.epoch == fold.epoch && run.owner == fold.owner
+                }
+                _ => false,
+            }
+    })
+}
+
+/// Eviction waits for the stored mark-delete position and a complete view, and one worker at a time evicts: who has the next
+/// rank waits for what the one before it has on its way.
+fn may_evict(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> bool {
+    let id = task_id(bounds, task);
+    let message = message_of(bounds, task);
+    let index = usize::from(message);
+    let time = match bounds.fault {
+        Fault::EvictBeforeAck => true,
+        Fault::EvictAtReported => index < world.mark_delete(),
+        _ if bounds.marked => message < world.stored,
+        _ => world.messages[index].acked,
+    };
+    let Some(known) = worker.machine.task(id) else { return false };
+    let at_rest = matches!(known.stage, Stage::Idle | Stage::Closing(Closing::Closed));
+    let tombstone =
+        |entry: &Entry| matches!(entry, Entry::Tombstone(key) if key.task() == Some(id));
+    let alone = !world.ghosts.iter().flatten().any(tombstone)
+        && !world.workers.iter().any(|other| other.out.iter().any(tombstone));
+    let complete = usize::from(worker.cursor) == world.log.len();
+    time && alone
+        && complete
+        && worker.machine.is_ready()
+        && (known.fold.phase.is_terminal() || known.fold.phase == Phase::New)
+        && !known.held
+        && at_rest
+        && !known.trail.is_empty()
+}
+
+fn small(number: usize) -> u8 {
+    super::world::small(number)
+}

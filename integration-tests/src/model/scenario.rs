@@ -1,0 +1,282 @@
+//! The scenarios, by name: the wide bounds of the command line. `tests/model.rs` narrows those that a test run has no time for.
+
+use super::bounds::{Bounds, UnknownField};
+use super::tamper::Fault;
+
+/// A named choice of bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// Its bounds.
+    pub bounds: Bounds,
+    /// What it is about.
+    pub about: &'static str,
+}
+
+/// States that a search visits unless told otherwise.
+const CAP: usize = 25_000_000;
+
+/// Two workers, one task, one of everything that usually goes wrong, and no adoption.
+const BASE: Bounds = Bounds {
+    workers: 2,
+    tasks: 1,
+    attempts: 2,
+    fail: true,
+    adopt: false,
+    timely: true,
+    batch: false,
+    hang: false,
+    crash: 1,
+    compact: 1,
+    redeliver: 1,
+    session: 0,
+    spurious: 1,
+    giveup: 0,
+    cancel: 0,
+    freeze: 0,
+    thaw: 0,
+    brokerto: true,
+    drain: 0,
+    fences: 0,
+    evict: false,
+    marked: false,
+    forgets: 0,
+    fetch: false,
+    queue: false,
+    receipts: 0,
+    lease: 0,
+    fault: Fault::None,
+    cap: CAP,
+};
+
+const ADOPT: Bounds = Bounds { adopt: true, ..BASE };
+const FREEZE: Bounds = Bounds { freeze: 1, thaw: 1, crash: 0, redeliver: 0, spurious: 0, ..ADOPT };
+const EVICT: Bounds =
+    Bounds { evict: true, crash: 0, spurious: 0, fail: false, receipts: 1, ..ADOPT };
+const MARKED: Bounds = Bounds { marked: true, forgets: 1, ..EVICT };
+const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
+const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
+
+const ALL: Bounds = Bounds {
+    tasks: 2,
+    fetch: true,
+    queue: true,
+    crash: 2,
+    compact: 3,
+    redeliver: 2,
+    session: 1,
+    spurious: 2,
+    giveup: 2,
+    cancel: 1,
+    freeze: 1,
+    thaw: 1,
+    drain: 1,
+    fences: 2,
+    attempts: 2,
+    workers: 3,
+    ..LETTER
+};
+
+/// All scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    named("once", Bounds { timely: false, ..BASE }, "only holders claim; pauses of any length"),
+    named("once-timely", BASE, "only holders claim"),
+    named("once-big", Bounds { crash: 2, spurious: 2, redeliver: 2, ..BASE }, "larger budgets"),
+    named("once-3w", Bounds { workers: 3, fail: false, ..BASE }, "three workers"),
+    named("once-2t", Bounds { tasks: 2, crash: 0, fail: false, ..BASE }, "two tasks"),
+    named("once-giveup", Bounds { giveup: 1, ..BASE }, "publishes of unknown fate"),
+    named("once-cancel", Bounds { cancel: 1, ..BASE }, "a cancel request"),
+    named("once-cancel2", Bounds { cancel: 2, compact: 2, ..BASE }, "two cancel requests"),
+    named(
+        "session",
+        Bounds { session: 1, ..ADOPT },
+        "a consumer session ends, and the worker knows",
+    ),
+    named("drain", Bounds { drain: 1, crash: 0, ..ADOPT }, "a worker drains and leaves"),
+    named("drain-crash", Bounds { drain: 1, ..ADOPT }, "the same and a crash"),
+    named(
+        "drain-cancel",
+        Bounds { drain: 1, crash: 0, cancel: 1, ..ADOPT },
+        "the same and a cancel request",
+    ),
+    named(
+        "batch",
+        Bounds { tasks: 2, batch: true, attempts: 1, spurious: 0, crash: 0, fail: false, ..ADOPT },
+        "two tasks in one batch",
+    ),
+    named(
+        "batch-crash",
+        Bounds {
+            tasks: 2,
+            batch: true,
+            attempts: 1,
+            spurious: 0,
+            fail: false,
+            redeliver: 0,
+            ..ADOPT
+        },
+        "the same and a crash",
+    ),
+    named("adopt", ADOPT, "anybody claims"),
+    named("adopt-untimely", Bounds { timely: false, ..ADOPT }, "the same, pauses of any length"),
+    named(
+        "adopt-3w",
+        Bounds { workers: 3, crash: 0, compact: 0, redeliver: 0, fail: false, ..ADOPT },
+        "three workers",
+    ),
+    named(
+        "adopt-cancel",
+        Bounds { cancel: 1, crash: 0, spurious: 0, fail: false, ..ADOPT },
+        "a cancel request",
+    ),
+    named("adopt-giveup", Bounds { giveup: 1, crash: 0, ..ADOPT }, "publishes of unknown fate"),
+    named(
+        "adopt-2t",
+        Bounds { tasks: 2, attempts: 1, fail: false, compact: 0, ..FREEZE },
+        "two tasks, a freeze",
+    ),
+    named(
+        "freeze-noadopt",
+        Bounds { adopt: false, thaw: 0, brokerto: false, ..FREEZE },
+        "an owner freezes for ever, the broker does not look, nobody adopts",
+    ),
+    named("freeze-adopt", Bounds { thaw: 0, brokerto: false, ..FREEZE }, "the same with adoption"),
+    named("freeze-thaw", FREEZE, "a worker freezes, the broker notices, it goes on"),
+    named("freeze-thaw-crash", Bounds { crash: 1, ..FREEZE }, "the same and a crash"),
+    named(
+        "freeze-thaw-big",
+        Bounds { redeliver: 1, spurious: 1, ..FREEZE },
+        "the same, redelivered and taken over",
+    ),
+    named(
+        "freeze-thaw-3w",
+        Bounds { workers: 3, compact: 0, fail: false, ..FREEZE },
+        "three workers",
+    ),
+    named(
+        "freeze-cancel",
+        Bounds { cancel: 1, fail: false, ..FREEZE },
+        "a freeze and a cancel request",
+    ),
+    named(
+        "fetch-first",
+        Bounds { fetch: true, redeliver: 1, ..FREEZE },
+        "payloads take time, messages are trimmed",
+    ),
+    named(
+        "lease-off",
+        Bounds { lease: 1, spurious: 1, ..FREEZE },
+        "overlap of bodies when owners go on",
+    ),
+    named(
+        "lease-on",
+        Bounds { lease: 2, spurious: 1, ..FREEZE },
+        "overlap of bodies when owners end theirs in time",
+    ),
+    named("ev", EVICT, "eviction"),
+    named(
+        "ev-crash",
+        Bounds { crash: 1, redeliver: 0, ..EVICT },
+        "the same and a crash, also of the evictor",
+    ),
+    named(
+        "ev-freeze",
+        Bounds { freeze: 1, thaw: 1, redeliver: 0, ..EVICT },
+        "the same and a freeze",
+    ),
+    named(
+        "ev-giveup",
+        Bounds { giveup: 1, redeliver: 0, ..EVICT },
+        "the same and publishes of unknown fate, also of tombstones",
+    ),
+    named(
+        "ev-cancel",
+        Bounds { cancel: 1, redeliver: 0, ..EVICT },
+        "the same and a cancel request",
+    ),
+    named("ev-drain", Bounds { drain: 1, redeliver: 0, ..EVICT }, "the same and a drain"),
+    named("ev-queue", Bounds { queue: true, ..EVICT }, "deliveries wait unseen"),
+    named("md", MARKED, "eviction at the stored mark-delete position, acks forgotten"),
+    named("md-crash", Bounds { crash: 1, redeliver: 0, ..MARKED }, "the same and a crash"),
+    named(
+        "md-freeze",
+        Bounds { freeze: 1, thaw: 1, redeliver: 0, ..MARKED },
+        "the same and a freeze",
+    ),
+    named(
+        "md-2t",
+        Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 0, ..MARKED },
+        "two tasks, acks with a gap",
+    ),
+    named(
+        "md-batch",
+        Bounds { tasks: 2, batch: true, attempts: 1, redeliver: 0, compact: 0, ..MARKED },
+        "two tasks in one batch",
+    ),
+    named("keep", KEEP, "a self-fence keeps running attempts"),
+    named("keep-fail", Bounds { fail: true, spurious: 0, ..KEEP }, "the same and failed attempts"),
+    named(
+        "keep-twice",
+        Bounds { fences: 2, spurious: 0, compact: 0, attempts: 1, ..KEEP },
+        "fenced twice",
+    ),
+    named(
+        "keep-cancel",
+        Bounds { cancel: 1, spurious: 0, ..KEEP },
+        "a self-fence and a cancel request",
+    ),
+    named(
+        "keep-drain",
+        Bounds { drain: 1, spurious: 0, attempts: 1, ..KEEP },
+        "a self-fence and a drain",
+    ),
+    named("keep-crash", Bounds { crash: 1, ..KEEP }, "a self-fence and a crash"),
+    named("keep-freeze", Bounds { freeze: 1, thaw: 1, ..KEEP }, "a self-fence and a freeze"),
+    named(
+        "keep-giveup",
+        Bounds { giveup: 1, attempts: 1, spurious: 0, compact: 0, ..KEEP },
+        "a self-fence and publishes of unknown fate",
+    ),
+    named(
+        "keep-2t",
+        Bounds { tasks: 2, attempts: 1, compact: 0, spurious: 0, hang: true, ..KEEP },
+        "two tasks, one never ends",
+    ),
+    named("keep-ev", Bounds { evict: true, receipts: 1, ..KEEP }, "a self-fence and eviction"),
+    named(
+        "keep-freeze-ev",
+        Bounds { evict: true, receipts: 1, fences: 0, freeze: 1, thaw: 1, ..KEEP },
+        "fenced by a stale view",
+    ),
+    named("dlq", LETTER, "dead letter, view, ack, by whoever acknowledges"),
+    named("dlq-crash", Bounds { crash: 1, redeliver: 0, ..LETTER }, "the same and a crash"),
+    named(
+        "dlq-freeze",
+        Bounds { freeze: 1, thaw: 1, redeliver: 0, ..LETTER },
+        "the same and a freeze",
+    ),
+    named(
+        "dlq-trim",
+        Bounds { fetch: true, freeze: 1, thaw: 0, redeliver: 0, ..LETTER },
+        "the same, and the payload may be gone",
+    ),
+    named("everything", ALL, "all that can go wrong, for random walks"),
+    named("everything-batch", Bounds { batch: true, ..ALL }, "the same with a batch"),
+    named("amended", Bounds { fences: 1, freeze: 1, thaw: 1, ..LETTER }, "everything together"),
+];
+
+const fn named(name: &'static str, bounds: Bounds, about: &'static str) -> Scenario {
+    Scenario { name, bounds, about }
+}
+
+/// Finds a scenario by `name` or `name:field=value,…`.
+///
+/// # Errors
+/// When there is no such scenario or field.
+pub fn find(text: &str) -> Result<Scenario, UnknownField> {
+    let (name, fields) = text.split_once(':').unwrap_or((text, ""));
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
+    let scenario = scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
+    Ok(Scenario { bounds: scenario.bounds.set(fields)?, ..*scenario })
+}

@@ -1,0 +1,81 @@
+//! One rule broken at a time. The production code has no switches for it: the harness around it lies, forgets or hurries.
+
+use longhaul::protocol::entry::{Entry, Outcome};
+use longhaul::protocol::key::{Key, OnceKey};
+
+/// A rule that the harness breaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// None.
+    #[default]
+    None,
+    /// A body starts when its claim is published, not when it was read back.
+    StartBeforeReadBack,
+    /// Compaction takes all entries of an owner's epoch for one: their keys lack the serial.
+    KeyReused,
+    /// A RELEASED outcome is never published.
+    NoRelease,
+    /// The message is acknowledged when the outcome is published, not when it was accepted.
+    AckBeforeAccepted,
+    /// A claim that came back late is run.
+    LateClaimRun,
+    /// Tombstones are published whether the message is acknowledged or not.
+    EvictBeforeAck,
+    /// Tombstones are published when the message is acknowledged, though the broker may forget that.
+    EvictAtReported,
+    /// The second read is answered with what the first one saw.
+    OneRead,
+    /// A delivery that waited longer than R/4 is treated as fresh.
+    OldDeliveryFresh,
+    /// A bootstrap that took longer than R is accepted.
+    LongBootstrap,
+    /// A view that is older than R goes on.
+    NoSelfFence,
+    /// The dead letter is published after the ack.
+    DeadLetterAfterAck,
+    /// The client sends an entry twice, and the broker keeps both copies.
+    Resend,
+}
+
+impl Fault {
+    /// Finds a fault by its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = [
+            Self::None,
+            Self::StartBeforeReadBack,
+            Self::KeyReused,
+            Self::NoRelease,
+            Self::AckBeforeAccepted,
+            Self::LateClaimRun,
+            Self::EvictBeforeAck,
+            Self::EvictAtReported,
+            Self::OneRead,
+            Self::OldDeliveryFresh,
+            Self::LongBootstrap,
+            Self::NoSelfFence,
+            Self::DeadLetterAfterAck,
+            Self::Resend,
+        ]
+        .into_iter();
+        all.find(|fault| format!("{fault:?}") == name)
+    }
+
+    /// The key by which compaction tells entries apart.
+    #[must_use]
+    pub fn compaction_key(self, entry: &Entry) -> Key {
+        match entry.key() {
+            Key::Once(key) if self == Self::KeyReused => Key::Once(OnceKey { serial: 0, ..key }),
+            key @ (Key::Once(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => key,
+        }
+    }
+
+    /// Whether this publish gets lost.
+    #[must_use]
+    pub const fn swallows(self, entry: &Entry) -> bool {
+        match (self, entry) {
+            (Self::NoRelease, Entry::Done(done)) => matches!(done.outcome, Outcome::Released(_)),
+            _ => false,
+        }
+    }
+}

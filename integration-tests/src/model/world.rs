@@ -1,0 +1,314 @@
+//! The world around the machines: the ledger, the broker, and what is on its way.
+
+use super::bounds::Bounds;
+use super::fingerprint::Part;
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::TaskFold;
+use longhaul::protocol::invariants::History;
+use longhaul::protocol::key::{Epoch, OwnerId};
+use longhaul::worker::machine::Machine;
+use longhaul::{EntryId, Position, TaskId};
+
+/// A state of the world.
+#[derive(Clone, Debug, Hash)]
+pub struct World {
+    /// The ledger.
+    pub log: Part<Vec<Record>>,
+    /// The workers.
+    pub workers: Vec<Part<Worker>>,
+    /// What workers that crashed or fenced themselves had in flight: it may still land.
+    pub ghosts: Vec<Vec<Entry>>,
+    /// The entries of the task topic.
+    pub messages: Vec<Message>,
+    /// Messages below this index are acknowledged for good.
+    pub stored: u8,
+    /// The worker that does not step.
+    pub frozen: Option<u8>,
+    /// What may still go wrong.
+    pub budget: Budget,
+    /// The next owner id.
+    pub next_owner: u8,
+    /// What happened so far, as far as the invariants need it.
+    pub history: Part<History>,
+}
+
+/// An entry of the ledger.
+#[derive(Clone, Debug, Hash)]
+pub struct Record {
+    /// What it says.
+    pub entry: Entry,
+    /// Compaction has removed it.
+    pub removed: bool,
+}
+
+/// An entry of the task topic.
+#[derive(Clone, Debug, Default, Hash)]
+pub struct Message {
+    /// The worker that the broker has delivered it to.
+    pub at: Option<u8>,
+    /// It is acknowledged.
+    pub acked: bool,
+    /// It cannot be read any more.
+    pub trimmed: bool,
+}
+
+/// What may still go wrong, as in [`Bounds`].
+#[derive(Clone, Copy, Debug, Hash)]
+#[expect(missing_docs, reason = "each is described at the same field of `Bounds`")]
+pub struct Budget {
+    pub crash: u8,
+    pub compact: u8,
+    pub redeliver: u8,
+    pub session: u8,
+    pub spurious: u8,
+    pub giveup: u8,
+    pub cancel: u8,
+    pub freeze: u8,
+    pub thaw: u8,
+    pub drain: u8,
+    pub fences: u8,
+    pub forgets: u8,
+}
+
+/// A worker: the production machine and what surrounds it.
+#[derive(Clone, Debug, Hash)]
+pub struct Worker {
+    /// The machine.
+    pub machine: Machine,
+    /// Index of the next record that it reads.
+    pub cursor: u8,
+    /// Where its bootstrap ends.
+    pub end: u8,
+    /// Where its second read stands, and where that ends.
+    pub second: Option<(u8, u8)>,
+    /// Publishes in flight.
+    pub out: Vec<Entry>,
+    /// Bodies that run.
+    pub bodies: Vec<Body>,
+    /// Other work in flight.
+    pub effects: Vec<Effect>,
+    /// Tasks whose claim in flight will come back late.
+    pub late: u8,
+    /// Tasks whose delivery is older than R/4.
+    pub old: u8,
+    /// Messages that wait in the client's queue: the worker does not know of them.
+    pub queue: u8,
+    /// Tasks whose payload the driver has at hand.
+    pub payloads: u8,
+    /// The view is older than R: nothing but a self-fence can follow.
+    pub stale: bool,
+    /// It takes nothing new and ends what runs.
+    pub draining: bool,
+    /// It is gone.
+    pub left: bool,
+    /// What its bootstrap saw; kept only where the second read is answered with it.
+    pub seen: Vec<u8>,
+}
+
+/// A running body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Body {
+    /// The task.
+    pub task: u8,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// It was told that the task is cancelled.
+    pub cancelled: bool,
+}
+
+/// Work that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Effect {
+    /// Reading the payload of a task.
+    Payload(u8),
+    /// Publishing the dead letter of a task.
+    DeadLetter(u8),
+    /// The same, long after the receipt was pretended.
+    LateDeadLetter(u8),
+    /// Showing the outcome of a task.
+    View(u8),
+    /// Acknowledging a message.
+    Ack(u8),
+}
+
+/// The partition that everything happens on.
+const PARTITION: i32 = 0;
+
+impl Worker {
+    /// A worker that must read the ledger up to `end` first.
+    #[must_use]
+    pub fn new(owner: u8, attempts: u8, end: u8) -> Self {
+        let mut machine = Machine::new(OwnerId(u128::from(owner)), u32::from(attempts));
+        if end == 0 {
+            machine.bootstrap_ended();
+        }
+        Self {
+            machine,
+            cursor: 0,
+            end,
+            second: None,
+            out: Vec::new(),
+            bodies: Vec::new(),
+            effects: Vec::new(),
+            late: 0,
+            old: 0,
+            queue: 0,
+            payloads: 0,
+            stale: false,
+            draining: false,
+            left: false,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Whether the claim of this task in flight is late.
+    #[must_use]
+    pub const fn is_late(&self, task: u8) -> bool {
+        self.late >> task & 1 == 1
+    }
+
+    /// Whether the delivery of this task is old.
+    #[must_use]
+    pub const fn is_old(&self, task: u8) -> bool {
+        self.old >> task & 1 == 1
+    }
+}
+
+impl World {
+    /// The first state.
+    #[must_use]
+    pub fn new(bounds: &Bounds) -> Self {
+        let messages = if bounds.batch { 1 } else { bounds.tasks };
+        Self {
+            log: Part::new(Vec::new()),
+            workers: (0..bounds.workers)
+                .map(|number| Part::new(Worker::new(number, bounds.attempts, 0)))
+                .collect(),
+            ghosts: Vec::new(),
+            messages: (0..messages).map(|_| Message::default()).collect(),
+            stored: 0,
+            frozen: None,
+            budget: Budget {
+                crash: bounds.crash,
+                compact: bounds.compact,
+                redeliver: bounds.redeliver,
+                session: bounds.session,
+                spurious: bounds.spurious,
+                giveup: bounds.giveup,
+                cancel: bounds.cancel,
+                freeze: bounds.freeze,
+                thaw: bounds.thaw,
+                drain: bounds.drain,
+                fences: bounds.fences,
+                forgets: bounds.forgets,
+            },
+            next_owner: bounds.workers,
+            history: Part::new(History::new(u32::from(bounds.attempts))),
+        }
+    }
+
+    /// Whether a worker can step at all.
+    #[must_use]
+    pub fn steps(&self, worker: usize) -> bool {
+        self.frozen.map(usize::from) != Some(worker) && !self.workers[worker].left
+    }
+
+    /// Whether the heartbeats of an owner go on.
+    #[must_use]
+    pub fn is_alive(&self, owner: OwnerId) -> bool {
+        let of = |worker: &Worker| worker.machine.owners_alive().contains(&owner);
+        self.workers.iter().enumerate().any(|(index, worker)| self.steps(index) && of(worker))
+    }
+
+    /// What a follower makes of the task's entries; without those that compaction removed, or with them.
+    #[must_use]
+    pub fn fold(&self, task: TaskId, compacted: bool) -> TaskFold {
+        let mut fold = TaskFold::default();
+        for record in self.log.iter().filter(|record| record.entry.task() == Some(task)) {
+            if !(compacted && record.removed) {
+                fold.apply(&record.entry);
+            }
+        }
+        fold
+    }
+
+    /// Where the entry lies that ended the task.
+    #[must_use]
+    pub fn terminal_at(&self, task: TaskId) -> Option<usize> {
+        let mut fold = TaskFold::default();
+        self.log.iter().position(|record| {
+            if record.entry.task() == Some(task) {
+                fold.apply(&record.entry);
+            }
+            fold.phase.is_terminal()
+        })
+    }
+
+    /// The record that a reader at `cursor` comes to next.
+    #[must_use]
+    pub fn next_record(&self, cursor: u8) -> Option<usize> {
+        let from = usize::from(cursor);
+        let rest = self.log.iter().skip(from);
+        rest.enumerate().find(|(_, record)| !record.removed).map(|(offset, _)| from + offset)
+    }
+
+    /// How many messages are acknowledged without a gap.
+    #[must_use]
+    pub fn mark_delete(&self) -> usize {
+        self.messages.iter().take_while(|message| message.acked).count()
+    }
+
+    /// The length of the ledger.
+    #[must_use]
+    pub fn end(&self) -> u8 {
+        small(self.log.len())
+    }
+}
+
+/// The id of a task.
+#[must_use]
+pub fn task_id(bounds: &Bounds, task: u8) -> TaskId {
+    let (entry, batch_index) = if bounds.batch { (0, Some(u32::from(task))) } else { (task, None) };
+    TaskId { ledger: 0, entry: u64::from(entry), partition: PARTITION, batch_index }
+}
+
+/// The number of a task.
+#[must_use]
+pub fn task_number(id: TaskId) -> u8 {
+    id.batch_index.map_or_else(|| small(id.entry), small)
+}
+
+/// The tasks of a message.
+pub fn members(bounds: &Bounds, message: u8) -> impl Iterator<Item = u8> + use<> {
+    let (batch, tasks) = (bounds.batch, bounds.tasks);
+    (0..tasks).filter(move |task| batch || *task == message)
+}
+
+/// The message of a task.
+#[must_use]
+pub const fn message_of(bounds: &Bounds, task: u8) -> u8 {
+    if bounds.batch { 0 } else { task }
+}
+
+/// What the broker acknowledges.
+#[must_use]
+pub fn entry_id(message: u8) -> (EntryId, i32) {
+    (EntryId { ledger: 0, entry: u64::from(message) }, PARTITION)
+}
+
+/// Where a record lies.
+#[must_use]
+pub fn position(index: usize) -> Position {
+    Position { ledger: 0, entry: index as u64, batch_index: None }
+}
+
+/// The worlds are small: anything beyond a byte is a mistake in the scenario, which the assertion reports.
+///
+/// # Panics
+/// When the number does not fit.
+#[must_use]
+pub fn small<T: TryInto<u8>>(number: T) -> u8 {
+    let number = number.try_into().ok();
+    assert!(number.is_some(), "the world of a scenario outgrew a byte");
+    number.unwrap_or(u8::MAX)
+}

@@ -1,0 +1,198 @@
+//! The metadata topic as a watcher sees it, byte for byte, and what must hold of every entry whatever the test is about.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use longhaul::clock::Clock;
+use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport, TransportError};
+use longhaul::{TaskId, TaskMetadata};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long anything may take that ought to come. Generous: a loaded machine is no fault of the code under test.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// Entries that may wait for the test to look at them.
+const QUEUE_MAX: usize = 1024;
+
+/// An entry of the metadata topic.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The task it speaks of: its key.
+    pub task: TaskId,
+    /// Properties of the message.
+    pub properties: BTreeMap<String, String>,
+    /// What it says; `None` for a tombstone.
+    pub metadata: Option<TaskMetadata>,
+    /// The value as it lies on the topic.
+    pub json: String,
+}
+
+impl Shown {
+    /// Reads a message of a metadata topic.
+    ///
+    /// # Errors
+    /// It is not an entry, or says under one key what belongs to another.
+    pub fn read(message: &Message) -> Result<Self> {
+        let key = message.key.as_deref().context("an entry without key")?;
+        let task: TaskId = key.parse()?;
+        let json = String::from_utf8(message.payload.to_vec())?;
+        let properties = message.properties.clone();
+        if message.null {
+            ensure!(json.is_empty(), "a tombstone of {key} with a value: {json}");
+            return Ok(Self { task, properties, metadata: None, json });
+        }
+        let metadata: TaskMetadata = serde_json::from_str(&json).with_context(|| json.clone())?;
+        ensure!(metadata.message_id == key, "under the key {key}: {json}");
+        ensure!(!json.contains(":null"), "nulls are left out: {json}");
+        let names: Vec<_> = properties.keys().map(String::as_str).collect();
+        ensure!(names == ["epoch", "owner"], "properties of {key}: {properties:?}");
+        Ok(Self { task, properties, metadata: Some(metadata), json })
+    }
+
+    /// The epoch that it speaks of; zero for a tombstone.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.properties.get("epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default()
+    }
+
+    /// What must hold between two entries of a task, one after the other, before `now_ms`.
+    fn follows(&self, before: Option<&Self>, now_ms: u64) -> Result<()> {
+        let Some(entry) = &self.metadata else { return Ok(()) };
+        ensure!(entry.created <= entry.last_updated, "updated before it was created: {self}");
+        ensure!(entry.last_updated <= now_ms, "updated in the future: {self}");
+        let Some(before) = before else { return Ok(()) };
+        let earlier = before.metadata.as_ref().with_context(|| format!("after its end: {self}"))?;
+        ensure!(earlier.created == entry.created, "created changes: {before}, {self}");
+        ensure!(earlier.last_updated <= entry.last_updated, "time goes back: {before}, {self}");
+        ensure!(before.epoch() <= self.epoch(), "epochs go back: {before}, {self}");
+        ensure!(earlier.task.is_none() || earlier.task == entry.task, "the task changes: {self}");
+        Ok(())
+    }
+}
+
+impl fmt::Display for Shown {
+    /// `FAILED 1 FINAL: reason`, `COMPLETED 2: result`, `tombstone`: what a sequence is compared by.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(entry) = &self.metadata else { return f.write_str("tombstone") };
+        let state = format!("{:?}", entry.state).to_uppercase();
+        write!(f, "{state} {}", entry.attempts)?;
+        if let Some(outcome) = entry.outcome {
+            write!(f, " {}", format!("{outcome:?}").to_uppercase())?;
+        }
+        if let Some(result) = &entry.result {
+            write!(f, ": {}", String::from_utf8_lossy(result))?;
+        }
+        if let Some(reason) = &entry.failure_reason {
+            write!(f, ": {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Follows a metadata topic from its first entry on, all partitions of it.
+#[derive(Debug)]
+pub struct View {
+    entries: mpsc::Receiver<Result<Message, TransportError>>,
+    /// What was seen, by task.
+    seen: BTreeMap<TaskId, Vec<Shown>>,
+    followers: JoinSet<()>,
+}
+
+impl View {
+    /// Starts to follow.
+    ///
+    /// # Errors
+    /// The topic cannot be followed.
+    pub async fn open(transport: &PulsarTransport, parts: Vec<TopicPartition>) -> Result<Self> {
+        let (queue, entries) = mpsc::channel(QUEUE_MAX);
+        let mut followers = JoinSet::new();
+        for part in parts {
+            let follow = Follow { start: Start::Earliest, compacted: false };
+            let mut follower = transport.follower(&part, follow).await?;
+            let queue = queue.clone();
+            followers.spawn(async move {
+                loop {
+                    let next = follower.next().await;
+                    let ended = next.is_err();
+                    if queue.send(next).await.is_err() || ended {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self { entries, seen: BTreeMap::new(), followers })
+    }
+
+    /// The next entry, of whatever task.
+    ///
+    /// # Errors
+    /// None comes within [`LIMIT`], or it breaks a rule that holds for all.
+    pub async fn next(&mut self) -> Result<Shown> {
+        let next = timeout(LIMIT, self.entries.recv()).await;
+        let message =
+            next.map_err(|_| anyhow!("no entry within {LIMIT:?}"))?.context("no follower")??;
+        let shown = Shown::read(&message)?;
+        let history = self.seen.entry(shown.task).or_default();
+        shown.follows(history.last(), Clock::System.wall_ms())?;
+        history.push(shown.clone());
+        Ok(shown)
+    }
+
+    /// Reads on until an entry of the task was seen that begins with `what`, in the form of [`Shown`]'s text.
+    ///
+    /// # Errors
+    /// It does not come, or any entry breaks a rule.
+    pub async fn until(&mut self, task: TaskId, what: &str) -> Result<()> {
+        while !self.lines(task).iter().any(|line| line.starts_with(what)) {
+            self.next().await.with_context(|| {
+                format!("waiting for {what} of {task}, which has {:?}", self.lines(task))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// As [`until`](Self::until), for each of these tasks.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    pub async fn until_all(&mut self, tasks: &[TaskId], what: &str) -> Result<()> {
+        for task in tasks {
+            self.until(*task, what).await?;
+        }
+        Ok(())
+    }
+
+    /// Watches that no entry comes.
+    ///
+    /// # Errors
+    /// One comes.
+    pub async fn nothing_for(&mut self, silence: Duration) -> Result<()> {
+        match timeout(silence, self.entries.recv()).await {
+            Err(_) => Ok(()),
+            Ok(Some(message)) => bail!("unexpected entry {}", Shown::read(&message?)?),
+            Ok(None) => bail!("no follower"),
+        }
+    }
+
+    /// Everything seen of a task so far.
+    #[must_use]
+    pub fn entries(&self, task: TaskId) -> &[Shown] {
+        self.seen.get(&task).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same as texts.
+    #[must_use]
+    pub fn lines(&self, task: TaskId) -> Vec<String> {
+        self.entries(task).iter().map(ToString::to_string).collect()
+    }
+
+    /// Stops following.
+    pub async fn close(mut self) {
+        self.followers.shutdown().await;
+    }
+}

@@ -1,0 +1,269 @@
+//! The model: where the rules are followed the invariants hold, and a broken rule is found.
+//!
+//! Each scenario is searched completely, so that progress (C-08) is decided as well, but for those that are named as capped.
+//! The bounds are those that fit a test run; `cargo run -p integration-tests --bin model -- all` searches the wider ones.
+
+use integration_tests::model::{
+    Binding, BindingFault, Bounds, Fault, Model, Options, Report, Walks, explore, find, walk,
+};
+use longhaul::protocol::invariants::SUPERSEDED_START;
+
+/// A complete search has no more states than this.
+const COMPLETE_MAX: usize = 3_000_000;
+
+/// How far the searches go that are too large to be complete.
+const CAP: usize = 400_000;
+
+fn search(text: &str, change: impl FnOnce(Bounds) -> Bounds, cap: usize) -> Report {
+    let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
+    explore(&Model(change(scenario.bounds)), Options { cap, states: false })
+}
+
+/// All invariants hold in the whole scenario, and from everywhere the end can be reached.
+#[track_caller]
+fn holds(scenarios: &[&str]) {
+    for text in scenarios {
+        let report = search(text, |bounds| bounds, COMPLETE_MAX);
+        assert!(report.found.is_empty(), "{text}: {report}");
+        assert!(report.complete && report.goals > 0, "{text}: {report}");
+    }
+}
+
+/// Nothing is violated near the start of the scenario.
+#[track_caller]
+fn holds_at_first(scenarios: &[&str]) {
+    for text in scenarios {
+        let report = search(text, |bounds| bounds, CAP);
+        assert!(report.found.is_empty(), "{text}: {report}");
+    }
+}
+
+/// Exactly these invariants are violated.
+#[track_caller]
+fn violates(text: &str, ids: &[&str]) -> Report {
+    let report = search(text, |bounds| bounds, COMPLETE_MAX);
+    assert_eq!(report.violated(), ids, "{text}: {report}");
+    report
+}
+
+/// All of these invariants, and perhaps more, are violated in this scenario with this rule broken; and none is with the rule.
+#[track_caller]
+fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
+    let report = search(text, |bounds| Bounds { fault, ..bounds }, cap);
+    let violated = report.violated();
+    let missed: Vec<_> = ids.iter().filter(|id| !violated.contains(id)).collect();
+    assert!(missed.is_empty(), "{fault:?} in {text} does not violate {missed:?}: {report}");
+}
+
+#[test]
+fn only_holders_claim() {
+    holds(&["once-timely", "once-2t"]);
+}
+
+#[test]
+fn anybody_claims() {
+    holds(&["adopt", "adopt-3w", "adopt-cancel"]);
+}
+
+#[test]
+fn publishes_fail() {
+    holds(&["adopt-giveup"]);
+}
+
+#[test]
+fn tasks_are_cancelled() {
+    holds(&["once-cancel:spurious=0,fail=0", "once-cancel2:crash=0,fail=0", "freeze-cancel"]);
+}
+
+/// Without clocks a start may come after its successor's end; nothing else may.
+#[test]
+fn pauses_have_any_length() {
+    for text in ["adopt-untimely:crash=0", "once:crash=0"] {
+        let report = violates(text, &["C-05"]);
+        let what: Vec<_> = report.found.iter().map(|found| found.violation.what).collect();
+        assert_eq!(what, [SUPERSEDED_START], "{report}");
+    }
+}
+
+#[test]
+fn workers_freeze() {
+    holds(&["freeze-adopt", "freeze-thaw", "freeze-thaw-big", "adopt-2t:compact=0,thaw=0"]);
+    holds(&["freeze-thaw-crash:fail=0,compact=0,attempts=1"]);
+}
+
+#[test]
+fn one_of_three_workers_freezes() {
+    holds(&["freeze-thaw-3w"]);
+}
+
+/// Why adoption is needed: nobody else can go on with what a frozen worker holds.
+#[test]
+fn without_adoption_a_frozen_owner_blocks_its_task() {
+    let report = violates("freeze-noadopt", &["C-08"]);
+    assert_eq!(report.steps_to("C-08"), Some(4));
+}
+
+#[test]
+fn payloads_take_time() {
+    holds(&["fetch-first"]);
+}
+
+/// What `isolation = continue` accepts and `isolation = lease` excludes.
+#[test]
+fn bodies_overlap_unless_owners_end_theirs_in_time() {
+    violates("lease-off", &["C-19"]);
+    holds(&["lease-on"]);
+}
+
+#[test]
+fn sessions_end_and_workers_drain() {
+    holds(&["session:crash=0", "drain", "drain-cancel:attempts=1"]);
+    holds(&["drain-crash:redeliver=0,fail=0"]);
+}
+
+#[test]
+fn tasks_come_in_batches() {
+    holds(&["batch", "md-batch", "batch-crash:compact=0,adopt=0"]);
+    holds_at_first(&["batch-crash"]);
+}
+
+#[test]
+fn tasks_are_evicted() {
+    holds(&["ev", "ev-queue", "ev-cancel", "ev-drain", "ev-giveup:compact=0,attempts=1"]);
+}
+
+#[test]
+fn workers_freeze_and_crash_around_an_eviction() {
+    holds(&["ev-freeze:thaw=0", "ev-crash:attempts=1"]);
+    holds_at_first(&["ev-crash", "ev-freeze"]);
+}
+
+#[test]
+fn acks_are_forgotten() {
+    holds(&["md", "md-freeze:thaw=0", "md-freeze:attempts=1,compact=0", "md-2t:workers=1"]);
+    holds(&["md-crash:attempts=1,compact=0"]);
+    holds_at_first(&["md-crash", "md-freeze", "md-2t"]);
+}
+
+#[test]
+fn a_self_fence_keeps_running_attempts() {
+    holds(&["keep", "keep-fail", "keep-cancel", "keep-drain"]);
+}
+
+#[test]
+fn a_self_fence_happens_twice() {
+    holds(&["keep-twice"]);
+}
+
+#[test]
+fn a_self_fence_meets_failed_publishes_and_other_tasks() {
+    holds(&["keep-giveup", "keep-2t:workers=1"]);
+}
+
+#[test]
+fn a_self_fence_meets_a_crash_or_a_freeze() {
+    holds(&["keep-crash:attempts=1,spurious=0,compact=0", "keep-freeze:attempts=1,spurious=0"]);
+    holds(&["keep-freeze-ev:attempts=1,spurious=0,thaw=0"]);
+}
+
+#[test]
+fn a_self_fence_meets_everything_else() {
+    holds_at_first(&["keep-crash", "keep-freeze", "keep-ev", "keep-freeze-ev", "amended"]);
+}
+
+#[test]
+fn final_failures_have_dead_letters() {
+    holds(&["dlq", "dlq-trim", "dlq-crash:compact=0,forgets=0", "dlq-freeze:thaw=0"]);
+    holds_at_first(&["dlq-crash", "dlq-freeze"]);
+}
+
+/// Deeper than the searches come: all that can go wrong does, in any order.
+#[test]
+fn random_walks_violate_nothing() {
+    for (text, seed) in [("everything", 1), ("everything-batch", 2)] {
+        let scenario = find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
+        let walked = walk(&Model(scenario.bounds), Walks { seed, count: 20_000, length: 400 });
+        assert!(walked.found.is_none(), "{text}: {walked:?}");
+        assert_eq!(walked.goals, 20_000, "{text}: some walks do not come to the end");
+    }
+}
+
+#[test]
+fn idempotency_keys_are_bound_once() {
+    let binding = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
+    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
+    assert!(report.found.is_empty() && report.complete, "{report}");
+}
+
+#[test]
+fn a_compaction_key_shared_by_bindings_is_found() {
+    let binding = Binding { workers: 1, crash: 0, compact: 1, fault: BindingFault::SharedKey };
+    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
+    assert_eq!(report.violated(), ["C-01", "C-12"], "{report}");
+}
+
+#[test]
+fn a_start_before_the_read_back_is_found() {
+    finds(Fault::StartBeforeReadBack, "adopt:crash=0", &["C-04", "C-05"], CAP);
+}
+
+#[test]
+fn a_reused_key_is_found() {
+    finds(Fault::KeyReused, "adopt:crash=0", &["C-01", "C-06", "C-07"], CAP);
+}
+
+/// C-14: deduplication on the ledger is not optional.
+#[test]
+fn a_resent_entry_that_lands_twice_is_found() {
+    finds(Fault::Resend, "adopt-giveup:fail=0", &["C-01", "C-06"], CAP);
+}
+
+#[test]
+fn a_missing_release_is_found() {
+    finds(Fault::NoRelease, "adopt-giveup:fail=0", &["C-08"], CAP);
+}
+
+#[test]
+fn an_early_ack_is_found() {
+    finds(Fault::AckBeforeAccepted, "adopt:crash=0", &["C-06"], CAP);
+}
+
+#[test]
+fn a_late_claim_that_is_run_is_found() {
+    finds(Fault::LateClaimRun, "freeze-thaw", &["C-05"], CAP);
+}
+
+#[test]
+fn tombstones_before_the_ack_are_found() {
+    finds(Fault::EvictBeforeAck, "ev", &["C-05", "C-15", "C-18"], CAP);
+}
+
+#[test]
+fn tombstones_at_the_reported_mark_delete_position_are_found() {
+    finds(Fault::EvictAtReported, "md", &["C-05", "C-15", "C-18"], CAP);
+}
+
+#[test]
+fn an_attempt_kept_after_one_read_is_found() {
+    finds(Fault::OneRead, "keep-freeze-ev:spurious=0", &["C-05"], CAP);
+}
+
+#[test]
+fn an_old_delivery_taken_for_fresh_is_found() {
+    finds(Fault::OldDeliveryFresh, "ev-queue", &["C-03", "C-04", "C-05", "C-15"], CAP);
+}
+
+#[test]
+fn a_bootstrap_that_lasts_too_long_is_found() {
+    finds(Fault::LongBootstrap, "ev-crash:spurious=1,receipts=0", &["C-05"], CAP);
+}
+
+#[test]
+fn a_stale_view_that_goes_on_is_found() {
+    finds(Fault::NoSelfFence, "ev:spurious=1", &["C-05", "C-15"], CAP);
+}
+
+#[test]
+fn a_dead_letter_after_the_ack_is_found() {
+    finds(Fault::DeadLetterAfterAck, "dlq-crash", &["C-21"], CAP);
+}

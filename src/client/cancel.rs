@@ -1,0 +1,59 @@
+//! Asks for the end of a task.
+
+use super::publishers::PublishFailure;
+use super::task_ref::TaskRef;
+use super::{Client, partition};
+use crate::protocol::entry::Entry;
+use crate::topics::TopicNameError;
+use crate::transport::{Outgoing, PublishError, TransportError};
+use crate::worker::Backoff;
+
+/// How often a request of unknown fate is published.
+const TRIES_MAX: u32 = 5;
+
+/// Why a request to cancel is not known to be stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CancelError {
+    /// The task's topic is not one.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The broker cannot be reached: the request is not stored.
+    #[error("cannot publish to the ledger")]
+    Transport(#[source] TransportError),
+    /// The broker gave no receipt, or refused, each time. Asking again does no harm.
+    #[error("the request to cancel has no receipt")]
+    NoReceipt(#[source] PublishError),
+}
+
+impl Client {
+    /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when the request is stored.
+    ///
+    /// The request stays until it is met. It may come too late: a task that completes first stays completed. How the task
+    /// ended is what [`wait`](Self::wait) tells.
+    ///
+    /// # Errors
+    /// When the request could not be stored. Cancelling again does no harm.
+    pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
+        let topic = partition(self.names(&task.topic)?.ledger, task.id.partition);
+        let entry = Entry::Cancel(task.id);
+        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
+        let message = Outgoing { key, properties, ..Outgoing::default() };
+        let mut backoff = Backoff::new(fastrand::Rng::new());
+        for attempt in 1.. {
+            match self.inner.publishers.publish(&topic, message.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(PublishFailure::NotSent(error)) => return Err(CancelError::Transport(error)),
+                Err(PublishFailure::Sent(error)) if attempt >= TRIES_MAX => {
+                    return Err(CancelError::NoReceipt(error));
+                }
+                // The key is shared on purpose and the entry sticky: a second one changes nothing.
+                Err(PublishFailure::Sent(error)) => {
+                    tracing::debug!(%task, %error, "publishing the cancellation again");
+                    backoff.wait().await;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! A scripted broker for the tests of the client: logs in memory, and failures where a test asks for them.
+
+use crate::task::{
+    EntryId, Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties,
+};
+use crate::transport::{
+    Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Receipt,
+    Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::watch;
+
+/// What becomes of the next publish.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// Stored, but the receipt is lost.
+    Unknown,
+    Refused,
+    /// The publisher had failed before and says so.
+    PublisherLost,
+}
+
+#[derive(Debug)]
+pub(super) struct Fake {
+    world: Mutex<World>,
+    /// Rings at every change.
+    bell: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) logs: HashMap<TopicPartition, Vec<Message>>,
+    pub(super) partitions: HashMap<String, u32>,
+    pub(super) fates: VecDeque<Fate>,
+    /// Errors of the next followers to be opened.
+    pub(super) refusals: VecDeque<TransportErrorKind>,
+    pub(super) publishers_opened: usize,
+    pub(super) followers_opened: usize,
+    /// Followers opened before this many breaks are broken.
+    breaks: usize,
+}
+
+pub(super) fn error(kind: TransportErrorKind) -> TransportError {
+    TransportError { kind, address: "fake".to_owned(), cause: "scripted".to_owned() }
+}
+
+impl Fake {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { world: Mutex::default(), bell: watch::channel(()).0 })
+    }
+
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// Appends a message, whose position is where it lands.
+    pub(super) fn append(&self, topic: &TopicPartition, mut message: Message) -> Position {
+        let position = {
+            let mut world = self.world();
+            let log = world.logs.entry(topic.clone()).or_default();
+            message.position = position(log.len() as u64);
+            log.push(message.clone());
+            message.position
+        };
+        self.bell.send_replace(());
+        position
+    }
+
+    /// Ends every follower that is open.
+    pub(super) fn break_followers(&self) {
+        self.world().breaks += 1;
+        self.bell.send_replace(());
+    }
+}
+
+fn position(entry: u64) -> Position {
+    Position { ledger: 7, entry, batch_index: None }
+}
+
+fn message(key: Option<String>, payload: Bytes) -> Message {
+    Message {
+        position: position(0),
+        batch_size: None,
+        key,
+        properties: std::collections::BTreeMap::new(),
+        payload,
+        null: false,
+        publish_time_ms: 0,
+    }
+}
+
+/// An entry of the metadata topic, at this place.
+pub(super) fn entry(at: u64, metadata: &TaskMetadata, epoch: Option<u32>) -> Message {
+    let json = serde_json::to_vec(metadata).unwrap();
+    let properties = epoch.map(|epoch| view_properties(epoch, "owner")).unwrap_or_default();
+    let message = message(Some(metadata.message_id.clone()), json.into());
+    Message { position: position(at), properties, ..message }
+}
+
+pub(super) fn tombstone(at: u64, id: TaskId) -> Message {
+    let message = message(Some(id.to_string()), Bytes::new());
+    Message { position: position(at), null: true, ..message }
+}
+
+pub(super) fn processing(id: TaskId, attempts: u32) -> TaskMetadata {
+    TaskMetadata {
+        message_id: id.to_string(),
+        state: TaskState::Processing,
+        created: 1,
+        last_updated: 2,
+        attempts,
+        task: None,
+        result: None,
+        failure_reason: None,
+        outcome: None,
+        next_attempt_at: None,
+        progress: None,
+        warning: None,
+    }
+}
+
+pub(super) fn completed(id: TaskId, attempts: u32) -> TaskMetadata {
+    let result = Some(Bytes::from_static(b"\"done\""));
+    TaskMetadata { state: TaskState::Completed, result, ..processing(id, attempts) }
+}
+
+pub(super) fn failed(id: TaskId, attempts: u32, outcome: Option<TaskOutcome>) -> TaskMetadata {
+    let failure_reason = Some("no luck".to_owned());
+    let state = TaskState::Failed;
+    TaskMetadata { state, failure_reason, outcome, ..processing(id, attempts) }
+}
+
+/// The transport of a client under test.
+#[derive(Clone, Debug)]
+pub(super) struct FakeTransport(pub(super) Arc<Fake>);
+
+struct FakePublisher(Arc<Fake>, TopicPartition);
+
+struct FakeFollower {
+    fake: Arc<Fake>,
+    topic: TopicPartition,
+    next: usize,
+    bell: watch::Receiver<()>,
+    breaks: usize,
+}
+
+#[async_trait]
+impl Transport for FakeTransport {
+    async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
+        Ok(self.0.world().partitions.get(topic).copied())
+    }
+
+    async fn publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+        _: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError> {
+        assert_eq!(batching, Batching::Off);
+        self.0.world().publishers_opened += 1;
+        Ok(Box::new(FakePublisher(Arc::clone(&self.0), topic.clone())))
+    }
+
+    async fn consumer(
+        &self,
+        _: &TopicPartition,
+        _: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        panic!("a client consumes nothing")
+    }
+
+    async fn follower(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError> {
+        let mut world = self.0.world();
+        if let Some(kind) = world.refusals.pop_front() {
+            return Err(error(kind));
+        }
+        world.followers_opened += 1;
+        let end = world.logs.get(topic).map_or(0, Vec::len);
+        let next = if follow.start == Start::Latest { end } else { 0 };
+        let (fake, topic, breaks) = (Arc::clone(&self.0), topic.clone(), world.breaks);
+        let bell = fake.bell.subscribe();
+        Ok(Box::new(FakeFollower { fake, topic, next, bell, breaks }))
+    }
+
+    async fn fetch(
+        &self,
+        _: &TopicPartition,
+        _: Position,
+    ) -> Result<Option<Message>, TransportError> {
+        panic!("a client fetches nothing")
+    }
+
+    async fn tombstone(&self, _: &TopicPartition, _: Vec<String>) -> Result<(), TransportError> {
+        panic!("a client evicts nothing")
+    }
+
+    async fn mark_delete_position(
+        &self,
+        _: &TopicPartition,
+        _: &str,
+    ) -> Result<Option<EntryId>, TransportError> {
+        panic!("a client evicts nothing")
+    }
+}
+
+#[async_trait]
+impl Publisher for FakePublisher {
+    async fn send(&mut self, outgoing: Outgoing) -> Result<Receipt, TransportError> {
+        let fate = self.0.world().fates.pop_front();
+        match fate {
+            Some(Fate::PublisherLost) => return Err(error(TransportErrorKind::Unreachable)),
+            Some(Fate::Refused) => {
+                return Ok(Box::pin(async { Err(PublishError::Refused("scripted".to_owned())) }));
+            }
+            Some(Fate::Unknown) | None => {}
+        }
+        let Outgoing { key, properties, payload } = outgoing;
+        let stored = self.0.append(&self.1, Message { properties, ..message(key, payload) });
+        let unknown = PublishError::Unknown("scripted".to_owned());
+        let receipt = if fate.is_some() { Err(unknown) } else { Ok(stored) };
+        Ok(Box::pin(async move { receipt }))
+    }
+}
+
+#[async_trait]
+impl Follower for FakeFollower {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        loop {
+            self.bell.mark_unchanged();
+            {
+                let world = self.fake.world();
+                if world.breaks > self.breaks {
+                    return Err(error(TransportErrorKind::Unreachable));
+                }
+                let log = world.logs.get(&self.topic);
+                if let Some(message) = log.and_then(|log| log.get(self.next)) {
+                    self.next += 1;
+                    return Ok(message.clone());
+                }
+            }
+            self.bell.changed().await.unwrap();
+        }
+    }
+
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        let world = self.fake.world();
+        Ok(world.logs.get(&self.topic).and_then(|log| log.last()).map(|last| last.position))
+    }
+}

@@ -1,0 +1,104 @@
+//! Waits for the end of a task, and looks at one.
+
+use super::shared_view::Unseen;
+use super::task_ref::TaskRef;
+use super::{Client, partition};
+use crate::task::{TaskMetadata, TaskOutcome, TaskState};
+use crate::topics::TopicNameError;
+use crate::transport::TransportError;
+use crate::worker::Payload;
+use std::sync::Arc;
+
+/// Why a wait ended without a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The task failed for good.
+    #[error("the task failed after {attempts} attempts: {reason}")]
+    Failed {
+        /// Why the last attempt failed.
+        reason: String,
+        /// What kind of end it was.
+        outcome: TaskOutcome,
+        /// How many attempts there were.
+        attempts: u32,
+    },
+    /// The task ended, but its result cannot be read as the type asked for.
+    #[error("the result cannot be decoded: {0}")]
+    Decode(String),
+    /// The task ended, and its entry was evicted before it was seen: the result is gone.
+    #[error("the task has ended and its result was evicted")]
+    Evicted,
+    /// The task's topic is not one.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The metadata topic cannot be followed. Says nothing about the task.
+    #[error("cannot follow the metadata topic")]
+    Transport(#[source] TransportError),
+}
+
+/// Why a task could not be looked at.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// The task's topic is not one.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The metadata topic cannot be read now.
+    #[error("cannot read the metadata topic")]
+    Transport(#[source] TransportError),
+}
+
+impl Client {
+    /// Waits for a task's result.
+    ///
+    /// It has no time limit of its own, and a task that nobody knows is one that may still come: put a limit around it with
+    /// [`tokio::time::timeout`]. Dropping the wait harms nothing. While the broker is away the wait goes on.
+    ///
+    /// The first wait on a partition of a topic reads its metadata topic from the start; later ones share what was read, for as
+    /// long as the client lives. The memory is that of the topic's content: the entries of all tasks that are not evicted yet.
+    ///
+    /// # Errors
+    /// When the task failed for good, its result is of another type, or the metadata topic cannot be followed.
+    pub async fn wait<Output: Payload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
+        let end = self.end(task).await?;
+        if end.state == TaskState::Completed {
+            let result = end.result.clone().unwrap_or_default();
+            return Output::decode(&result).map_err(WaitError::Decode);
+        }
+        Err(WaitError::Failed {
+            reason: end.failure_reason.clone().unwrap_or_default(),
+            outcome: end.outcome.unwrap_or(TaskOutcome::Final),
+            attempts: end.attempts,
+        })
+    }
+
+    /// As [`wait`](Self::wait), for the whole entry with which the task ended, well or not.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), but a task that failed is no error here.
+    pub async fn wait_metadata(&self, task: &TaskRef) -> Result<TaskMetadata, WaitError> {
+        Ok(Arc::unwrap_or_clone(self.end(task).await?))
+    }
+
+    /// What the metadata topic shows of a task now; `None` when no worker has claimed it yet, or its entry was evicted. Ends
+    /// within a minute.
+    ///
+    /// # Errors
+    /// When the metadata topic cannot be read.
+    pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, GetError> {
+        let topic = self.names(&task.topic)?.metadata;
+        let look = self.inner.views.look(&partition(topic, task.id.partition), task.id).await;
+        let found = look.map_err(GetError::Transport)?;
+        Ok(found.map(Arc::unwrap_or_clone))
+    }
+
+    async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {
+        let topic = self.names(&task.topic)?.metadata;
+        let end = self.inner.views.end(&partition(topic, task.id.partition), task.id).await;
+        end.map_err(|unseen| match unseen {
+            Unseen::Evicted => WaitError::Evicted,
+            Unseen::Broken(error) => WaitError::Transport(error),
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! Which partition of a task topic the next task goes to: round robin, with the number of partitions read again every minute.
+//!
+//! One service per task topic looks the number up, however many callers submit, and goes on with the last known number when a
+//! later look fails.
+
+use super::service::{Tasks, persistently};
+use crate::transport::{Transport, TransportError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// How often the number of partitions is read again.
+pub(super) const PARTITIONS_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// The task topics that a client has submitted to.
+#[derive(Debug)]
+pub(super) struct Routes {
+    transport: Arc<dyn Transport>,
+    routes: Mutex<HashMap<String, Route>>,
+    tasks: Tasks,
+}
+
+#[derive(Clone, Debug)]
+struct Route {
+    count: watch::Receiver<Count>,
+    turn: Arc<AtomicU32>,
+}
+
+#[derive(Clone, Debug)]
+enum Count {
+    NotYet,
+    Known(Option<u32>),
+    Failed(TransportError),
+}
+
+impl Route {
+    /// Whether its service runs.
+    fn is_alive(&self) -> bool {
+        self.count.has_changed().is_ok()
+    }
+}
+
+impl Routes {
+    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, routes: Mutex::default(), tasks: Tasks::default() }
+    }
+
+    /// The partition for the next task; -1 on a topic that has none.
+    pub(super) async fn next(&self, topic: &str) -> Result<i32, TransportError> {
+        let Route { mut count, turn } = self.route(topic);
+        // The service sets a value before it ends, unless its runtime is gone.
+        let known = count.wait_for(|count| !matches!(count, Count::NotYet)).await;
+        match known.as_deref() {
+            Ok(Count::Known(None)) => Ok(-1),
+            Ok(Count::Known(Some(count))) => {
+                let turn = turn.fetch_add(1, Ordering::Relaxed);
+                Ok(i32::try_from(turn % (*count).max(1)).unwrap_or_default())
+            }
+            Ok(Count::Failed(error)) => Err(error.clone()),
+            Ok(Count::NotYet) | Err(_) => Err(super::service::no_answer(topic)),
+        }
+    }
+
+    fn route(&self, topic: &str) -> Route {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(route) = routes.get(topic).filter(|route| route.is_alive()) {
+            return route.clone();
+        }
+        let (sender, count) = watch::channel(Count::NotYet);
+        self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender));
+        let route = Route { count, turn: Arc::default() };
+        routes.insert(topic.to_owned(), route.clone());
+        route
+    }
+}
+
+/// The service: ends when the first look fails, so that the next caller starts it again.
+async fn look(transport: Arc<dyn Transport>, topic: String, count: watch::Sender<Count>) {
+    let first = persistently(&topic, || {
+        let (transport, topic) = (Arc::clone(&transport), topic.clone());
+        Box::pin(async move { transport.partitions(&topic).await })
+    });
+    match first.await {
+        Ok(known) => count.send_replace(Count::Known(known)),
+        Err(error) => {
+            count.send_replace(Count::Failed(error));
+            return;
+        }
+    };
+    loop {
+        sleep(PARTITIONS_AGE_MAX).await;
+        match transport.partitions(&topic).await {
+            Ok(known) => drop(count.send_replace(Count::Known(known))),
+            Err(error) => tracing::warn!(topic, %error, "cannot count partitions"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
+//!
+//! A publish is never repeated here. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm. The client
+//! crate below does repeat one, when the topic moves before the receipt came; only the broker's deduplication on the task topic
+//! keeps such a task from lying there twice, and being run twice under two ids.
+
+use super::publishers::PublishFailure;
+use super::task_ref::TaskRef;
+use super::{Client, partition};
+use crate::task::{TaskId, text::MAX_TASK_DURATION};
+use crate::topics::TopicNameError;
+use crate::transport::{Outgoing, PublishError, TransportError};
+use crate::worker::{BudgetError, Payload, format_budget};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Tasks of one [`Client::submit_all`] whose receipts are awaited at once.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// Why a task was not submitted, or is not known to be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The topic's name is not usable.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The task has no form as bytes.
+    #[error("the task cannot be encoded: {0}")]
+    Encode(String),
+    /// The longest duration is zero, or above a hundred years.
+    #[error("{0}")]
+    MaxDuration(String),
+    /// The broker cannot be reached, or keeps us out: the task does not exist.
+    #[error("the task was not submitted")]
+    Transport(#[source] TransportError),
+    /// The broker did not take the message: the task does not exist.
+    #[error("the task was not submitted: {0}")]
+    Refused(String),
+    /// The message was sent and there is no receipt.
+    #[error(
+        "the task may or may not exist, and submitting it again may run it twice: no receipt: {0}"
+    )]
+    Unknown(String),
+}
+
+/// A task about to be submitted; see [`Client::submission`].
+#[must_use = "a submission does nothing until it is sent"]
+pub struct Submission {
+    client: Client,
+    topic: String,
+    payload: Result<Bytes, String>,
+    properties: BTreeMap<String, String>,
+    budget: Result<(), BudgetError>,
+}
+
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission")
+            .field("topic", &self.topic)
+            .field("properties", &self.properties)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Submits a task and resolves when the broker has stored it. Dropping the future half-way leaves open whether the task
+    /// exists.
+    ///
+    /// When the topic moves to another broker meanwhile, the task may come to lie there twice and run twice, under two ids of which
+    /// this names one. Deduplication on the task topic prevents it.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it does not.
+    pub fn submit<T: Payload>(
+        &self,
+        topic: &str,
+        task: &T,
+    ) -> impl Future<Output = Result<TaskRef, SubmitError>> + Send + use<T> {
+        self.submission(topic, task).send()
+    }
+
+    /// A task with properties of its own or a longest duration, to be sent by [`Submission::send`].
+    pub fn submission<T: Payload>(&self, topic: &str, task: &T) -> Submission {
+        Submission {
+            client: self.clone(),
+            topic: topic.to_owned(),
+            payload: task.encode(),
+            properties: BTreeMap::new(),
+            budget: Ok(()),
+        }
+    }
+
+    /// Submits many tasks, with up to 256 receipts awaited at once. The stream has one result per task, in their order, and takes
+    /// no further task while it is not asked. Who drops it leaves open whether the tasks under way exist.
+    ///
+    /// To submit until the first error: `client.submit_all(topic, tasks).try_collect::<Vec<_>>().await` with
+    /// `futures::TryStreamExt`.
+    pub fn submit_all<T, I>(
+        &self,
+        topic: &str,
+        tasks: I,
+    ) -> BoxStream<'static, Result<TaskRef, SubmitError>>
+    where
+        T: Payload,
+        I: IntoIterator<Item = T>,
+        I::IntoIter: Send + 'static,
+    {
+        let (client, topic) = (self.clone(), topic.to_owned());
+        let sends = move |task| client.submission(&topic, &task).send();
+        stream::iter(tasks).map(sends).buffered(IN_FLIGHT_MAX).boxed()
+    }
+}
+
+impl Submission {
+    /// Adds a property to the task's message; the processor finds it in its context.
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.insert(name.into(), value.into());
+        self
+    }
+
+    /// The longest that one attempt may take; then it is cancelled and has failed.
+    pub fn max_duration(mut self, budget: Duration) -> Self {
+        match format_budget(budget) {
+            Ok(text) => drop(self.properties.insert(MAX_TASK_DURATION.to_owned(), text)),
+            Err(error) => self.budget = Err(error),
+        }
+        self
+    }
+
+    /// Submits the task; see [`Client::submit`].
+    ///
+    /// # Errors
+    /// As [`Client::submit`].
+    pub async fn send(self) -> Result<TaskRef, SubmitError> {
+        let Self { client, topic, payload, properties, budget } = self;
+        budget.map_err(|error| SubmitError::MaxDuration(error.to_string()))?;
+        let payload = payload.map_err(SubmitError::Encode)?;
+        let topic = client.names(&topic)?.task;
+        let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
+        let message = Outgoing { key: None, properties, payload };
+        let place = partition(topic, index);
+        let stored = client.inner.publishers.publish(&place, message).await;
+        let position = stored.map_err(|failure| match failure {
+            PublishFailure::NotSent(error) => SubmitError::Transport(error),
+            PublishFailure::Sent(PublishError::Refused(cause)) => SubmitError::Refused(cause),
+            PublishFailure::Sent(PublishError::Unknown(cause)) => SubmitError::Unknown(cause),
+        })?;
+        // The receipt names no partition: we know to which one we published.
+        Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })
+    }
+}

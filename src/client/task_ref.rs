@@ -1,0 +1,84 @@
+//! Names a task to whoever wants to wait for it, look at it or cancel it.
+
+use crate::task::{TaskId, TaskIdError};
+use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames};
+use std::fmt;
+use std::str::FromStr;
+
+/// A task: the topic that it was submitted to, and its id there.
+///
+/// Its text form is `topic@id`, such as `persistent://public/default/tasks@21426:0:-1`, and can be read back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskRef {
+    /// Full name of the task topic.
+    pub topic: String,
+    /// The task's id: the id of its message.
+    pub id: TaskId,
+}
+
+impl TaskRef {
+    /// Refers to a task that any producer has submitted to this topic.
+    ///
+    /// # Errors
+    /// When the topic's name is not usable.
+    pub fn new(topic: &str, id: TaskId) -> Result<Self, TopicNameError> {
+        let topic = TopicNames::new(topic, DEFAULT_SUBSCRIPTION)?.task;
+        Ok(Self { topic, id })
+    }
+}
+
+impl fmt::Display for TaskRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.topic, self.id)
+    }
+}
+
+/// The text does not name a task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskRefError {
+    /// There is no `@` in it.
+    #[error("not a task: `{0}` (expected topic@id)")]
+    Shape(String),
+    /// What stands before the `@` is not a topic.
+    #[error("the task's topic is not one")]
+    Topic(#[from] TopicNameError),
+    /// What stands behind the `@` is not a task id.
+    #[error("the task's id is not one")]
+    Id(#[from] TaskIdError),
+}
+
+impl FromStr for TaskRef {
+    type Err = TaskRefError;
+
+    fn from_str(text: &str) -> Result<Self, TaskRefError> {
+        const SHOWN_MAX: usize = 80;
+        // An id holds no `@`, a topic's name may.
+        let Some((topic, id)) = text.rsplit_once('@') else {
+            return Err(TaskRefError::Shape(text.chars().take(SHOWN_MAX).collect()));
+        };
+        Ok(Self::new(topic, id.parse()?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_reads_back() {
+        for text in ["persistent://public/default/tasks@1:2:-1", "persistent://a/b/c@d@1:2:0:3"] {
+            let task: TaskRef = text.parse().unwrap();
+            assert_eq!(task.to_string(), text);
+        }
+        let short: TaskRef = "tasks@1:2:-1".parse().unwrap();
+        assert_eq!(short.topic, "persistent://public/default/tasks");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        assert!(matches!("1:2:-1".parse::<TaskRef>(), Err(TaskRefError::Shape(_))));
+        assert!(matches!("t@1:2".parse::<TaskRef>(), Err(TaskRefError::Id(_))));
+        assert!(matches!("t-partition-0@1:2:0".parse::<TaskRef>(), Err(TaskRefError::Topic(_))));
+    }
+}

@@ -1,0 +1,312 @@
+//! Watches a metadata topic: every entry of every task, as it comes.
+//!
+//! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher slows down nobody but itself.
+//! It opens a follower again when the broker was away, from the start, and leaves out what it has shown.
+
+use super::Client;
+use super::service::persistently;
+use crate::task::{Position, TaskId, TaskMetadata, epoch_of};
+use crate::topics::TopicNameError;
+use crate::transport::{
+    Follow, Follower, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+};
+use crate::worker::Backoff;
+use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::time::sleep;
+
+/// What a watch sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchEvent {
+    /// A task has a new entry.
+    Updated {
+        /// The task.
+        id: TaskId,
+        /// The entry.
+        metadata: TaskMetadata,
+        /// The epoch that it speaks of. An entry of a lower epoch than one seen before comes late, from a worker that was
+        /// replaced. `None` for entries of other implementations.
+        epoch: Option<u32>,
+    },
+    /// A task's entry was taken away, after its retention.
+    Evicted {
+        /// The task.
+        id: TaskId,
+    },
+    /// An entry that is not one.
+    Undecodable {
+        /// Its key, which ought to be a task id.
+        key: Option<String>,
+        /// Where it lies in its partition.
+        position: Position,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchFrom {
+    /// With the last entry of every task that is not evicted yet. Entries in between may be shown, too.
+    Earliest,
+    /// With the next entry.
+    Latest,
+}
+
+/// Why there is no watch, or not any longer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The topic's name is not usable.
+    #[error("invalid topic")]
+    Topic(#[from] TopicNameError),
+    /// The metadata topic cannot be followed.
+    #[error("cannot follow the metadata topic")]
+    Transport(#[source] TransportError),
+}
+
+impl WatchEvent {
+    /// Reads an entry of the metadata topic.
+    pub(super) fn read(message: &Message) -> Self {
+        let Message { position, key, payload, .. } = message;
+        let undecodable =
+            |cause: String| Self::Undecodable { key: key.clone(), position: *position, cause };
+        let id = match key.as_deref().map(str::parse) {
+            Some(Ok(id)) => id,
+            Some(Err(error)) => return undecodable(format!("{error}")),
+            None => return undecodable("it has no key".to_owned()),
+        };
+        // Clients that cannot set the flag of a null write an empty body instead.
+        if message.null || payload.is_empty() {
+            return Self::Evicted { id };
+        }
+        match serde_json::from_slice(payload) {
+            Ok(metadata) => Self::Updated { id, metadata, epoch: epoch_of(&message.properties) },
+            Err(error) => undecodable(error.to_string()),
+        }
+    }
+}
+
+/// A stream of [`WatchEvent`]s. It goes on while the broker is away, and ends after its first error.
+pub struct Watch {
+    source: Source,
+    /// One stream per partition, and one that looks for new partitions.
+    steps: SelectAll<BoxStream<'static, Step>>,
+    /// Partitions that are followed.
+    partitions: u32,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("topic", &self.source.topic).finish_non_exhaustive()
+    }
+}
+
+enum Step {
+    Event(WatchEvent),
+    Failed(TransportError),
+    Partitions(u32),
+}
+
+impl Client {
+    /// Watches the tasks of a topic, from the last entry of every task that is not evicted yet.
+    ///
+    /// # Errors
+    /// When the metadata topic cannot be followed.
+    pub async fn watch(&self, topic: &str) -> Result<Watch, WatchError> {
+        self.watch_from(topic, WatchFrom::Earliest).await
+    }
+
+    /// Watches the tasks of a topic. What is published after this returns is seen.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub async fn watch_from(&self, topic: &str, from: WatchFrom) -> Result<Watch, WatchError> {
+        let names = self.names(topic)?;
+        let transport = Arc::clone(&self.inner.transport);
+        let source = Source { transport, topic: names.metadata };
+        let mut steps = SelectAll::new();
+        let partitions = source.partitions(names.task).await.map_err(WatchError::Transport)?;
+        let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
+        for partition in if count == 0 { -1..0 } else { 0..count } {
+            let opened = source.partition(partition).open(from).await;
+            steps.push(opened.map_err(WatchError::Transport)?.steps());
+        }
+        if count > 0 {
+            steps.push(source.growth());
+        }
+        Ok(Watch { source, steps, partitions: partitions.unwrap_or_default(), ended: false })
+    }
+}
+
+impl Watch {
+    /// The next event; `None` after an error. May be dropped and called again without losing one.
+    pub async fn next(&mut self) -> Option<Result<WatchEvent, WatchError>> {
+        StreamExt::next(self).await
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<WatchEvent, WatchError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        while !this.ended {
+            match ready!(this.steps.poll_next_unpin(context)) {
+                Some(Step::Event(event)) => return Poll::Ready(Some(Ok(event))),
+                Some(Step::Failed(error)) => {
+                    this.ended = true;
+                    return Poll::Ready(Some(Err(WatchError::Transport(error))));
+                }
+                Some(Step::Partitions(count)) => {
+                    for partition in this.partitions..count {
+                        let partition = i32::try_from(partition).unwrap_or(i32::MAX);
+                        this.steps.push(this.source.partition(partition).steps());
+                    }
+                    this.partitions = this.partitions.max(count);
+                }
+                None => this.ended = true,
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+/// The topic that is watched.
+#[derive(Clone)]
+struct Source {
+    transport: Arc<dyn Transport>,
+    /// Full name of the metadata topic.
+    topic: String,
+}
+
+impl Source {
+    /// The number of partitions. A metadata topic that nobody has set up comes into being partition by partition, and the task
+    /// topic tells how many there will be.
+    async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
+        let own = self.count(self.topic.clone()).await?;
+        // Who watches may be kept out of the task topic.
+        Ok(own.or(self.count(task_topic).await.unwrap_or_default()))
+    }
+
+    async fn count(&self, topic: String) -> Result<Option<u32>, TransportError> {
+        persistently(&topic, || {
+            let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
+            Box::pin(async move { transport.partitions(&topic).await })
+        })
+        .await
+    }
+
+    /// Looks for new partitions, without end.
+    fn growth(&self) -> BoxStream<'static, Step> {
+        let looks = stream::unfold(self.clone(), |source| async {
+            loop {
+                sleep(super::routes::PARTITIONS_AGE_MAX).await;
+                match source.transport.partitions(&source.topic).await {
+                    Ok(Some(count)) => return Some((Step::Partitions(count), source)),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(topic = source.topic, %error, "cannot count partitions");
+                    }
+                }
+            }
+        });
+        looks.boxed()
+    }
+
+    fn partition(&self, partition: i32) -> PartitionWatch {
+        PartitionWatch {
+            transport: Arc::clone(&self.transport),
+            topic: super::partition(self.topic.clone(), partition),
+            follower: None,
+            last: None,
+            backoff: Backoff::new(fastrand::Rng::new()),
+            failed: false,
+        }
+    }
+}
+
+/// One partition that is watched.
+struct PartitionWatch {
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    follower: Option<Box<dyn Follower>>,
+    /// What lies at or before it was shown, or is older than the watch.
+    last: Option<Position>,
+    backoff: Backoff,
+    failed: bool,
+}
+
+impl PartitionWatch {
+    /// Opens it for the first time.
+    async fn open(mut self, from: WatchFrom) -> Result<Self, TransportError> {
+        let start = match from {
+            WatchFrom::Earliest => Start::Earliest,
+            WatchFrom::Latest => Start::Latest,
+        };
+        let opened = persistently(&self.topic.topic, || {
+            let (transport, topic) = (Arc::clone(&self.transport), self.topic.clone());
+            Box::pin(async move {
+                let mut follower =
+                    transport.follower(&topic, Follow { start, compacted: true }).await?;
+                // Remembered, because a follower that is opened again starts at the earliest.
+                let last = match from {
+                    WatchFrom::Earliest => None,
+                    WatchFrom::Latest => follower.last_position().await?,
+                };
+                Ok((follower, last))
+            })
+        });
+        let (follower, last) = opened.await?;
+        (self.follower, self.last) = (Some(follower), last);
+        Ok(self)
+    }
+
+    fn steps(self) -> BoxStream<'static, Step> {
+        let steps = stream::unfold(self, |mut partition| async {
+            let step = partition.step().await?;
+            Some((step, partition))
+        });
+        steps.boxed()
+    }
+
+    /// The next event, or the error after which there is none.
+    async fn step(&mut self) -> Option<Step> {
+        while !self.failed {
+            let error = match self.next().await {
+                Ok(message) if self.last.is_some_and(|last| message.position <= last) => continue,
+                Ok(message) => {
+                    self.backoff.reset();
+                    self.last = Some(message.position);
+                    return Some(Step::Event(WatchEvent::read(&message)));
+                }
+                Err(error) => error,
+            };
+            self.follower = None;
+            if error.kind == TransportErrorKind::Unreachable {
+                tracing::warn!(topic = %self.topic, %error, "watch interrupted");
+                self.backoff.wait().await;
+            } else {
+                self.failed = true;
+                return Some(Step::Failed(error));
+            }
+        }
+        None
+    }
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        if self.follower.is_none() {
+            let follow = Follow { start: Start::Earliest, compacted: true };
+            self.follower = Some(self.transport.follower(&self.topic, follow).await?);
+        }
+        match &mut self.follower {
+            Some(follower) => follower.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}

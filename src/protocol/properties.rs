@@ -1,0 +1,280 @@
+//! Properties of keys, entries and the fold, over random ledgers.
+
+use super::config::LedgerConfig;
+use super::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties};
+use super::fold::{Phase, TaskFold, Verdict};
+use super::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::task::TaskId;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn any_task() -> impl Strategy<Value = TaskId> {
+    let parts = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
+    parts.prop_map(|(ledger, entry, partition, batch_index)| TaskId {
+        ledger,
+        entry,
+        partition,
+        batch_index,
+    })
+}
+
+fn any_once() -> impl Strategy<Value = OnceKey> {
+    let parts = (any_task(), any::<u32>(), any::<u128>(), any::<u64>());
+    parts.prop_map(|(task, epoch, owner, serial)| OnceKey {
+        task,
+        epoch: Epoch(epoch),
+        owner: OwnerId(owner),
+        serial,
+    })
+}
+
+fn any_key() -> impl Strategy<Value = Key> {
+    prop_oneof![
+        any_once().prop_map(Key::Once),
+        any_task().prop_map(Key::Cancel),
+        any::<u128>().prop_map(|owner| Key::Heartbeat(OwnerId(owner))),
+        any::<u32>().prop_map(Key::Config),
+    ]
+}
+
+fn any_kind() -> impl Strategy<Value = ClaimKind> {
+    prop_oneof![
+        4 => Just(ClaimKind::Run),
+        1 => Just(ClaimKind::Final),
+        1 => Just(ClaimKind::Cancelled),
+        1 => Just(ClaimKind::Expired),
+    ]
+}
+
+fn any_outcome() -> impl Strategy<Value = Outcome> {
+    let next = || {
+        let parts = (any::<u64>(), any::<u64>());
+        parts.prop_map(|(at_ms, delay_ms)| NextAttempt { at_ms, delay_ms })
+    };
+    prop_oneof![
+        Just(Outcome::Completed),
+        Just(Outcome::Final),
+        Just(Outcome::Cancelled),
+        next().prop_map(Outcome::Failed),
+        next().prop_map(Outcome::Released),
+    ]
+}
+
+fn any_config() -> impl Strategy<Value = LedgerConfig> {
+    let millis = || any::<u64>().prop_map(Duration::from_millis);
+    let parts = (any::<u32>(), ".*", millis(), millis(), millis(), any::<u32>());
+    parts.prop_map(
+        |(version, subscription, heartbeat, ledger_retention, self_fence, protocol_min)| {
+            LedgerConfig {
+                version,
+                subscription,
+                heartbeat,
+                ledger_retention,
+                self_fence,
+                protocol_min,
+            }
+        },
+    )
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let claim = (any_once(), any::<u32>(), any_kind(), any::<Option<u32>>());
+    let done = (any_once(), any::<u32>(), any_outcome());
+    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, u64)>());
+    prop_oneof![
+        claim.prop_map(|(key, attempt, kind, batch_size)| {
+            Entry::Claim(Claim { key, attempt, kind, batch_size })
+        }),
+        done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
+        any_once().prop_map(Entry::Checkpoint),
+        any_task().prop_map(Entry::Cancel),
+        heartbeat.prop_map(|(owner, subscription, (number, receipted, uptime_ms))| {
+            let owner = OwnerId(owner);
+            Entry::Heartbeat(Heartbeat { owner, subscription, number, receipted, uptime_ms })
+        }),
+        any_config().prop_map(Entry::Config),
+        any_key().prop_map(Entry::Tombstone),
+    ]
+}
+
+const TASKS: u64 = 2;
+
+const fn task(number: u64) -> TaskId {
+    TaskId { ledger: 0, entry: number, partition: 0, batch_index: None }
+}
+
+/// An entry of a small world, so that many are accepted. Its serial comes from its place: no key repeats.
+fn small_entry() -> impl Strategy<Value = Entry> {
+    let key = (0..TASKS, 1..5_u32, 0..2_u128).prop_map(|(number, epoch, owner)| OnceKey {
+        task: task(number),
+        epoch: Epoch(epoch),
+        owner: OwnerId(owner),
+        serial: 0,
+    });
+    let key = key.boxed();
+    prop_oneof![
+        4 => (key.clone(), any_kind()).prop_map(|(key, kind)| {
+            Entry::Claim(Claim { key, attempt: key.epoch.0, kind, batch_size: None })
+        }),
+        4 => (key.clone(), any_outcome()).prop_map(|(key, outcome)| {
+            Entry::Done(Done { key, attempt: key.epoch.0, outcome })
+        }),
+        1 => key.prop_map(Entry::Checkpoint),
+        1 => (0..TASKS).prop_map(|number| Entry::Cancel(task(number))),
+    ]
+}
+
+pub(crate) fn ledger() -> impl Strategy<Value = Vec<Entry>> {
+    vec(small_entry(), 0..24).prop_map(|mut log| {
+        for (entry, place) in log.iter_mut().zip(0..) {
+            match entry {
+                Entry::Claim(claim) => claim.key.serial = place,
+                Entry::Done(done) => done.key.serial = place,
+                Entry::Checkpoint(key) => key.serial = place,
+                Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+                }
+            }
+        }
+        log
+    })
+}
+
+/// A ledger with the places that compactions up to these horizons leave: the last entry of each key, and no tombstone.
+fn compact(log: &[Entry], horizons: &[usize]) -> Vec<Entry> {
+    let mut kept: Vec<(usize, Entry)> = log.iter().cloned().enumerate().collect();
+    for horizon in horizons {
+        let horizon = horizon % (log.len() + 1);
+        let below = kept.clone();
+        kept.retain(|(place, entry)| {
+            let replaced = below.iter().any(|(later, other)| {
+                later > place && *later < horizon && other.key() == entry.key()
+            });
+            *place >= horizon || !(replaced || matches!(entry, Entry::Tombstone(_)))
+        });
+    }
+    kept.into_iter().map(|(_, entry)| entry).collect()
+}
+
+fn fold(log: &[Entry], id: TaskId) -> TaskFold {
+    let mut fold = TaskFold::default();
+    for entry in log.iter().filter(|entry| entry.task() == Some(id)) {
+        fold.apply(entry);
+    }
+    fold
+}
+
+/// The keys of a task's entries, those that the fold ignored first and then the others, as eviction takes them.
+fn keys_in_order(log: &[Entry], id: TaskId) -> (Vec<Key>, Vec<Key>) {
+    let mut fold = TaskFold::default();
+    let (mut ignored, mut accepted, mut cancel) = (Vec::new(), Vec::new(), None);
+    for entry in log.iter().filter(|entry| entry.task() == Some(id)) {
+        match (fold.apply(entry), entry.key()) {
+            (_, key @ Key::Cancel(_)) => cancel = Some(key),
+            (Verdict::Accepted, key) => accepted.push(key),
+            (Verdict::Ignored(_), key) => ignored.push(key),
+        }
+    }
+    accepted.extend(cancel);
+    (ignored, accepted)
+}
+
+proptest! {
+    #[test]
+    fn an_entry_survives_its_message(entry in any_entry()) {
+        let null = matches!(entry, Entry::Tombstone(_));
+        let key = entry.key().to_string();
+        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), null), Ok(entry));
+    }
+
+    #[test]
+    fn a_key_survives_its_text(key in any_key()) {
+        prop_assert_eq!(key.to_string().parse(), Ok(key));
+    }
+
+    #[test]
+    fn a_task_id_survives_its_text(id in any_task()) {
+        prop_assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn garbage_is_refused_without_a_panic(text in ".*", almost in "[0-9a-f/:+-]{0,60}(/cancel)?") {
+        for text in [text, almost] {
+            let (key, task) = (text.parse::<Key>(), text.parse::<TaskId>());
+            prop_assert!(key.is_err() || task.is_err(), "{} is a key and a task id", text);
+        }
+    }
+
+    #[test]
+    fn any_properties_are_read_without_a_panic(
+        key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
+        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|h|r|g|v)", ".{0,12}", 0..12),
+        null: bool,
+    ) {
+        let read = Entry::read(Some(&key), &properties, null);
+        prop_assert!(read.is_err() || key.parse::<Key>().is_ok());
+        prop_assert!(Entry::read(None, &properties, null).is_err());
+    }
+
+    /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but for that property.
+    #[test]
+    fn a_damaged_entry_never_belongs_to_another_task(
+        entry in any_entry(), name in "[a-z]{1,2}", value in ".{0,8}",
+    ) {
+        let mut properties: Properties = entry.properties();
+        properties.insert(name, value);
+        let null = matches!(entry, Entry::Tombstone(_));
+        if let Ok(read) = Entry::read(Some(&entry.key().to_string()), &properties, null) {
+            prop_assert_eq!(read.key(), entry.key());
+        }
+    }
+
+    /// C-01.
+    #[test]
+    fn a_compacted_ledger_folds_to_the_same(log in ledger(), horizons in vec(0..100_usize, 0..4)) {
+        let compacted = compact(&log, &horizons);
+        for id in (0..TASKS).map(task) {
+            prop_assert_eq!(fold(&compacted, id), fold(&log, id));
+        }
+    }
+
+    /// C-01 with the tombstones of claims and outcomes that lost: hygiene, which may stop anywhere.
+    #[test]
+    fn tombstones_of_what_was_ignored_change_nothing(
+        log in ledger(), count in 0..24_usize, horizons in vec(0..100_usize, 0..4),
+    ) {
+        let ignored = (0..TASKS).flat_map(|number| keys_in_order(&log, task(number)).0);
+        let tombstones = ignored.take(count).map(Entry::Tombstone);
+        let swept: Vec<Entry> = log.iter().cloned().chain(tombstones).collect();
+        let compacted = compact(&swept, &horizons);
+        for id in (0..TASKS).map(task) {
+            prop_assert_eq!(fold(&compacted, id), fold(&log, id));
+        }
+    }
+
+    /// An evictor may die after any tombstone: what is left folds to what it was, or to NEW.
+    #[test]
+    fn half_an_eviction_leaves_the_task_or_nothing(
+        log in ledger(), count in 0..24_usize, horizons in vec(0..100_usize, 0..4),
+    ) {
+        let id = task(0);
+        let (ignored, accepted) = keys_in_order(&log, id);
+        let tombstones = ignored.into_iter().chain(accepted).take(count).map(Entry::Tombstone);
+        let swept: Vec<Entry> = log.iter().cloned().chain(tombstones).collect();
+        let left = fold(&compact(&swept, &horizons), id);
+        prop_assert!(left == fold(&log, id) || left.phase == Phase::New, "{:?}", left);
+    }
+
+    /// C-05.
+    #[test]
+    fn a_terminal_task_never_changes(log in ledger(), more in ledger()) {
+        for id in (0..TASKS).map(task) {
+            let end = fold(&log, id);
+            if end.phase.is_terminal() {
+                let all: Vec<Entry> = log.iter().chain(&more).cloned().collect();
+                let after = TaskFold { cancel: end.cancel, ..fold(&all, id) };
+                prop_assert_eq!(after, end);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The client's end: what a worker holds in its hands.
+
+use super::Shared;
+use super::agenda::{ConnectionId, SessionId};
+use super::lifecycle::Reach;
+use super::log::Body;
+use super::publish::{OPERATION_TIMEOUT, Offer};
+use super::session::{Consuming, Following, Next, Publishing, Role};
+use super::state::{State, lost};
+use crate::gate::Gate;
+use crate::task::{EntryId, Position};
+use crate::transport::{
+    AckReceipt, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher,
+    Receipt, Schema, TopicPartition, Transport, TransportError,
+};
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, MutexGuard};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+/// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the process.
+#[derive(Clone)]
+pub struct MemoryTransport {
+    shared: Arc<Shared>,
+    connection: ConnectionId,
+    name: Arc<str>,
+    gate: Gate,
+}
+
+impl MemoryTransport {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: ConnectionId,
+        name: &str,
+        gate: Gate,
+    ) -> Self {
+        Self { shared, connection, name: Arc::from(name), gate }
+    }
+
+    /// The gate of the process: wrap every future of it.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    pub(super) const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    /// One round trip: `ask` is answered when the broker can be reached. `None` from it means that no answer comes for now.
+    async fn request<T>(
+        &self,
+        mut ask: impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let latency = {
+            let mut state = self.lock();
+            let span = state.faults.request_delay;
+            state.draw(span)
+        };
+        let answer = async {
+            sleep(latency).await;
+            loop {
+                // Made before asking, so that no change is missed.
+                let changed = self.shared.signals.changed.notified();
+                if let Some(answer) = self.try_request(&mut ask) {
+                    return answer;
+                }
+                changed.await;
+            }
+        };
+        let too_late = |_| Err(lost(&self.name, "no answer in time"));
+        timeout(OPERATION_TIMEOUT, answer).await.unwrap_or_else(too_late)
+    }
+
+    fn try_request<T>(
+        &self,
+        ask: &mut impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+    ) -> Option<Result<T, TransportError>> {
+        let mut state = self.lock();
+        match state.reach(self.connection) {
+            Reach::Yes => ask(&mut state),
+            Reach::No(error) => Some(Err(error)),
+            Reach::Wait => None,
+        }
+    }
+
+    async fn open(
+        &self,
+        topic: &TopicPartition,
+        mut role: impl FnMut() -> Role,
+    ) -> Result<Handle, TransportError> {
+        let session = self
+            .request(|state| {
+                let partition = state.reach_partition(topic);
+                Some(partition.map(|it| state.open(self.connection, it, role())))
+            })
+            .await?;
+        Ok(Handle { transport: self.clone(), session })
+    }
+
+    async fn open_publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+    ) -> Result<MemoryPublisher, TransportError> {
+        let role = || {
+            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
+            Role::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
+        };
+        self.open(topic, role).await.map(MemoryPublisher)
+    }
+}
+
+impl fmt::Debug for MemoryTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTransport").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transport for MemoryTransport {
+    async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
+        let count = |state: &mut State| state.topics.get(topic).and_then(|it| it.partitions);
+        self.request(|state| Some(Ok(count(state)))).await
+    }
+
+    async fn publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+        _schema: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError> {
+        Ok(Box::new(self.open_publisher(topic, batching).await?))
+    }
+
+    async fn consumer(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        let role = || {
+            let subscription = Arc::from(subscription);
+            Role::Consumer(Consuming { subscription, receipts: Vec::new() })
+        };
+        Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
+    }
+
+    async fn follower(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError> {
+        let role = || Role::Follower(Following { follow, cursor: None });
+        Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
+    }
+
+    async fn fetch(
+        &self,
+        topic: &TopicPartition,
+        at: Position,
+    ) -> Result<Option<Message>, TransportError> {
+        self.request(|state| {
+            let partition = state.reach_partition(topic);
+            Some(partition.map(|id| state.partitions.get(&id)?.log.fetch(at).cloned()))
+        })
+        .await
+    }
+
+    async fn tombstone(
+        &self,
+        topic: &TopicPartition,
+        keys: Vec<String>,
+    ) -> Result<(), TransportError> {
+        let mut publisher = self.open_publisher(topic, Batching::Off).await?;
+        let mut receipts = Vec::new();
+        for key in keys {
+            let message = Outgoing { key: Some(key), ..Outgoing::default() };
+            receipts.push(publisher.hand_over(Body::new(message, true)).await?);
+        }
+        for receipt in receipts {
+            let told = receipt.await;
+            told.map_err(|error| lost(&topic.to_string(), &error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    async fn mark_delete_position(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Option<EntryId>, TransportError> {
+        self.request(|state| {
+            let partition = state.reach_partition(topic);
+            let position = |id| {
+                let partition = state.partitions.get(&id)?;
+                partition.subscriptions.get(subscription)?.mark_delete
+            };
+            Some(partition.map(position))
+        })
+        .await
+    }
+}
+
+/// A session in the hands of a client. Dropping it tells the broker.
+struct Handle {
+    transport: MemoryTransport,
+    session: SessionId,
+}
+
+impl Handle {
+    async fn next(&self) -> Result<Message, TransportError> {
+        loop {
+            let next = self.transport.lock().next(self.session);
+            match next {
+                Next::Message(message) => return Ok(*message),
+                Next::Error(error) => return Err(error),
+                Next::Wait(bell) => bell.notified().await,
+            }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.transport.lock().close(self.session);
+    }
+}
+
+struct MemoryPublisher(Handle);
+
+impl MemoryPublisher {
+    async fn hand_over(&mut self, body: Body) -> Result<Receipt, TransportError> {
+        let Handle { transport, session } = &self.0;
+        let mut body = Some(body);
+        loop {
+            let offer = transport.lock().offer(*session, &mut body);
+            match offer {
+                Offer::Taken(answer) => return Ok(Box::pin(receipt(answer))),
+                Offer::Error(error) => return Err(error),
+                Offer::Wait(bell) => bell.notified().await,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Publisher for MemoryPublisher {
+    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
+        self.hand_over(Body::new(message, false)).await
+    }
+}
+
+/// The time-out counts from the moment of sending, polled or not.
+fn receipt(
+    answer: oneshot::Receiver<Result<Position, PublishError>>,
+) -> impl Future<Output = Result<Position, PublishError>> {
+    let deadline = sleep(OPERATION_TIMEOUT);
+    let unknown = |cause: &str| Err(PublishError::Unknown(cause.to_owned()));
+    async move {
+        tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or_else(|_| unknown("the publisher is gone")),
+            () = deadline => unknown("no answer in time"),
+        }
+    }
+}
+
+struct MemoryConsumer(Handle);
+
+#[async_trait]
+impl Consumer for MemoryConsumer {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        self.0.next().await
+    }
+
+    fn ack(&mut self, entry: EntryId) -> AckReceipt {
+        let (sender, answer) = oneshot::channel();
+        let Handle { transport, session } = &self.0;
+        transport.lock().send_ack(*session, entry, sender);
+        let deadline = sleep(OPERATION_TIMEOUT);
+        let name = Arc::clone(&transport.name);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                answer = answer => {
+                    answer.unwrap_or_else(|_| Err(lost(&name, "the consumer's session is over")))
+                }
+                () = deadline => Err(lost(&name, "no receipt for the ack in time")),
+            }
+        })
+    }
+
+    async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.lock().send_back(*session, entry)
+    }
+
+    async fn close(self: Box<Self>) {
+        let Handle { transport, session } = &self.0;
+        let leave = |state: &mut State| Some(Ok(state.close_in_order(*session)));
+        let told: Result<SessionId, TransportError> = transport.request(leave).await;
+        // Whom nobody can tell finds out by itself.
+        drop(told);
+    }
+}
+
+struct MemoryFollower(Handle);
+
+#[async_trait]
+impl Follower for MemoryFollower {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        self.0.next().await
+    }
+
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.request(|state| state.last_position(*session)).await
+    }
+}

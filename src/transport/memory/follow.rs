@@ -1,0 +1,51 @@
+//! From the log to a follower, through the compacted view or past it.
+
+use super::agenda::SessionId;
+use super::state::{State, lost};
+use crate::task::Position;
+use crate::transport::{Start, TransportError};
+
+impl State {
+    /// Sends a follower what it has room for. What is on its way is not touched by a later compaction; what is not yet, is.
+    pub(super) fn feed(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
+            return;
+        };
+        let (room, partition) = (session.room(), session.partition);
+        let Some(following) = session.following() else { return };
+        let Some(partition) = self.partitions.get(&partition) else { return };
+        let compacted = following.follow.compacted;
+        let messages = partition.log.read(following.cursor, compacted, room);
+        if let Some(last) = messages.last() {
+            following.cursor = Some(last.position);
+            self.send_messages(id, messages);
+        }
+    }
+
+    /// Puts a follower to its start: also after a reconnect, because the client below knows no better.
+    pub(super) fn rewind(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let partition = session.partition;
+        let Some(partition) = self.partitions.get_mut(&partition) else { return };
+        let Some(following) = session.following() else { return };
+        following.cursor = match following.follow.start {
+            Start::Earliest => None,
+            Start::Latest => partition.log.end(),
+        };
+        partition.followers.insert(id);
+    }
+
+    /// The last position of what a follower reads; no answer while the client below is without a connection.
+    pub(super) fn last_position(
+        &mut self,
+        id: SessionId,
+    ) -> Option<Result<Option<Position>, TransportError>> {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.is_open()) else {
+            return Some(Err(lost("follower", "the session is over")));
+        };
+        let (attached, partition) = (session.attached, session.partition);
+        let compacted = session.following()?.follow.compacted;
+        let partition = self.partitions.get(&partition).filter(|_| attached)?;
+        Some(Ok(partition.log.last(compacted)))
+    }
+}

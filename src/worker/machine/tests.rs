@@ -1,0 +1,294 @@
+//! What the model found in the machine, one story each, and what the model does not look at.
+
+use super::*;
+use crate::protocol::claim::Decision;
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::properties::ledger;
+use proptest::prelude::*;
+
+const ME: OwnerId = OwnerId(1);
+const OTHER: OwnerId = OwnerId(2);
+const T: TaskId = TaskId { ledger: 5, entry: 7, partition: 0, batch_index: None };
+
+/// A machine and the ledger that it reads.
+struct Bench {
+    machine: Machine,
+    length: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut machine = Machine::new(ME, 3);
+        machine.bootstrap_ended();
+        Self { machine, length: 0 }
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.machine.poll_action()).collect()
+    }
+
+    /// Lets an entry land and the machine read it.
+    fn land(&mut self, entry: &Entry) -> Vec<Action> {
+        self.length += 1;
+        let position = Position { ledger: 0, entry: self.length, batch_index: None };
+        self.machine.read(ReadEntry { position, entry, publish_time_ms: 0, late: false });
+        self.actions()
+    }
+
+    /// Claims the task as a holder, and answers with what was published.
+    fn claim(&mut self, id: TaskId) -> Entry {
+        let Decision::Claim(claim) = self.machine.decide(id, true, true) else {
+            panic!("nothing to claim: {:?}", self.machine.task(id))
+        };
+        self.machine.claim(id, claim);
+        match self.actions().pop() {
+            Some(Action::Publish(entry)) => entry,
+            other => panic!("no claim was published: {other:?}"),
+        }
+    }
+
+    fn stage(&self) -> Option<Stage> {
+        self.machine.task(T).map(|task| task.stage)
+    }
+}
+
+fn claim_by(owner: OwnerId, epoch: u32) -> Entry {
+    let key = OnceKey { task: T, epoch: Epoch(epoch), owner, serial: u64::from(epoch) };
+    Entry::Claim(Claim { key, attempt: epoch, kind: ClaimKind::Run, batch_size: None })
+}
+
+fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
+    let key = OnceKey { task: T, epoch: Epoch(epoch), owner, serial: u64::from(epoch) + 100 };
+    Entry::Done(Done { key, attempt: epoch, outcome })
+}
+
+/// A holder's claim was on its way when the former owner's outcome was accepted after all; then the claim failed. The holder
+/// went back to idle and never looked at the terminal state again, so its delivery stayed unacknowledged for good.
+#[test]
+fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    bench.land(&claim_by(OTHER, 1));
+    bench.machine.payload_read(T, true);
+    let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
+    bench.land(&done_by(OTHER, 1, Outcome::Completed));
+    bench.machine.publish_failed(claim.key);
+    assert_eq!(bench.stage(), Some(Stage::Closing(Step::View)));
+}
+
+/// The same while the payload was being read.
+#[test]
+fn a_payload_that_comes_after_the_end_is_dropped() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    bench.machine.read_payload(T);
+    bench.land(&done_by(OTHER, 1, Outcome::Completed));
+    bench.machine.payload_read(T, true);
+    assert_eq!(bench.actions(), [Action::DropPayload(T)]);
+    assert_eq!(bench.machine.task(T).map(|task| task.payload), Some(false));
+}
+
+/// Tasks that were held and are unknown otherwise were forgotten without a word, and their payloads stayed for ever.
+#[test]
+fn payloads_go_with_what_is_forgotten() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    bench.machine.session_lost();
+    assert_eq!(bench.actions(), [Action::DropPayload(T)]);
+    assert_eq!(bench.machine.task(T), None);
+
+    let second = TaskId { batch_index: Some(1), ..T };
+    let first = TaskId { batch_index: Some(0), ..T };
+    bench.machine.delivered(first, Some(2));
+    bench.machine.delivered(second, Some(2));
+    bench.machine.hand_back(first);
+    let dropped = [Action::DropPayload(first), Action::DropPayload(second)];
+    assert_eq!(bench.actions(), [&dropped[..], &[Action::HandBack(T.entry_id())]].concat());
+}
+
+/// The entry on the metadata topic carries the payload. It was dropped when the entry went out, and an entry that had to be
+/// published again lacked the task.
+#[test]
+fn the_payload_stays_until_the_outcome_has_been_shown() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
+    assert_eq!(bench.land(&done), [Action::ShowOutcome(T)]);
+    bench.machine.view_stored(T);
+    assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
+}
+
+/// The topic moved while the ack was on its way: the broker took it from the new session, and had the message delivered there
+/// nevertheless. That delivery stayed unacknowledged as long as the worker lived.
+#[test]
+fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
+    bench.land(&done);
+    bench.machine.view_stored(T);
+    bench.machine.session_lost();
+    bench.actions();
+    bench.machine.delivered(T, None);
+    assert!(bench.actions().contains(&Action::Ack(T.entry_id())));
+    bench.machine.acked(T.entry_id(), T.partition);
+    assert_eq!(bench.stage(), Some(Stage::Closing(Step::Closed)));
+}
+
+/// A refused outcome never lands, so another one may take its place.
+#[test]
+fn a_refused_outcome_is_replaced_under_a_fresh_key() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    let Some(Action::Publish(Entry::Done(done))) = bench.actions().pop() else { panic!("none") };
+    bench.machine.publish_refused(done.key, Outcome::Final);
+    let Some(Action::Publish(Entry::Done(second))) = bench.actions().pop() else { panic!("none") };
+    assert_eq!(second.outcome, Outcome::Final);
+    assert_ne!(second.key, done.key);
+    bench.machine.publish_refused(done.key, Outcome::Final);
+    assert_eq!(bench.actions(), []);
+}
+
+/// Random walks found it: an old copy came while the task was being evicted, and its session ended; the payload stayed.
+#[test]
+fn a_payload_goes_with_an_evicted_task() {
+    let mut bench = Bench::new();
+    let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
+    bench.land(&claim);
+    bench.land(&done);
+    bench.machine.evict(T);
+    bench.machine.delivered(T, None);
+    bench.machine.session_lost();
+    bench.actions();
+    bench.land(&Entry::Tombstone(claim.key()));
+    assert_eq!(bench.land(&Entry::Tombstone(done.key())), [Action::DropPayload(T)]);
+    assert_eq!(bench.machine.task(T), None);
+}
+
+/// A delivery of a task that is closed already is acknowledged once more; its payload stayed.
+#[test]
+fn a_second_delivery_of_a_closed_task_leaves_nothing() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    bench.land(&claim_by(OTHER, 1));
+    bench.land(&done_by(OTHER, 1, Outcome::Completed));
+    bench.machine.view_stored(T);
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.actions();
+    bench.machine.delivered(T, None);
+    assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
+    bench.machine.acked(T.entry_id(), T.partition);
+    assert_eq!(bench.actions(), [Action::DropPayload(T)]);
+}
+
+/// A tombstone that failed left its task in `Evicting` for ever: nobody ever finished the eviction.
+#[test]
+fn an_eviction_that_failed_is_tried_again() {
+    let mut bench = Bench::new();
+    let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
+    bench.land(&claim);
+    bench.land(&done);
+    bench.machine.evict(T);
+    assert_eq!(bench.actions(), [Action::Tombstone(vec![claim.key(), done.key()])]);
+    bench.land(&Entry::Tombstone(claim.key()));
+    bench.machine.eviction_ended(T);
+    bench.machine.evict(T);
+    assert_eq!(bench.actions(), [Action::Tombstone(vec![done.key()])]);
+    bench.land(&Entry::Tombstone(done.key()));
+    assert_eq!(bench.machine.task(T), None);
+}
+
+/// A cancel request for a task that was evicted stays in the ledger, and folds to NEW in every worker. It goes by the same
+/// rule as everything else.
+#[test]
+fn an_orphan_cancel_is_evicted() {
+    let mut bench = Bench::new();
+    bench.land(&Entry::Cancel(T));
+    bench.machine.evict(T);
+    assert_eq!(bench.actions(), [Action::Tombstone(vec![Key::Cancel(T)])]);
+    bench.land(&Entry::Tombstone(Key::Cancel(T)));
+    assert_eq!(bench.machine.task(T), None);
+}
+
+/// Former owner ids are forgotten after a while, but not the one under which an attempt still runs: its heartbeats would end,
+/// and others would take the attempt over.
+#[test]
+fn the_owner_of_a_kept_attempt_is_never_forgotten() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    for owner in 100..300 {
+        bench.machine.fence(OwnerId(owner));
+    }
+    assert!(bench.machine.owners_alive().contains(&ME));
+    assert!(!bench.machine.is_own(OwnerId(100)));
+}
+
+fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
+    let mut acted = 0;
+    for (place, entry) in log.iter().enumerate() {
+        let position = Position { ledger: 0, entry: place as u64, batch_index: None };
+        machine.read(ReadEntry { position, entry, publish_time_ms: 1, late: false });
+        acted += std::iter::from_fn(|| machine.poll_action()).count();
+    }
+    acted
+}
+
+proptest! {
+    /// C-13 and C-07: a reader that is sent back to the start, even twice and half-way, ends as one that never was.
+    #[test]
+    fn reading_the_ledger_again_changes_nothing(
+        log in ledger(), stop in 0..100_usize, ready: bool,
+    ) {
+        let new = || {
+            let mut machine = Machine::new(OwnerId(0), 3);
+            if ready {
+                machine.bootstrap_ended();
+            }
+            machine
+        };
+        let (mut straight, mut torn) = (new(), new());
+        follow(&mut straight, &log);
+        let stop = stop % (log.len() + 1);
+        follow(&mut torn, log.split_at(stop).0);
+        follow(&mut torn, &log);
+        prop_assert_eq!(&torn, &straight);
+        prop_assert_eq!(follow(&mut torn, &log), 0);
+        prop_assert_eq!(&torn, &straight);
+    }
+}
+
+/// C-11: somebody asked for the end of the task while the claim was on its way.
+#[test]
+fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&Entry::Cancel(T));
+    let actions = bench.land(&claim);
+    let [Action::Publish(Entry::Done(done))] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(done.outcome, Outcome::Cancelled);
+}
+
+/// C-20: by a worker without the delivery, a second time, and of a task that nobody knows any more.
+#[test]
+fn an_ack_too_many_has_no_effect() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    let before = bench.machine.clone();
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(EntryId { ledger: 9, entry: 9 }, T.partition);
+    assert_eq!(bench.machine, before);
+    assert_eq!(bench.actions(), []);
+}

@@ -1,0 +1,108 @@
+//! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence and the second read after it.
+
+use super::looking::Open;
+use super::{Effect, Mode, Partition};
+use crate::protocol::config::LedgerConfig;
+use crate::protocol::entry::{Entry, Heartbeat};
+use crate::protocol::eviction::MarkDelete;
+use crate::protocol::moment::Moment;
+use crate::protocol::silence::Silence;
+use crate::task::Position;
+use crate::worker::machine::Action;
+use std::time::Duration;
+
+impl Partition {
+    pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
+        if heartbeat.owner != self.machine.owner() {
+            if !self.machine.is_own(heartbeat.owner) {
+                self.hear(heartbeat, now);
+            }
+            return;
+        }
+        self.silence.came_back(heartbeat.number, now);
+        if matches!(self.mode, Mode::Bootstrap(_)) && self.silence.view_at().is_some() {
+            self.end_bootstrap(now, wall_ms);
+        }
+        for id in std::mem::take(&mut self.stalled) {
+            self.agenda.set(id, now);
+        }
+    }
+
+    /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
+    /// snapshot of a virtual machine, say), and everything it believes is old.
+    fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
+        let uptime = Duration::from_millis(heartbeat.uptime_ms);
+        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        if ahead > self.settings.ledger.self_fence && self.machine.is_ready() {
+            self.fence(now);
+        }
+    }
+
+    pub(super) fn handle_config(&mut self, config: &LedgerConfig) {
+        if self.config.as_ref().is_some_and(|known| known.version >= config.version) {
+            return;
+        }
+        self.config = Some(config.clone());
+        if let Err(error) = self.settings.ledger.agrees_with(config) {
+            self.effects.push_back(Effect::Refused(error));
+        }
+    }
+
+    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
+        self.mode = if self.draining { Mode::Draining } else { Mode::Live };
+        if self.config.is_none() {
+            let config = Entry::Config(self.settings.ledger.clone());
+            self.effects.push_back(Effect::Do(Action::Publish(config)));
+        }
+        self.machine.bootstrap_ended();
+        let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
+        for (id, fold) in seen {
+            if fold.phase.is_terminal() {
+                self.terminal_since.insert(id, now);
+            } else {
+                let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
+                let due = now + wait.min(self.settings.backoff_max);
+                self.open.insert(id, Open::new(&fold, now, due));
+            }
+        }
+        self.mark_delete_asked = now;
+        self.effects.push_back(Effect::Ready);
+        self.settle();
+    }
+
+    /// An entry of the second read came. It ends with a heartbeat that was sent after it began.
+    pub fn handle_second_read(&mut self, position: Position, entry: &Entry, now: Moment) {
+        self.machine.second_read(position, entry);
+        let Some((_, number)) = self.second_read else { return };
+        let ends = matches!(entry, Entry::Heartbeat(heartbeat)
+            if heartbeat.owner == self.machine.owner() && heartbeat.number >= number);
+        if ends {
+            self.second_read = None;
+            self.machine.second_read_ended();
+            let ids: Vec<_> = self.open.keys().copied().collect();
+            for id in ids {
+                self.agenda.set_by(id, now);
+            }
+            self.settle();
+        }
+    }
+
+    pub(super) fn fence(&mut self, now: Moment) {
+        self.machine.fence(self.spare_owner);
+        self.silence = Silence::new(self.settings.ledger.heartbeat);
+        self.mode = Mode::Bootstrap(now);
+        self.freed += self.claims.len();
+        self.claims.clear();
+        self.open.clear();
+        self.agenda.clear();
+        self.waiting.clear();
+        self.stalled.clear();
+        self.reading.clear();
+        self.terminal_since.clear();
+        self.mark_delete = MarkDelete::default();
+        self.second_read = None;
+        self.wants_second_read = false;
+        self.effects.clear();
+        self.effects.push_back(Effect::Fenced);
+    }
+}

@@ -1,0 +1,340 @@
+//! A few partitions on one log, with a clock of their own: no broker, no runtime.
+
+use super::*;
+use crate::protocol::key::OwnerId;
+use crate::worker::machine::Stop;
+
+const H: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_millis(10);
+const TASK: TaskId = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
+
+struct Worker {
+    core: Partition,
+    slots: Slots,
+    cursor: usize,
+    /// How far its second read has come, if one is under way.
+    again: Option<usize>,
+    /// Makes no step, as after SIGSTOP.
+    frozen: bool,
+    /// Cut off: publishes go nowhere, nothing is read.
+    offline: bool,
+    /// What it did: `start 1`, `stop`, `ack`, `fenced`, …
+    did: Vec<(Moment, String)>,
+    spare: u128,
+}
+
+struct Pair {
+    now: Moment,
+    log: Vec<Entry>,
+    workers: Vec<Worker>,
+}
+
+impl Pair {
+    /// So many workers, bootstrapped one after the other.
+    fn new(workers: u128) -> Self {
+        let mut pair =
+            Self { now: Moment(Duration::from_secs(1000)), log: Vec::new(), workers: Vec::new() };
+        for id in 1..=workers {
+            let settings = PartitionSettings {
+                ledger: crate::WorkerConfig::default().ledger(),
+                attempts_max: 3,
+                backoff_max: Duration::from_secs(300),
+            };
+            let core = Partition::new(settings, OwnerId(id), OwnerId(100 * id), pair.now);
+            pair.workers.push(Worker {
+                core,
+                slots: Slots::new(2),
+                cursor: 0,
+                again: None,
+                frozen: false,
+                offline: false,
+                did: Vec::new(),
+                spare: 100 * id,
+            });
+        }
+        pair.run_for(Duration::from_millis(100));
+        pair
+    }
+
+    /// Publishes land at once and are read at the next step.
+    fn step(&mut self) {
+        self.now = self.now + STEP;
+        let (now, wall_ms) = (self.now, 1_000_000);
+        for worker in &mut self.workers {
+            if worker.frozen {
+                continue;
+            }
+            while !worker.offline && worker.cursor < self.log.len() {
+                let position =
+                    Position { ledger: 1, entry: worker.cursor as u64, batch_index: None };
+                let entry = self.log[worker.cursor].clone();
+                worker.cursor += 1;
+                worker.core.handle_entry(
+                    &Inbound { position, publish_time_ms: wall_ms, entry },
+                    now,
+                    wall_ms,
+                );
+            }
+            while let Some(index) = worker.again.filter(|index| *index < self.log.len()) {
+                let position = Position { ledger: 1, entry: index as u64, batch_index: None };
+                worker.again = Some(index + 1);
+                worker.core.handle_second_read(position, &self.log[index], now);
+            }
+            worker.core.run(now, &mut worker.slots);
+            while let Some(effect) = worker.core.poll_effect() {
+                perform(worker, effect, now, &mut self.log);
+                worker.core.run(now, &mut worker.slots);
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    /// Steps until the worker has done this; returns how long that took.
+    #[track_caller]
+    fn run_until(&mut self, worker: usize, what: &str) -> Duration {
+        let begin = self.now;
+        for _ in 0..100_000 {
+            if let Some((at, _)) = self.workers[worker]
+                .did
+                .iter()
+                .find(|(at, did)| *at > begin && did.starts_with(what))
+            {
+                return at.since(begin);
+            }
+            self.step();
+        }
+        panic!("`{what}` never came; it did {:?}", self.workers[worker].did);
+    }
+
+    fn deliver(&mut self, worker: usize, task: TaskId) {
+        self.workers[worker].core.handle_delivery(task, None, self.now);
+    }
+
+    fn finish(&mut self, worker: usize, epoch: u32, outcome: Outcome) {
+        let core = &mut self.workers[worker].core;
+        core.handle_finished(TASK, Epoch(epoch), outcome);
+        core.handle_body_gone(TASK, Epoch(epoch), self.now);
+    }
+
+    fn did(&self, worker: usize) -> Vec<&str> {
+        self.workers[worker].did.iter().map(|(_, did)| did.as_str()).collect()
+    }
+}
+
+fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry>) {
+    let did = match effect {
+        Effect::Do(Action::Publish(entry)) => {
+            if !worker.offline {
+                log.push(entry);
+            }
+            return;
+        }
+        Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
+        Effect::Do(Action::Stop { task, epoch, why }) => {
+            worker.core.handle_body_gone(task, epoch, now);
+            format!("stop {}", if why == Stop::Fenced { "fenced" } else { "cancelled" })
+        }
+        Effect::Do(Action::ReadPayload(task)) => {
+            worker.core.handle_payload(task, true, now);
+            "read payload".to_owned()
+        }
+        Effect::Do(Action::ShowOutcome(task)) => {
+            worker.core.handle_view_stored(task);
+            "show outcome".to_owned()
+        }
+        Effect::Do(Action::Ack(entry)) => {
+            worker.core.handle_acked(entry, TASK.partition);
+            "ack".to_owned()
+        }
+        Effect::Do(Action::HandBack(_)) => "hand back".to_owned(),
+        Effect::Do(Action::Tombstone(keys)) => {
+            log.extend(keys.iter().map(|key| Entry::Tombstone(*key)));
+            "tombstone".to_owned()
+        }
+        Effect::Do(Action::ReadAgain) => {
+            worker.again = Some(0);
+            "read again".to_owned()
+        }
+        Effect::Do(Action::DropPayload(_)) => return,
+        Effect::Do(other) => format!("{other:?}"),
+        Effect::Ready => "ready".to_owned(),
+        Effect::Fenced => {
+            worker.spare += 1;
+            worker.core.set_spare_owner(OwnerId(worker.spare));
+            worker.cursor = 0;
+            "self-fence".to_owned()
+        }
+        Effect::ReadFromStart => {
+            worker.cursor = 0;
+            "read from start".to_owned()
+        }
+        Effect::AskMarkDelete => "ask mark-delete".to_owned(),
+        Effect::Refused(error) => format!("refused: {error}"),
+    };
+    worker.did.push((now, did));
+}
+
+#[test]
+fn a_task_is_run_once_shown_and_acknowledged() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.did(0), ["ready", "start 1", "show outcome", "ack"]);
+    assert_eq!(pair.did(1), ["ready"]);
+}
+
+/// C-17, without the broker ever delivering again.
+#[test]
+fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
+    let mut pair = Pair::new(3);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.workers[0].frozen = true;
+    let starts = |pair: &Pair| {
+        let second = |did: &&str| **did == *"start 2";
+        pair.did(1).iter().filter(|did| second(did)).count()
+            + pair.did(2).iter().filter(|did| second(did)).count()
+    };
+    pair.run_for(2 * H);
+    assert_eq!(starts(&pair), 0, "not before the owner is stale");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(starts(&pair), 1);
+
+    // The owner wakes up: it reads the higher epoch, stops its processor, and nothing of it counts.
+    pair.workers[0].frozen = false;
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.workers[1].core.machine().fold(TASK).epoch, Epoch(2));
+    assert_eq!(pair.workers[1].core.machine().fold(TASK).phase, Phase::Running);
+}
+
+#[test]
+fn a_holder_takes_over_without_waiting_its_turn() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.deliver(1, TASK);
+    pair.workers[0].frozen = true;
+    let took = pair.run_until(1, "start 2");
+    assert!(took <= 2 * H + Duration::from_millis(200), "{took:?}");
+}
+
+#[test]
+fn an_outage_of_the_ledger_costs_no_attempt() {
+    for outage in [25, 60, 180, 590] {
+        let mut pair = Pair::new(3);
+        pair.deliver(0, TASK);
+        pair.run_until(0, "start 1");
+        for worker in &mut pair.workers {
+            worker.offline = true;
+        }
+        pair.run_for(Duration::from_secs(outage));
+        // They come back one after the other, over ten seconds.
+        for worker in [1, 2, 0] {
+            pair.workers[worker].offline = false;
+            pair.run_for(Duration::from_secs(5));
+        }
+        pair.run_for(Duration::from_secs(60));
+        pair.finish(0, 1, Outcome::Completed);
+        pair.run_for(Duration::from_secs(1));
+        let fold = pair.workers[1].core.machine().fold(TASK);
+        assert_eq!((fold.epoch, fold.phase), (Epoch(1), Phase::Completed), "after {outage} s");
+    }
+}
+
+#[test]
+fn a_worker_cut_off_for_long_fences_itself_and_its_work_goes_on() {
+    let mut pair = Pair::new(1);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.workers[0].offline = true;
+    pair.run_until(0, "self-fence");
+    pair.workers[0].offline = false;
+    pair.run_until(0, "read again");
+    pair.run_for(Duration::from_secs(1));
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    assert!(pair.did(0).ends_with(&["show outcome", "ack"]), "{:?}", pair.did(0));
+    assert!(!pair.did(0).contains(&"stop fenced"));
+}
+
+#[test]
+fn a_claim_read_back_late_is_released_and_left_alone_for_a_while() {
+    let mut pair = Pair::new(1);
+    pair.deliver(0, TASK);
+    pair.workers[0].core.run(pair.now, &mut Slots::new(2));
+    while let Some(effect) = pair.workers[0].core.poll_effect() {
+        let now = pair.now;
+        perform(&mut pair.workers[0], effect, now, &mut pair.log);
+    }
+    pair.workers[0].frozen = true;
+    pair.run_for(H + Duration::from_secs(1));
+    pair.workers[0].frozen = false;
+    let took = pair.run_until(0, "start 1");
+    assert!(took >= H, "{took:?}");
+    assert_eq!(pair.workers[0].core.machine().fold(TASK).epoch, Epoch(2));
+}
+
+#[test]
+fn a_draining_worker_hands_back_what_it_has_not_started() {
+    let mut pair = Pair::new(1);
+    for entry in 0..4 {
+        pair.deliver(0, TaskId { entry, ..TASK });
+    }
+    pair.run_for(Duration::from_millis(200));
+    let now = pair.now;
+    pair.workers[0].core.drain(now);
+    pair.run_for(Duration::from_millis(200));
+    let count = |what: &str| pair.did(0).iter().filter(|did| **did == what).count();
+    assert_eq!((count("start 1"), count("hand back")), (2, 2));
+}
+
+#[test]
+fn a_new_task_that_finds_no_slot_is_handed_back_for_others() {
+    let mut pair = Pair::new(1);
+    for entry in 0..3 {
+        pair.deliver(0, TaskId { entry, ..TASK });
+    }
+    let took = pair.run_until(0, "hand back");
+    assert!(took >= Duration::from_secs(1) && took <= Duration::from_millis(2100), "{took:?}");
+}
+
+#[test]
+fn a_finished_task_leaves_the_ledger_when_the_mark_delete_position_has_stayed_past_it() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    for _ in 0..10 {
+        pair.run_until(0, "ask mark-delete");
+        let now = pair.now;
+        for worker in &mut pair.workers {
+            worker.core.handle_mark_delete(TASK.entry_id(), now);
+        }
+        pair.run_for(Duration::from_secs(1));
+    }
+    let known = |worker: usize| pair.workers[worker].core.machine().task(TASK).is_some();
+    assert!(!known(0) && !known(1), "both have forgotten it");
+    let evictions = [0, 1].map(|w| pair.did(w).iter().filter(|did| **did == "tombstone").count());
+    assert_eq!(evictions[0] + evictions[1], 1, "one of them evicted it");
+}
+
+#[test]
+fn a_worker_with_other_settings_is_refused() {
+    let mut pair = Pair::new(1);
+    let config = LedgerConfig {
+        version: 2,
+        heartbeat: Duration::from_secs(3),
+        ..crate::WorkerConfig::default().ledger()
+    };
+    pair.log.push(Entry::Config(config));
+    pair.run_until(0, "refused: heartbeat is 3s on this ledger but 10s here");
+}
