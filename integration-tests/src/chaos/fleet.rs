@@ -225,12 +225,26 @@ impl Fleet {
 
     /// Memory of a worker that is in RAM, in KiB.
     pub(super) fn resident_kib(&self, index: usize) -> Result<u64> {
-        let (child, _) = self.worker(index)?.process.as_ref().context("the worker is dead")?;
-        let pid = child.id().context("the worker has ended")?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid(index)?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         Ok(number.context("no VmRSS")?.parse()?)
+    }
+
+    /// Processor time that a worker has used, in ms.
+    pub(super) fn processor_ms(&self, index: usize) -> Result<u64> {
+        /// The kernel's unit towards programs, on every Linux.
+        const MS_PER_TICK: u64 = 10;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid(index)?))?;
+        // What follows the name in brackets; user and system time are the 14th and 15th field of all.
+        let (_, rest) = stat.rsplit_once(") ").context("no process name")?;
+        let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        Ok(MS_PER_TICK * ticks.sum::<Result<u64, _>>()?)
+    }
+
+    fn pid(&self, index: usize) -> Result<u32> {
+        let (child, _) = self.worker(index)?.process.as_ref().context("the worker is dead")?;
+        child.id().context("the worker has ended")
     }
 
     fn worker(&self, index: usize) -> Result<&Worker> {

@@ -83,7 +83,5 @@ async fn one(
     row.figure("tasks", ids.len());
     row.figure("ended_while_away", ended_during.len());
     row.spread("back_to_their_outcome min/p50/max", delays.collect());
-    let next = history.runs.iter().map(|run| run.started_us / 1000).filter(|ms| *ms > back).min();
-    row.figure("back_to_next_start_ms", next.map_or(0, |ms| ms - back));
     Ok(bench.into_row())
 }

@@ -57,6 +57,7 @@ async fn one(
     let (_, run) = bench.fleet.run_of(task, 1, START_LIMIT).await?;
     sleep(CALM).await;
     let kib = bench.fleet.resident_kib(worker)?;
+    let processor_ms = bench.fleet.processor_ms(worker)?;
     let row = &mut bench.row;
     row.scenario = match fill {
         Fill::Nothing => "prefilled: nothing",
@@ -67,6 +68,7 @@ async fn one(
     row.figure("finished_tasks", count);
     row.figure("start_to_ready_ms", ready_us.saturating_sub(started_us) / 1000);
     row.figure("start_to_first_task_ms", run.started_us.saturating_sub(started_us) / 1000);
+    row.figure("processor_ms", processor_ms);
     row.figure("rss_mib", kib / 1024);
     if let Some(each) = (kib.saturating_sub(idle_kib) * 1024).checked_div(count as u64) {
         row.figure("rss_bytes_per_task", each);

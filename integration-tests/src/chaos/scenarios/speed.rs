@@ -5,7 +5,7 @@ use crate::chaos::fleet::Settings;
 use crate::chaos::load::{Flow, Script};
 use crate::chaos::{Host, Options, Row};
 use crate::checkers::Run;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use longhaul::TaskId;
 use longhaul::clock::Clock;
@@ -40,13 +40,16 @@ async fn worker(
     let mut bench = Bench::new(host, "speed", options, settings).await?;
     bench.row.scenario = format!("speed: worker of concurrency {concurrency}");
     bench.submit(vec![Script::new("ok done"); tasks]).await?;
-    let worker = bench.fleet.start_ready(1).await?;
+    let worker = bench.fleet.start()?;
+    bench.fleet.ready(worker).await?;
     bench.wait_ended(tasks, LIMIT).await;
-    let runs = bench.fleet.runs_of(*worker.first().context("no worker")?)?;
+    let processor_ms = bench.fleet.processor_ms(worker)?;
+    let runs = bench.fleet.runs_of(worker)?;
     let first = runs.iter().map(|run| run.started_us).min().unwrap_or_default();
     let last = runs.iter().filter_map(|run| run.ended_us).max().unwrap_or_default();
     bench.row.figure("backlog_tasks", tasks);
     bench.row.figure("tasks_per_s", per_second(runs.len(), last - first));
+    bench.row.figure("processor_us_per_task", 1000 * processor_ms / runs.len().max(1) as u64);
     let submitted = submit_paced(&bench, paced).await?;
     bench.wait_ended(tasks + paced, LIMIT).await;
     let started: BTreeMap<TaskId, u64> =
@@ -89,7 +92,8 @@ async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Res
     };
     let (_, ()) = tokio::try_join!(publish, receive(&mut follower, tasks))?;
     bench.row.figure("messages", tasks);
-    bench.row.figure("messages_per_s", per_second(tasks, wall_us() - from));
+    bench.row.figure("publish_and_read_per_s", per_second(tasks, wall_us() - from));
+    bench.row.figure("consume_and_ack_per_s", consume(&bench, tasks).await?);
     let mut waits = Vec::new();
     for _ in 0..paced {
         let at = wall_us();
@@ -101,6 +105,23 @@ async fn bare(host: &Host, options: &Options, tasks: usize, paced: usize) -> Res
     }
     percentiles(&mut bench.row, "publish_to_receive", waits.into_iter())?;
     Ok(bench.into_row())
+}
+
+/// Takes and acknowledges the same messages on a Shared subscription, as the seam lets a worker do it. Returns messages/s.
+async fn consume(bench: &Bench, count: usize) -> Result<u64> {
+    let mut consumer = bench.transport.consumer(&bench.task_topic(), "bare").await?;
+    let from = wall_us();
+    let mut acks = Vec::new();
+    for _ in 0..count {
+        let message = consumer.next().await?;
+        acks.push(consumer.ack(message.position.entry_id()));
+    }
+    for ack in acks {
+        ack.await?;
+    }
+    let rate = per_second(count, wall_us() - from);
+    consumer.close().await;
+    Ok(rate)
 }
 
 async fn receive(follower: &mut Box<dyn Follower>, count: usize) -> Result<()> {
