@@ -7,6 +7,8 @@ use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::sandbox::Broker;
 use anyhow::Result;
 use futures::future::join_all;
+use longhaul::transport::TopicPartition;
+use longhaul::transport::pulsar::PulsarTransport;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -41,7 +43,7 @@ pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<R
         load.more(BETWEEN, BETWEEN_LIMIT).await?;
         Ok(down_ms)
     };
-    let down_ms = under_load(&mut bench, faults).await?;
+    let down_ms = Submitters::new(&mut bench).during(faults).await?;
     bench.row.figure("restarts", count);
     bench.row.spread("broker_away min/p50/max", down_ms);
     rest(&mut bench).await?;
@@ -59,15 +61,15 @@ pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Ro
             sleep(Duration::from_millis(rng.u64(500..1500))).await;
             admin.unload(topic).await?;
         }
-        Ok(Vec::new())
+        Ok(())
     };
-    under_load(&mut bench, faults).await?;
+    Submitters::new(&mut bench).during(faults).await?;
     bench.row.figure("unloads", count);
     rest(&mut bench).await?;
     Ok(vec![bench.into_row()])
 }
 
-async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> {
+pub(super) async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> {
     let settings = Settings { attempts_max: 20, ..Settings::default() };
     let mut bench = Bench::new(host, scenario, options, settings).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
@@ -75,7 +77,7 @@ async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> 
 }
 
 /// Stops or kills the broker, and starts it again. Returns how long it was away.
-async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
+pub(super) async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
     let from = wall_ms();
     if kill {
         broker.kill().await?;
@@ -86,29 +88,44 @@ async fn restart(broker: &mut Broker, kill: bool) -> Result<u64> {
     Ok(wall_ms() - from)
 }
 
-async fn under_load(
-    bench: &mut Bench,
-    faults: impl AsyncFnOnce(&Load) -> Result<Vec<u64>>,
-) -> Result<Vec<u64>> {
-    let load = Load::default();
-    let topic = bench.task_topic();
-    let submitters = (0..SUBMITTERS).map(|_| {
-        let mut rng = bench.rng.fork();
-        let script = move || Script::sleep(rng.u64(RUN_MS));
-        load.run(&bench.transport, &topic, SUBMIT_EVERY, script)
-    });
-    let faults = async {
-        let result = faults(&load).await;
-        // Also after an error, or the load would never end.
-        load.end();
-        result
-    };
-    let (_, down_ms) = tokio::join!(join_all(submitters.collect::<Vec<_>>()), faults);
-    down_ms
+/// A load of its own, so that faults may do with the bench what they like.
+pub(super) struct Submitters {
+    transport: PulsarTransport,
+    topic: TopicPartition,
+    rng: fastrand::Rng,
+}
+
+impl Submitters {
+    pub(super) fn new(bench: &mut Bench) -> Self {
+        let (transport, topic) = (bench.transport.clone(), bench.task_topic());
+        Self { transport, topic, rng: bench.rng.fork() }
+    }
+
+    /// Submits tasks until the faults are over.
+    pub(super) async fn during<T>(
+        mut self,
+        faults: impl AsyncFnOnce(&Load) -> Result<T>,
+    ) -> Result<T> {
+        let load = Load::default();
+        let (transport, topic) = (&self.transport, &self.topic);
+        let submitters = (0..SUBMITTERS).map(|_| {
+            let mut rng = self.rng.fork();
+            let script = move || Script::sleep(rng.u64(RUN_MS));
+            load.run(transport, topic, SUBMIT_EVERY, script)
+        });
+        let submitters: Vec<_> = submitters.collect();
+        let faults = async {
+            let result = faults(&load).await;
+            // Also after an error, or the load would never end.
+            load.end();
+            result
+        };
+        tokio::join!(join_all(submitters), faults).1
+    }
 }
 
 /// After the last fault every worker must start new tasks, and all must end.
-async fn rest(bench: &mut Bench) -> Result<()> {
+pub(super) async fn rest(bench: &mut Bench) -> Result<()> {
     let after_ms = wall_ms();
     rouse(bench).await?;
     let (history, _) = bench.finish(REST_LIMIT).await?;

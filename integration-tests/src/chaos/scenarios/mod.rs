@@ -6,6 +6,7 @@ mod faults;
 mod freeze;
 mod kill_owner;
 mod kills;
+mod mixed;
 mod outage;
 mod prefilled;
 mod speed;
@@ -75,6 +76,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "unloads",
         about: "topics unloaded under load: nothing lost, no worker left silent",
         run: |host, options| Box::pin(faults::unloads(host, options)),
+    },
+    Scenario {
+        name: "mixed",
+        about: "kills, freezes, unloads and restarts of the broker in random order under load: nothing lost",
+        run: |host, options| Box::pin(mixed::run(host, options)),
     },
     Scenario {
         name: "outage",

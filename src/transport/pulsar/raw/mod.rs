@@ -146,7 +146,8 @@ impl Raw {
                     return Ok(service);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot connect to the broker");
+                    // Whoever asked says so, too, and knows what for.
+                    tracing::debug!(%error, "cannot connect to the broker");
                     failure = error;
                 }
             }
