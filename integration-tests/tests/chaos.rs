@@ -65,11 +65,6 @@ async fn unloads_of_topics_lose_nothing_and_silence_nobody() -> Result<()> {
 }
 
 #[tokio::test]
-async fn faults_of_all_kinds_at_once_lose_nothing() -> Result<()> {
-    on_any_broker("mixed").await
-}
-
-#[tokio::test]
 async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
     on_its_own_broker("outage").await
 }
