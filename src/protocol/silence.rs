@@ -144,10 +144,13 @@ impl Silence {
         self.view_at.is_some_and(fresh) && self.lag <= self.heartbeat / 2
     }
 
-    /// When the next heartbeat is due.
+    /// When the next heartbeat is due: H after the last one; at once when the last one came back so late that nothing may be
+    /// claimed by it, and none is on its way that could tell better.
     #[must_use]
     pub fn heartbeat_at(&self) -> Moment {
-        self.last_sent.map_or_else(Moment::default, |sent| sent + self.heartbeat)
+        let blocked = self.lag > self.heartbeat / 2 && self.underway.is_empty();
+        let spacing = if blocked { HEARTBEAT_SPACING_MIN } else { self.heartbeat };
+        self.last_sent.map_or_else(Moment::default, |sent| sent + spacing)
     }
 
     /// When to send one more heartbeat that could settle whether the owner is stale, so that it need not wait for the next
@@ -241,5 +244,21 @@ mod tests {
         assert!(!silence.may_claim(at(106)));
         beat(&mut silence, [107]);
         assert!(silence.may_claim(at(127)) && !silence.may_claim(at(128)));
+    }
+
+    /// A worker that took 6 s to read a ledger of 100,000 finished tasks was ready, and claimed nothing until its next regular
+    /// heartbeat: the first one had come back only at the end of all that reading.
+    #[test]
+    fn a_lag_that_forbids_claims_is_measured_anew_at_once() {
+        let mut silence = Silence::new(H);
+        let number = silence.send(at(100));
+        assert_eq!(silence.heartbeat_at(), at(110), "one is on its way");
+        silence.came_back(number, at(106));
+        assert!(!silence.may_claim(at(106)) && silence.heartbeat_at() <= at(106));
+        let number = silence.send(at(106));
+        assert_eq!(silence.heartbeat_at(), at(116), "not another one before it came back");
+        silence.came_back(number, at(107));
+        assert!(silence.may_claim(at(107)));
+        assert_eq!(silence.heartbeat_at(), at(116));
     }
 }
