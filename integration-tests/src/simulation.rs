@@ -334,7 +334,6 @@ impl Simulation {
             partitions: partitions(&self.setting).collect(),
             submitted: &self.submitted,
             starts: &starts,
-            kills: self.setting.kills,
             over: self.is_over(),
         });
         Report { history, violations, starts: starts.len(), took }

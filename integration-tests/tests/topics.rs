@@ -188,6 +188,7 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         (&metadata, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
         (&metadata, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
         (&metadata, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&task, Policy::Deduplication(false), Kind::DeduplicationOff),
         (&task, short, Kind::RetentionTooShort),
         (&task, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
         (&task, Policy::UnackedPerConsumer(5), Kind::UnackedLimit),

@@ -44,7 +44,7 @@ pub enum FindingKind {
     SubscriptionMissing,
     /// The workers' subscription does not exist, but the ledger remembers its tasks.
     SubscriptionLost,
-    /// Deduplication is off on the ledger.
+    /// Deduplication is off on the ledger or the task topic.
     DeduplicationOff,
     /// The broker deletes too early.
     RetentionTooShort,

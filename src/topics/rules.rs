@@ -40,7 +40,7 @@ pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
             policies.push(Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES });
         }
     }
-    if role == Role::Ledger {
+    if role != Role::Metadata {
         policies.push(Policy::Deduplication(true));
     }
     policies
@@ -53,11 +53,14 @@ pub(super) fn unmet(role: Role, found: &Policies, settings: &TopicSettings) -> V
     unmet.extend(unmet_ttl(role, found));
     unmet.extend(unmet_deletion(role, found));
     match role {
-        Role::Task => unmet.extend(unmet_unacked(found)),
+        Role::Task => {
+            unmet.extend(unmet_unacked(found));
+            unmet.extend(unmet_deduplication(role, found));
+        }
         Role::Metadata => unmet.extend(unmet_compaction(found)),
         Role::Ledger => {
             unmet.extend(unmet_compaction(found));
-            unmet.extend(unmet_deduplication(found));
+            unmet.extend(unmet_deduplication(role, found));
         }
     }
     unmet
@@ -202,12 +205,22 @@ fn unmet_compaction(found: &Policies) -> Option<Unmet> {
     })
 }
 
-fn unmet_deduplication(found: &Policies) -> Option<Unmet> {
+fn unmet_deduplication(role: Role, found: &Policies) -> Option<Unmet> {
+    let (severity, risk) = match role {
+        Role::Task => (
+            Severity::Warning,
+            "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
+        ),
+        Role::Ledger | Role::Metadata => (
+            Severity::Error,
+            "an entry that a client sends twice can overrule what lies between, and a task may run twice or lose its outcome",
+        ),
+    };
     (!found.deduplication).then(|| Unmet {
         policy: Policy::Deduplication(true),
         kind: FindingKind::DeduplicationOff,
-        severity: Severity::Error,
+        severity,
         what: "deduplication is off, needed is on".to_owned(),
-        risk: "an entry that a client sends twice can overrule what lies between, and a task may run twice or lose its outcome",
+        risk,
     })
 }

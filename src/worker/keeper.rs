@@ -38,8 +38,12 @@ impl Shown {
     /// Whether the ledger says something else.
     #[must_use]
     pub(super) fn contradicts(&self, fold: &TaskFold) -> bool {
-        let old = self.epoch.is_some_and(|epoch| epoch < fold.epoch.0);
-        fold.phase.is_terminal() && (old || !self.terminal)
+        fold.phase.is_terminal() && (self.is_before(fold) || !self.terminal)
+    }
+
+    /// Whether it speaks of an epoch that is over.
+    fn is_before(&self, fold: &TaskFold) -> bool {
+        self.epoch.is_some_and(|epoch| epoch < fold.epoch.0)
     }
 }
 
@@ -96,6 +100,22 @@ impl Keeper {
             // An end that M has shown before does not come again by itself.
             let patience = if ended { SLOT } else { END_PATIENCE };
             self.chores.insert((now + patience + turn(rank), Kind::Repair, id));
+        }
+    }
+
+    /// The ledger says that the task has ended. While this worker did not know, M may have shown something older last: always so
+    /// in a bootstrap (`live` is false), when the end comes to M by itself, and by a zombie.
+    pub(super) fn ended(
+        &mut self,
+        id: TaskId,
+        fold: &TaskFold,
+        live: bool,
+        rank: u64,
+        now: Moment,
+    ) {
+        let missed = |shown: &Shown| shown.contradicts(fold) && (!live || shown.is_before(fold));
+        if self.shown.get(&id).is_some_and(missed) {
+            self.chores.insert((now + END_PATIENCE + turn(rank), Kind::Repair, id));
         }
     }
 
@@ -228,6 +248,18 @@ mod tests {
         keeper.read(ID, shown(2, true), &completed(2), 0, at(0), 0);
         keeper.read(ID, shown(1, false), &completed(2), 0, at(1), 1000);
         assert_eq!(keeper.poll(at(2), |_| completed(2)), Some(Chore::Repair(ID)));
+    }
+
+    /// Whoever had read such an entry was killed, and whoever came later read M before the ledger: nobody corrected it.
+    #[test]
+    fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
+        for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
+            let mut keeper = Keeper::new(RETENTION);
+            keeper.read(ID, shown(epoch, false), &TaskFold::default(), 0, at(0), 0);
+            keeper.ended(ID, &completed(2), live, 0, at(1));
+            let chore = keeper.poll(at(60), |_| completed(2));
+            assert_eq!(chore, repaired.then_some(Chore::Repair(ID)), "{live} {epoch}");
+        }
     }
 
     /// The first dead letter makes its topic, which takes a while: the end was once published twice.

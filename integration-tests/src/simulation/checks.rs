@@ -18,8 +18,6 @@ pub(super) struct Evidence<'a> {
     pub(super) partitions: Vec<i32>,
     pub(super) submitted: &'a BTreeSet<TaskId>,
     pub(super) starts: &'a [Start],
-    /// Workers were killed.
-    pub(super) kills: bool,
     /// All tasks are acknowledged.
     pub(super) over: bool,
 }
@@ -164,9 +162,7 @@ fn check_acks(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mu
     }
 }
 
-/// The last entry of each task on M says what the ledger says. Where workers are killed, an entry that landed late may stay the
-/// last one: whoever had read it is gone, and a worker that starts later does not correct M by what only its bootstrap showed,
-/// for that may be a ghost. Even then M never shows a result that the ledger does not have.
+/// The last entry of each task on M says what the ledger says, also where workers were killed that had read an entry of a zombie.
 fn check_view(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mut Vec<String>) {
     let mut last: BTreeMap<String, Option<TaskMetadata>> = BTreeMap::new();
     for partition in &evidence.partitions {
@@ -182,8 +178,7 @@ fn check_view(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mu
         let shown = last.get(&id.to_string()).and_then(Option::as_ref);
         let completed = told.fold.phase == Phase::Completed;
         let agrees = shown.is_some_and(|shown| {
-            (shown.is_terminal() || evidence.kills)
-                && (shown.state != TaskState::Completed || completed)
+            shown.is_terminal() && (shown.state != TaskState::Completed || completed)
         });
         if !agrees {
             let state = shown.map(|shown| shown.state);

@@ -179,11 +179,12 @@ fn metadata_that_is_not_kept_is_named() {
 #[test]
 fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
     use FindingKind::{
-        DeleteWhileInactive, MessageTtl, RetentionTooLong, RetentionTooShort, SubscriptionMissing,
-        UnackedLimit,
+        DeduplicationOff, DeleteWhileInactive, MessageTtl, RetentionTooLong, RetentionTooShort,
+        SubscriptionMissing, UnackedLimit,
     };
     let error = |kind| ("tasks", kind, Severity::Error);
     let warning = |kind| ("tasks", kind, Severity::Warning);
+    check(warning(DeduplicationOff), "two tasks", |o| task(o).policies.deduplication = false);
     check(error(MessageTtl), "drops every task", |o| task(o).policies.ttl_s = 1);
     check(error(UnackedLimit), "per consumer is 50000", |o| {
         task(o).policies.unacked_per_consumer = 50_000

@@ -69,6 +69,7 @@ fn from_nothing_the_ledger_comes_first_and_the_task_topic_last() {
             "set retention 60 min, unlimited in size on tasks",
             "set message TTL 0 s on tasks",
             "set deletion while inactive off on tasks",
+            "set deduplication on on tasks",
         ],
     );
 }

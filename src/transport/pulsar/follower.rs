@@ -1,4 +1,8 @@
-//! Follows a partition with a reader of the client crate, and fetches single messages with one.
+//! Follows a partition with a consumer of the client crate that has an exclusive, non-durable subscription, which is what a
+//! reader is; and fetches single messages with one.
+//!
+//! The crate's own reader acknowledges every message, which nobody asked for: while a ledger of 100,000 finished tasks was read,
+//! 150 MB of acks were waiting to be written.
 
 use super::client::{self, Client, Context, shielded};
 use super::raw::Raw;
@@ -9,8 +13,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use pulsar::consumer::InitialPosition;
 use pulsar::proto::MessageIdData;
-use pulsar::reader::Reader;
-use pulsar::{ConsumerOptions, SubType, TokioExecutor};
+use pulsar::{Consumer, ConsumerOptions, SubType, TokioExecutor};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +26,7 @@ const FETCH_PERMITS: u32 = 1;
 /// How long fetching a message may take.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
-type Stream = Reader<Vec<u8>, TokioExecutor>;
+type Stream = Consumer<Vec<u8>, TokioExecutor>;
 
 /// A reader on one partition.
 pub(super) struct PulsarFollower {
@@ -167,7 +170,7 @@ async fn reader(
         });
     }
     let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
-    let builder = client.reader().with_topic(topic).with_options(options).with_subscription(name);
+    let builder = client.consumer().with_topic(topic).with_options(options).with_subscription(name);
     let builder = builder.with_subscription_type(SubType::Exclusive).with_batch_size(permits);
-    Box::pin(builder.into_reader()).await
+    Box::pin(builder.build()).await
 }

@@ -31,7 +31,8 @@ impl Driver {
         let now = self.env.clock.now();
         let checkpoints = self.checkpoints.0.clone();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let checkpoint = lane.core.machine().task(task_id).and_then(|task| task.checkpoint);
+        let task = lane.core.machine().task(task_id);
+        let checkpoint = task.and_then(|task| task.checkpoint.as_deref().copied());
         let payload = lane.payloads.get(&task_id);
         let (bytes, properties) = payload
             .map(|payload| (payload.bytes.clone(), payload.properties.clone()))

@@ -408,6 +408,9 @@ impl Driver {
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
             let machine = lane.core.machine();
+            if !machine.is_ready() {
+                return;
+            }
             match lane.keeper.poll(now, |task| machine.fold(task)) {
                 None => return,
                 Some(Chore::Evict(task)) => {

@@ -201,6 +201,17 @@ impl Lane {
         )))
     }
 
+    /// Lets the keeper of M look at a task that this entry of the ledger has ended.
+    pub(super) fn watch_end(&mut self, entry: &Entry, now: Moment) {
+        let Some(id) = entry.task() else { return };
+        let machine = self.core.machine();
+        let (fold, live) = (machine.fold(id), machine.is_ready());
+        if fold.phase.is_terminal() {
+            let rank = self.core.rank(id, now);
+            self.keeper.ended(id, &fold, live, rank, now);
+        }
+    }
+
     /// Starts the consumer service, if none runs.
     pub(super) fn start_consuming(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         if self.consumer_service.is_some() {

@@ -3,12 +3,13 @@
 
 mod attempts;
 mod effects;
+mod inbox;
 mod lane;
 mod view;
 
 use super::execution::{Ended, ErasedProcessor, StuckBody};
-use super::keeper::{Keeper, Shown};
-use super::partition::{Inbound, Partition, PartitionSettings, Slots};
+use super::keeper::Keeper;
+use super::partition::{Partition, PartitionSettings, Slots};
 use super::processor::CheckpointRequest;
 use super::session::{Consumed, ConsumerCommand};
 use super::stats::Stats;
@@ -16,11 +17,10 @@ use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
-use crate::protocol::entry::{Entry, Outcome};
-use crate::protocol::fold::Verdict;
+use crate::protocol::entry::Outcome;
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, TaskId, TaskMetadata, epoch_of};
+use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{Message, Transport};
 use futures::StreamExt;
@@ -36,6 +36,9 @@ use tokio::task::JoinSet;
 
 /// Events that services may queue before they wait for the driver.
 pub(super) const EVENTS_MAX: usize = 1024;
+
+/// Events handled before the clock is looked at again.
+const EVENTS_AT_ONCE_MAX: usize = 256;
 
 /// How often the partitions of the task topic are counted again.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
@@ -230,7 +233,7 @@ impl Driver {
                 Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
                 Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
                 Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
-                Some(event) = self.events.recv() => self.handle(event),
+                Some(event) = self.events.recv() => self.handle_queued(event),
                 () = clock.sleep_until(timeout) => {}
             }
         }
@@ -246,7 +249,9 @@ impl Driver {
                     next
                 }
             });
-            keep_alive.chain([lane.core.timeout()]).chain(lane.keeper.timeout())
+            let ready = lane.core.machine().is_ready();
+            let chore = lane.keeper.timeout().filter(|_| ready);
+            keep_alive.chain([lane.core.timeout()]).chain(chore)
         });
         let next = lanes.min().unwrap_or(self.sip_at);
         let sip = if self.slots.free() == 0 { Some(self.sip_at) } else { None };
@@ -291,6 +296,23 @@ impl Driver {
         }
     }
 
+    /// Handles an event and those behind it, up to the first that has an effect: what comes after a self-fence, say, is not the
+    /// same any more. A bootstrap reads hundreds of thousands of entries that have none.
+    fn handle_queued(&mut self, first: Event) {
+        let mut next = Some(first);
+        for _ in 0..EVENTS_AT_ONCE_MAX {
+            let Some(event) = next else { return };
+            self.handle(event);
+            if self.lanes.values().any(|lane| lane.core.has_effects()) {
+                return;
+            }
+            next = self.events.try_recv().ok();
+        }
+        if let Some(event) = next {
+            self.handle(event);
+        }
+    }
+
     fn handle(&mut self, event: Event) {
         let now = self.env.clock.now();
         match event {
@@ -299,7 +321,7 @@ impl Driver {
             }
             Event::Again { lane, message } => {
                 let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                if let Ok(entry) = read_entry(&message) {
+                if let Ok(entry) = inbox::read_entry(&message) {
                     lane.core.handle_second_read(message.position, &entry, now);
                 }
             }
@@ -351,71 +373,6 @@ impl Driver {
             Event::Partitions(partitions) => self.open_lanes(partitions),
             Event::Checkpoint(request) => self.handle_checkpoint(request, now),
             Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
-        }
-    }
-
-    fn handle_ledger(&mut self, lane: i32, generation: u64, message: &Message, now: Moment) {
-        let wall_ms = self.env.clock.wall_ms();
-        let Some(lane) = self.lanes.get_mut(&lane) else { return };
-        if lane.generation != generation {
-            return;
-        }
-        match read_entry(message) {
-            Ok(entry) => {
-                let (position, publish_time_ms) = (message.position, message.publish_time_ms);
-                let inbound = Inbound { position, publish_time_ms, entry };
-                let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
-                if let Some(Verdict::Ignored(reason)) = verdict {
-                    self.stats.ignored(reason);
-                }
-            }
-            Err(error) => {
-                tracing::debug!(position = ?message.position, %error, "not a ledger entry");
-                self.stats.malformed();
-            }
-        }
-    }
-
-    fn handle_consumed(&mut self, id: i32, event: Consumed, now: Moment) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        match event {
-            Consumed::Opened(session) => {
-                lane.session = Some(session);
-                lane.credit = 0;
-            }
-            Consumed::Delivery(message) if lane.session.is_some() => {
-                lane.credit = lane.credit.saturating_sub(1);
-                let task = TaskId::new(message.position, id);
-                let batch_size = message.batch_size;
-                let payload =
-                    lane::Payload { bytes: message.payload, properties: message.properties };
-                lane.payloads.insert(task, payload);
-                lane.core.handle_delivery(task, batch_size, now);
-            }
-            Consumed::Delivery(_) => {}
-            Consumed::Lost => {
-                lane.session = None;
-                lane.credit = 0;
-                lane.core.handle_session_lost();
-            }
-            Consumed::Acked(entry) => lane.core.handle_acked(entry, id),
-        }
-    }
-
-    fn handle_shown(&mut self, id: i32, message: &Message, now: Moment) {
-        let wall_ms = self.env.clock.wall_ms();
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.shown_at.is_some_and(|position| message.position <= position) {
-            return;
-        }
-        lane.shown_at = Some(message.position);
-        let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
-        if message.null {
-            lane.keeper.gone(task);
-        } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
-            let shown = Shown::of(&metadata, epoch_of(&message.properties));
-            let (fold, rank) = (lane.core.machine().fold(task), lane.core.rank(task, now));
-            lane.keeper.read(task, shown, &fold, rank, now, wall_ms);
         }
     }
 
@@ -479,10 +436,6 @@ impl Driver {
             }
         }
     }
-}
-
-fn read_entry(message: &Message) -> Result<Entry, crate::protocol::entry::EntryError> {
-    Entry::read(message.key.as_deref(), &message.properties, message.null)
 }
 
 impl From<StuckBody> for BoxFuture<'static, ()> {

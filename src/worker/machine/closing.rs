@@ -4,7 +4,7 @@
 //! whole, so its ack waits until all of its tasks are terminal, and whoever acknowledges it shows the outcomes of all.
 
 use super::reading::is_gone;
-use super::{Action, Machine, Stage, Step};
+use super::{Action, Machine, Stage, Step, Task};
 use crate::protocol::fold::Phase;
 use crate::task::{EntryId, TaskId};
 
@@ -55,14 +55,22 @@ impl Machine {
     /// position passed the task. What folds to NEW by then is garbage, such as a cancel request for a task that was evicted.
     pub fn evict(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
-        let over = task.fold.phase.is_terminal() || task.fold.phase == Phase::New;
-        if !over || task.held || !done || task.trail.is_empty() || !self.ready {
-            return;
+        if self.ready && is_over(task) {
+            task.stage = Stage::Evicting;
+            let keys = task.trail.tombstones(id);
+            self.act(Action::Tombstone(keys));
         }
-        task.stage = Stage::Evicting;
-        let keys = task.trail.tombstones(id);
-        self.act(Action::Tombstone(keys));
+    }
+
+    /// The tasks that could be evicted, by id.
+    pub fn over(&self) -> impl Iterator<Item = TaskId> {
+        self.tasks().filter(|(_, task)| is_over(task)).map(|(id, _)| id)
+    }
+
+    /// The terminal tasks that nothing was done about, by id.
+    pub fn left_behind(&self) -> impl Iterator<Item = TaskId> {
+        let left = |task: &Task| task.fold.phase.is_terminal() && task.stage == Stage::Idle;
+        self.tasks().filter(move |(_, task)| left(task)).map(|(id, _)| id)
     }
 
     /// The tombstones have their receipts, or some of them failed. What is left then, now or later, can be evicted again.
@@ -171,4 +179,11 @@ impl Machine {
             self.act(Action::DropPayload(id));
         }
     }
+}
+
+/// Nothing is left to do about the task but to tombstone its keys.
+fn is_over(task: &Task) -> bool {
+    let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
+    let over = task.fold.phase.is_terminal() || task.fold.phase == Phase::New;
+    over && done && !task.held && !task.trail.is_empty()
 }

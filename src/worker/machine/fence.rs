@@ -35,7 +35,8 @@ impl Machine {
         self.position = None;
         self.second = None;
         let tasks = std::mem::take(&mut self.tasks);
-        self.tasks = tasks.into_iter().filter_map(|(id, task)| Some((id, keep(&task)?))).collect();
+        let kept = |(id, task): (TaskId, Box<Task>)| Some((id, Box::new(keep(&task)?)));
+        self.tasks = tasks.into_iter().filter_map(kept).collect();
     }
 
     /// The own heartbeat came back: the ledger was read to its end.
@@ -84,7 +85,7 @@ impl Machine {
     pub fn owners_alive(&self) -> Vec<OwnerId> {
         let mut owners = vec![self.owner];
         if !self.former.is_empty() {
-            let kept = self.tasks.values().filter_map(owner_at_work);
+            let kept = self.tasks().filter_map(|(_, task)| owner_at_work(task));
             owners.extend(kept.filter(|owner| self.former.contains(owner)));
             owners.sort_unstable();
             owners.dedup();
@@ -149,7 +150,8 @@ impl Machine {
     /// An id under which an attempt still runs is never forgotten.
     fn forget_former(&mut self) {
         const FORMER_MAX: usize = 64;
-        let at_work: Vec<OwnerId> = self.tasks.values().filter_map(owner_at_work).collect();
+        let at_work: Vec<OwnerId> =
+            self.tasks().filter_map(|(_, task)| owner_at_work(task)).collect();
         let mut excess = self.former.len().saturating_sub(FORMER_MAX);
         self.former.retain(|owner| {
             let kept = excess == 0 || at_work.contains(owner);

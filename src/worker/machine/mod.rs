@@ -105,7 +105,8 @@ pub struct Machine {
     ready: bool,
     /// The last folded position: anything at or below it was folded before.
     position: Option<Position>,
-    tasks: BTreeMap<TaskId, Task>,
+    /// Boxed: a map of large values takes up twice their size.
+    tasks: BTreeMap<TaskId, Box<Task>>,
     second: Option<SecondRead>,
     actions: VecDeque<Action>,
 }
@@ -148,12 +149,12 @@ impl Machine {
     /// A task, if anything is known of it.
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<&Task> {
-        self.tasks.get(&id)
+        self.tasks.get(&id).map(Box::as_ref)
     }
 
     /// All known tasks.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.tasks.iter().map(|(id, task)| (*id, task))
+        self.tasks.iter().map(|(id, task)| (*id, task.as_ref()))
     }
 
     /// The folded state of a task; NEW when nothing is known.
@@ -386,6 +387,6 @@ impl Machine {
     fn members_mut(&mut self, id: TaskId) -> impl Iterator<Item = (TaskId, &mut Task)> {
         let first = TaskId { batch_index: None, ..id };
         let last = TaskId { batch_index: Some(u32::MAX), ..id };
-        self.tasks.range_mut(first..=last).map(|(id, task)| (*id, task))
+        self.tasks.range_mut(first..=last).map(|(id, task)| (*id, task.as_mut()))
     }
 }

@@ -37,7 +37,7 @@ impl Machine {
         let before = task.fold;
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
-        let outdated = task.checkpoint;
+        let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);
         if accepted && matches!(read.entry, Entry::Claim(_)) {
             task.taken_over = before.phase == Phase::Running;
@@ -57,7 +57,7 @@ impl Machine {
     fn read_tombstone(&mut self, id: TaskId, key: &Key) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.trail.remove(key);
-        if task.checkpoint.is_some_and(|(_, kept)| Key::Once(kept) == *key) {
+        if task.checkpoint.as_deref().is_some_and(|(_, kept)| Key::Once(*kept) == *key) {
             task.checkpoint = None;
         }
         if is_gone(task) {
@@ -210,7 +210,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
         Entry::Checkpoint(key) => {
             task.trail.note(*key, accepted);
             if accepted {
-                task.checkpoint = Some((read.position, *key));
+                task.checkpoint = Some(Box::new((read.position, *key)));
             }
         }
         Entry::Cancel(_) => task.trail.cancel = true,

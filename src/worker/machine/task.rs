@@ -25,8 +25,8 @@ pub struct Task {
     pub disowned: Epoch,
     /// Where the accepted entry lies that made the folded state: its body is the result or the failure reason.
     pub state_at: Option<Position>,
-    /// Where the last accepted checkpoint lies, and its key.
-    pub checkpoint: Option<(Position, OnceKey)>,
+    /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
+    pub checkpoint: Option<Box<(Position, OnceKey)>>,
     /// Broker's publish time of the first accepted claim, in ms.
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
@@ -107,6 +107,9 @@ pub struct Trail {
     pub cancel: bool,
 }
 
+/// Up to so many keys, a trail takes no more memory than they need.
+const KEYS_USUAL: usize = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Trace {
     epoch: Epoch,
@@ -119,6 +122,10 @@ impl Trail {
     /// Notes a key that was read.
     pub fn note(&mut self, key: OnceKey, accepted: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
+        if self.keys.len() < KEYS_USUAL {
+            // Most of what a worker knows are finished tasks, and most of those have a claim and an outcome.
+            self.keys.reserve_exact(1);
+        }
         self.keys.push(Trace { epoch, owner, serial, accepted });
     }
 

@@ -55,11 +55,10 @@ impl Partition {
             self.effects.push_back(Effect::Do(Action::Publish(config)));
         }
         self.machine.bootstrap_ended();
+        self.bootstrapped = now;
         let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
         for (id, fold) in seen {
-            if fold.phase.is_terminal() {
-                self.terminal_since.insert(id, now);
-            } else {
+            if !fold.phase.is_terminal() {
                 let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
                 let due = now + wait.min(self.settings.backoff_max);
                 self.open.insert(id, Open::new(&fold, now, due));
@@ -98,7 +97,7 @@ impl Partition {
         self.waiting.clear();
         self.stalled.clear();
         self.reading.clear();
-        self.terminal_since.clear();
+        self.ended.clear();
         self.mark_delete = MarkDelete::default();
         self.second_read = None;
         self.wants_second_read = false;

@@ -48,11 +48,10 @@ impl Partition {
         }
         let overdue = now.since(stayed.since).saturating_sub(retention);
         let due: Vec<TaskId> = self
-            .terminal_since
-            .iter()
-            .take_while(|(id, _)| id.entry_id() <= stayed.position)
-            .filter(|(_, since)| **since <= stayed.since)
-            .map(|(id, _)| *id)
+            .machine
+            .over()
+            .take_while(|id| id.entry_id() <= stayed.position)
+            .filter(|id| self.over_since(*id) <= stayed.since)
             .filter(|id| overdue >= patience(self.rank(*id, now)))
             .take(EVICTED_AT_ONCE_MAX)
             .collect();
@@ -65,16 +64,20 @@ impl Partition {
     fn close_left_behind(&mut self, position: EntryId, now: Moment) {
         let retention = self.settings.ledger.ledger_retention;
         let left: Vec<TaskId> = self
-            .terminal_since
-            .iter()
-            .filter(|(id, since)| id.entry_id() > position && now.since(**since) > retention)
-            .map(|(id, _)| *id)
+            .machine
+            .left_behind()
+            .filter(|id| id.entry_id() > position && now.since(self.over_since(*id)) > retention)
             .filter(|id| self.rank(*id, now) == 0)
             .take(EVICTED_AT_ONCE_MAX)
             .collect();
         for id in left {
             self.machine.close(id);
         }
+    }
+
+    /// When this worker first saw that nothing more happens to a task.
+    fn over_since(&self, id: TaskId) -> Moment {
+        self.ended.get(&id).copied().unwrap_or(self.bootstrapped)
     }
 
     fn forget_dead_owners(&mut self, now: Moment) {

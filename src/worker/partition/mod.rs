@@ -118,8 +118,11 @@ pub struct Partition {
     config: Option<LedgerConfig>,
     mark_delete: MarkDelete,
     mark_delete_asked: Moment,
-    /// When this worker first saw a task as terminal.
-    terminal_since: BTreeMap<TaskId, Moment>,
+    /// When the last bootstrap ended.
+    bootstrapped: Moment,
+    /// When this worker first saw a task as terminal, or saw a cancel request for one that nobody knows. What is not here has
+    /// been so since the bootstrap: of a hundred thousand finished tasks a new worker keeps no time.
+    ended: BTreeMap<TaskId, Moment>,
     /// The second read that was asked for: since when, and the number of the heartbeat that ends it.
     second_read: Option<(Moment, u64)>,
     /// A second read is to begin.
@@ -161,7 +164,8 @@ impl Partition {
             config: None,
             mark_delete: MarkDelete::default(),
             mark_delete_asked: now,
-            terminal_since: BTreeMap::new(),
+            bootstrapped: now,
+            ended: BTreeMap::new(),
             second_read: None,
             wants_second_read: false,
             effects: VecDeque::new(),
@@ -183,6 +187,12 @@ impl Partition {
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// Whether there is anything to do already.
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// An entry of the ledger was read. `wall_ms` is the wall clock. Returns what the fold made of it, `None` if nothing.
@@ -388,7 +398,7 @@ impl Partition {
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let Some(task) = self.machine.task(id) else {
             self.open.remove(&id);
-            self.terminal_since.remove(&id);
+            self.ended.remove(&id);
             self.agenda.remove(id);
             return;
         };
@@ -396,8 +406,13 @@ impl Partition {
         if fold.phase.is_terminal() {
             self.open.remove(&id);
             self.agenda.remove(id);
-            self.terminal_since.entry(id).or_insert(now);
+            self.ended.entry(id).or_insert(now);
             return;
+        }
+        if fold.phase == Phase::New {
+            self.ended.entry(id).or_insert(now);
+        } else {
+            self.ended.remove(&id);
         }
         let wait = Duration::from_millis(fold.next_attempt.delay_ms);
         let due = if fold.phase == Phase::Retry { now + wait } else { now };

@@ -122,6 +122,18 @@ impl Pair {
         core.handle_body_gone(TASK, Epoch(epoch), self.now);
     }
 
+    /// The mark-delete position lies on the task, so many samples long.
+    fn pass_mark_delete(&mut self, samples: u32) {
+        for _ in 0..samples {
+            self.run_until(0, "ask mark-delete");
+            let now = self.now;
+            for worker in &mut self.workers {
+                worker.core.handle_mark_delete(TASK.entry_id(), now);
+            }
+            self.run_for(Duration::from_secs(1));
+        }
+    }
+
     fn did(&self, worker: usize) -> Vec<&str> {
         self.workers[worker].did.iter().map(|(_, did)| did.as_str()).collect()
     }
@@ -313,18 +325,22 @@ fn a_finished_task_leaves_the_ledger_when_the_mark_delete_position_has_stayed_pa
     pair.deliver(0, TASK);
     pair.run_until(0, "start 1");
     pair.finish(0, 1, Outcome::Completed);
-    for _ in 0..10 {
-        pair.run_until(0, "ask mark-delete");
-        let now = pair.now;
-        for worker in &mut pair.workers {
-            worker.core.handle_mark_delete(TASK.entry_id(), now);
-        }
-        pair.run_for(Duration::from_secs(1));
-    }
+    pair.pass_mark_delete(10);
     let known = |worker: usize| pair.workers[worker].core.machine().task(TASK).is_some();
     assert!(!known(0) && !known(1), "both have forgotten it");
     let evictions = [0, 1].map(|w| pair.did(w).iter().filter(|did| **did == "tombstone").count());
     assert_eq!(evictions[0] + evictions[1], 1, "one of them evicted it");
+}
+
+/// Such a request once stayed for ever: only what had ended was ever looked at.
+#[test]
+fn a_cancel_request_for_a_task_that_nobody_knows_leaves_the_ledger_too() {
+    let mut pair = Pair::new(1);
+    pair.log.push(Entry::Cancel(TASK));
+    pair.run_for(Duration::from_secs(1));
+    assert!(pair.workers[0].core.machine().task(TASK).is_some());
+    pair.pass_mark_delete(10);
+    assert!(pair.workers[0].core.machine().task(TASK).is_none());
 }
 
 #[test]

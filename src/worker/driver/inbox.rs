@@ -1,0 +1,91 @@
+//! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
+
+use super::Driver;
+use super::lane::Payload;
+use crate::protocol::entry::{Entry, EntryError};
+use crate::protocol::fold::Verdict;
+use crate::protocol::moment::Moment;
+use crate::task::{TaskId, TaskMetadata, epoch_of};
+use crate::transport::Message;
+use crate::worker::keeper::Shown;
+use crate::worker::partition::Inbound;
+use crate::worker::session::Consumed;
+
+impl Driver {
+    pub(super) fn handle_ledger(
+        &mut self,
+        lane: i32,
+        generation: u64,
+        message: &Message,
+        now: Moment,
+    ) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        if lane.generation != generation {
+            return;
+        }
+        match read_entry(message) {
+            Ok(entry) => {
+                let (position, publish_time_ms) = (message.position, message.publish_time_ms);
+                let inbound = Inbound { position, publish_time_ms, entry };
+                let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
+                if let Some(Verdict::Ignored(reason)) = verdict {
+                    self.stats.ignored(reason);
+                }
+                if let Some(Verdict::Accepted) = verdict {
+                    lane.watch_end(&inbound.entry, now);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(position = ?message.position, %error, "not a ledger entry");
+                self.stats.malformed();
+            }
+        }
+    }
+
+    pub(super) fn handle_consumed(&mut self, id: i32, event: Consumed, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match event {
+            Consumed::Opened(session) => {
+                lane.session = Some(session);
+                lane.credit = 0;
+            }
+            Consumed::Delivery(message) if lane.session.is_some() => {
+                lane.credit = lane.credit.saturating_sub(1);
+                let task = TaskId::new(message.position, id);
+                let batch_size = message.batch_size;
+                let payload = Payload { bytes: message.payload, properties: message.properties };
+                lane.payloads.insert(task, payload);
+                lane.core.handle_delivery(task, batch_size, now);
+            }
+            Consumed::Delivery(_) => {}
+            Consumed::Lost => {
+                lane.session = None;
+                lane.credit = 0;
+                lane.core.handle_session_lost();
+            }
+            Consumed::Acked(entry) => lane.core.handle_acked(entry, id),
+        }
+    }
+
+    pub(super) fn handle_shown(&mut self, id: i32, message: &Message, now: Moment) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.shown_at.is_some_and(|position| message.position <= position) {
+            return;
+        }
+        lane.shown_at = Some(message.position);
+        let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
+        if message.null {
+            lane.keeper.gone(task);
+        } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
+            let shown = Shown::of(&metadata, epoch_of(&message.properties));
+            let (fold, rank) = (lane.core.machine().fold(task), lane.core.rank(task, now));
+            lane.keeper.read(task, shown, &fold, rank, now, wall_ms);
+        }
+    }
+}
+
+pub(super) fn read_entry(message: &Message) -> Result<Entry, EntryError> {
+    Entry::read(message.key.as_deref(), &message.properties, message.null)
+}
