@@ -119,6 +119,11 @@ impl Keeper {
         }
     }
 
+    /// M did not take the end of the task.
+    pub(super) fn missed(&mut self, id: TaskId, now: Moment) {
+        self.chores.insert((now + END_PATIENCE, Kind::Repair, id));
+    }
+
     /// A tombstone was read.
     pub(super) fn gone(&mut self, id: TaskId) {
         if self.shown.remove(&id).is_some_and(|shown| shown.terminal) {
@@ -145,18 +150,26 @@ impl Keeper {
                 return None;
             }
             self.chores.pop_first();
-            let Some(shown) = self.shown.get(&id) else { continue };
+            let shown = self.shown.get(&id);
             match kind {
-                Kind::Evict if shown.terminal => {
+                Kind::Evict if shown.is_some_and(|shown| shown.terminal) => {
                     // An entry that was published twice is evicted once.
                     self.gone(id);
                     return Some(Chore::Evict(id));
                 }
-                Kind::Repair if shown.contradicts(&fold(id)) => return Some(Chore::Repair(id)),
+                Kind::Repair if self.lacks_end(id, &fold(id)) => return Some(Chore::Repair(id)),
                 Kind::Evict | Kind::Repair => {}
             }
         }
         None
+    }
+
+    /// Whether M shows something else than the end that the ledger knows.
+    fn lacks_end(&self, id: TaskId, fold: &TaskFold) -> bool {
+        match self.shown.get(&id) {
+            Some(shown) => shown.contradicts(fold),
+            None => fold.phase.is_terminal() && !self.gone.contains(&id),
+        }
     }
 
     /// When the next chore is due.
@@ -214,6 +227,18 @@ mod tests {
         assert!(keeper.has_shown_end(ID, Epoch(1)));
         keeper.forget(|_| false);
         assert!(!keeper.has_shown_end(ID, Epoch(1)));
+    }
+
+    /// A broker that refused one entry of a task, and the outcome once, was never shown the outcome.
+    #[test]
+    fn an_end_that_was_refused_is_tried_again_until_it_stands() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.missed(ID, at(0));
+        assert_eq!(keeper.poll(at(9), |_| completed(1)), None);
+        assert_eq!(keeper.poll(at(10), |_| completed(1)), Some(Chore::Repair(ID)));
+        keeper.missed(ID, at(11));
+        keeper.read(ID, shown(1, true), &completed(1), 0, at(12), 12_000);
+        assert_eq!(keeper.poll(at(60), |_| completed(1)), None);
     }
 
     /// Two entries once led to two tombstones.

@@ -62,9 +62,12 @@ impl State {
         let held = std::mem::take(&mut connection.held);
         let name = Arc::clone(&connection.name);
         self.note(format!("{name} is back"));
+        // Should the broker hang, they wait for it again, in front of what came later.
+        let later = std::mem::take(&mut self.hung);
         for effect in held {
             self.release(effect);
         }
+        self.hung.extend(later);
         for session in self.sessions_of(id) {
             let void = self.sessions.get(&session).is_some_and(|it| it.is_open() && it.given_up);
             if void {

@@ -210,10 +210,15 @@ impl Driver {
         let stored = match fate {
             Fate::Stored => true,
             Fate::Unknown => false,
-            // Published again without the task; if that is refused too, the task must not hang on what M shows.
+            // Published again without the task; if that is refused too, the task must not hang on what M shows. The keeper
+            // tries again.
             Fate::Refused(cause) => {
                 tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
-                !lane.not_shown.insert(task_id)
+                let bare = !lane.not_shown.insert(task_id);
+                if bare && matches!(kind, Showing::Outcome | Showing::Repair) {
+                    lane.keeper.missed(task_id, self.env.clock.now());
+                }
+                bare
             }
         };
         let fold = lane.core.machine().fold(task_id);
