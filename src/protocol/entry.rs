@@ -10,7 +10,7 @@
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
 //! | `b` | size of the batch that the task's message came in (claim) |
 //! | `sub` | subscription (hb, cfg) |
-//! | `q`, `c`, `u` | of a heartbeat: number, receipted entries of the sender, its uptime in ms |
+//! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
 use super::config::LedgerConfig;
@@ -111,8 +111,10 @@ pub struct Heartbeat {
     pub subscription: String,
     /// Number of the heartbeat, so that its sender knows which one came back.
     pub number: u64,
-    /// Claims and outcomes of this sender that have their receipt; who has read fewer has lost entries.
+    /// Claims and outcomes of this owner that have their receipt; who has read fewer has lost entries.
     pub receipted: u64,
+    /// Claims and outcomes of this owner that wait for their receipt; `None` when it does not say.
+    pub underway: Option<u64>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
 }
@@ -182,6 +184,9 @@ impl Entry {
                 out.put("sub", &heartbeat.subscription);
                 out.put("q", heartbeat.number);
                 out.put("c", heartbeat.receipted);
+                if let Some(underway) = heartbeat.underway {
+                    out.put("w", underway);
+                }
                 out.put("u", heartbeat.uptime_ms);
             }
             Self::Config(config) => {
@@ -321,6 +326,7 @@ impl<'a> Reader<'a> {
             subscription: self.text("sub")?.to_owned(),
             number: self.number("q")?,
             receipted: self.number("c")?,
+            underway: self.0.contains_key("w").then(|| self.number("w")).transpose()?,
             uptime_ms: self.number("u")?,
         })
     }

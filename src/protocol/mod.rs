@@ -10,6 +10,7 @@ pub mod config;
 pub mod entry;
 pub mod eviction;
 pub mod fold;
+pub mod gap;
 pub mod invariants;
 pub mod key;
 pub mod moment;

@@ -81,7 +81,7 @@ fn any_config() -> impl Strategy<Value = LedgerConfig> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     let claim = (any_once(), any::<u32>(), any_kind(), any::<Option<u32>>());
     let done = (any_once(), any::<u32>(), any_outcome());
-    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, u64)>());
+    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64)>());
     prop_oneof![
         claim.prop_map(|(key, attempt, kind, batch_size)| {
             Entry::Claim(Claim { key, attempt, kind, batch_size })
@@ -89,9 +89,16 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
         any_task().prop_map(Entry::Cancel),
-        heartbeat.prop_map(|(owner, subscription, (number, receipted, uptime_ms))| {
+        heartbeat.prop_map(|(owner, subscription, (number, receipted, underway, uptime_ms))| {
             let owner = OwnerId(owner);
-            Entry::Heartbeat(Heartbeat { owner, subscription, number, receipted, uptime_ms })
+            Entry::Heartbeat(Heartbeat {
+                owner,
+                subscription,
+                number,
+                receipted,
+                underway,
+                uptime_ms,
+            })
         }),
         any_config().prop_map(Entry::Config),
         any_key().prop_map(Entry::Tombstone),

@@ -3,7 +3,7 @@
 use super::lane::Lane;
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
-use crate::protocol::entry::{ClaimKind, Entry, Outcome};
+use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
@@ -16,7 +16,11 @@ use crate::worker::partition::Effect;
 use crate::worker::session::{Backoff, ConsumerCommand};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// Pause after the ledger has refused an entry.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn perform(&mut self, id: i32, effect: Effect) {
@@ -105,12 +109,9 @@ impl Driver {
     fn publish(&mut self, id: i32, entry: &Entry) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let (body, key) = match entry {
+            // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let reason = view::closing_reason(claim.kind);
-                if claim.kind != ClaimKind::Run {
-                    let body = (claim.key.epoch, Body::Reason(reason.to_owned()));
-                    lane.bodies.insert(claim.key.task, body);
-                }
                 (Bytes::from_static(reason.as_bytes()), Some(claim.key))
             }
             Entry::Done(done) => {
@@ -131,7 +132,12 @@ impl Driver {
         let receipt = lane.publish(entry, body);
         if let Some(key) = key {
             self.pending.push(Box::pin(async move {
-                Event::Receipt { lane: id, key, fate: fate(receipt).await }
+                let fate = fate(receipt).await;
+                if matches!(fate, Fate::Refused(_)) {
+                    // What comes next may be refused as well, and so on.
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+                Event::Receipt { lane: id, key, fate }
             }));
         }
     }
@@ -291,7 +297,7 @@ impl Driver {
         let Some(at) = at else { return };
         let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
         self.pending.push(Box::pin(async move {
-            const WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+            const WAIT: Duration = Duration::from_secs(1);
             let message = read.await;
             let message = message.ok().flatten();
             if message.is_none() {

@@ -334,7 +334,7 @@ impl Driver {
             Event::Receipt { lane, key, fate } => {
                 let Some(lane) = self.lanes.get_mut(&lane) else { return };
                 match fate {
-                    Fate::Stored => lane.core.handle_receipt(),
+                    Fate::Stored => lane.core.handle_receipt(key),
                     Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
                         lane.core.handle_publish_refused(key, Outcome::Final);
                     }

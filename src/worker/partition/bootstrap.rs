@@ -3,8 +3,9 @@
 use super::looking::Open;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::{Entry, Heartbeat};
+use crate::protocol::entry::{Claim, Done, Entry, Heartbeat};
 use crate::protocol::eviction::MarkDelete;
+use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::Position;
@@ -29,20 +30,32 @@ impl Partition {
     }
 
     /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
-    /// snapshot of a virtual machine, say), and everything it believes is old.
+    /// snapshot of a virtual machine, say), and everything it believes is old. The same if entries were lost on the way.
     fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
-        if ahead > self.settings.ledger.self_fence && self.machine.is_ready() {
+        if !self.machine.is_ready() {
+            return;
+        }
+        if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence(now);
         }
     }
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig) {
-        if self.config.as_ref().is_some_and(|known| known.version >= config.version) {
-            return;
+        match &self.config {
+            // Of two workers that started at once each wrote its own. The first entry counts for all who read both, so it must
+            // also be the one that compaction keeps.
+            Some(known) if known.version == config.version && known != config => {
+                if self.machine.is_ready() {
+                    let first = Entry::Config(known.clone());
+                    self.effects.push_back(Effect::Do(Action::Publish(first)));
+                }
+                return;
+            }
+            Some(known) if known.version >= config.version => return,
+            Some(_) | None => self.config = Some(config.clone()),
         }
-        self.config = Some(config.clone());
         if let Err(error) = self.settings.ledger.agrees_with(config) {
             self.effects.push_back(Effect::Refused(error));
         }
@@ -89,6 +102,7 @@ impl Partition {
     pub(super) fn fence(&mut self, now: Moment) {
         self.machine.fence(self.spare_owner);
         self.silence = Silence::new(self.settings.ledger.heartbeat);
+        self.gaps = Gaps::default();
         self.mode = Mode::Bootstrap(now);
         self.freed += self.claims.len();
         self.claims.clear();
@@ -101,7 +115,14 @@ impl Partition {
         self.mark_delete = MarkDelete::default();
         self.second_read = None;
         self.wants_second_read = false;
-        self.effects.clear();
+        for effect in std::mem::take(&mut self.effects) {
+            if let Effect::Do(Action::Publish(
+                Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
+            )) = effect
+            {
+                self.without_receipt(key.owner);
+            }
+        }
         self.effects.push_back(Effect::Fenced);
     }
 }

@@ -156,7 +156,9 @@ impl Partition {
 
     fn send_heartbeats(&mut self, now: Moment) {
         let number = self.silence.send(now);
-        for owner in self.machine.owners_alive() {
+        let alive = self.machine.owners_alive();
+        self.sent.retain(|owner, _| alive.contains(owner));
+        for owner in alive {
             let number = if owner == self.machine.owner() { number } else { 0 };
             self.publish_heartbeat(owner, number, now);
         }
@@ -164,11 +166,13 @@ impl Partition {
 
     fn publish_heartbeat(&mut self, owner: OwnerId, number: u64, now: Moment) {
         let uptime = now.since(self.started).as_millis();
+        let sent = self.sent.get(&owner).copied().unwrap_or_default();
         let heartbeat = Entry::Heartbeat(Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
             number,
-            receipted: self.receipted,
+            receipted: sent.receipted,
+            underway: Some(sent.underway),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
         });
         self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));

@@ -11,9 +11,10 @@ mod evicting;
 mod looking;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::gap::Gaps;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
@@ -74,6 +75,15 @@ impl Slots {
     }
 }
 
+/// Claims and outcomes of one owner id.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// They have their receipt.
+    receipted: u64,
+    /// They wait for it.
+    underway: u64,
+}
+
 /// Why nothing is claimed, if so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -112,8 +122,9 @@ pub struct Partition {
     bodies: BTreeSet<(TaskId, Epoch)>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// Claims and outcomes that have their receipt.
-    receipted: u64,
+    /// Claims and outcomes published, by owner.
+    sent: BTreeMap<OwnerId, Sent>,
+    gaps: Gaps,
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
     mark_delete: MarkDelete,
@@ -160,7 +171,8 @@ impl Partition {
             claims: BTreeMap::new(),
             bodies: BTreeSet::new(),
             freed: 0,
-            receipted: 0,
+            sent: BTreeMap::new(),
+            gaps: Gaps::default(),
             config: None,
             mark_delete: MarkDelete::default(),
             mark_delete_asked: now,
@@ -206,7 +218,10 @@ impl Partition {
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
             Entry::Config(config) => self.handle_config(config),
-            Entry::Tombstone(Key::Heartbeat(owner)) => self.silence.left(*owner),
+            Entry::Tombstone(Key::Heartbeat(owner)) => {
+                self.silence.left(*owner);
+                self.gaps.left(*owner);
+            }
             Entry::Claim(_)
             | Entry::Done(_)
             | Entry::Cancel(_)
@@ -242,6 +257,11 @@ impl Partition {
             publish_time_ms: inbound.publish_time_ms,
             late,
         });
+        if verdict.is_some()
+            && let Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) = &inbound.entry
+        {
+            self.gaps.read(key.owner);
+        }
         if self.machine.is_ready() {
             if late && self.is_own_run(&inbound.entry) {
                 self.back_off(id, now);
@@ -293,12 +313,23 @@ impl Partition {
     }
 
     /// A claim or an outcome has its receipt.
-    pub const fn handle_receipt(&mut self) {
-        self.receipted += 1;
+    pub fn handle_receipt(&mut self, key: OnceKey) {
+        if let Some(sent) = self.sent.get_mut(&key.owner) {
+            sent.receipted += 1;
+            sent.underway = sent.underway.saturating_sub(1);
+        }
+    }
+
+    /// A claim or an outcome will never have its receipt.
+    pub(super) fn without_receipt(&mut self, owner: OwnerId) {
+        if let Some(sent) = self.sent.get_mut(&owner) {
+            sent.underway = sent.underway.saturating_sub(1);
+        }
     }
 
     /// The fate of a claim or an outcome is unknown.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
+        self.without_receipt(key.owner);
         self.machine.publish_failed(key);
         self.agenda.set_by(key.task, now);
         self.settle();
@@ -306,6 +337,7 @@ impl Partition {
 
     /// An outcome was refused for what it carries: the attempt ends with this one instead.
     pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
+        self.without_receipt(key.owner);
         self.machine.publish_refused(key, instead);
         self.settle();
     }
@@ -429,6 +461,12 @@ impl Partition {
     /// Passes on what the machine wants, and gives back the slots of claims that came to nothing.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
+            if let Action::Publish(
+                Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
+            ) = &action
+            {
+                self.sent.entry(key.owner).or_default().underway += 1;
+            }
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));
             } else if action == Action::ReadAgain {

@@ -143,6 +143,9 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
     let did = match effect {
         Effect::Do(Action::Publish(entry)) => {
             if !worker.offline {
+                if let Key::Once(key) = entry.key() {
+                    worker.core.handle_receipt(key);
+                }
                 log.push(entry);
             }
             return;
@@ -341,6 +344,44 @@ fn a_cancel_request_for_a_task_that_nobody_knows_leaves_the_ledger_too() {
     assert!(pair.workers[0].core.machine().task(TASK).is_some());
     pair.pass_mark_delete(10);
     assert!(pair.workers[0].core.machine().task(TASK).is_none());
+}
+
+/// A broker that trims the ledger lets a slow reader skip entries without a word.
+#[test]
+fn a_worker_that_lost_an_entry_fences_itself() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.run_for(Duration::from_secs(11));
+    pair.workers[1].offline = true;
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    pair.workers[1].cursor += 1;
+    pair.workers[1].offline = false;
+    let took = pair.run_until(1, "self-fence");
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    pair.run_until(1, "ready");
+    assert!(pair.workers[1].core.machine().fold(TASK).phase.is_terminal());
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.did(1).iter().filter(|did| **did == "self-fence").count(), 1);
+    assert!(!pair.did(0).contains(&"self-fence"));
+}
+
+/// The first counted for those who read it live, and the last for those who came after a compaction.
+#[test]
+fn of_two_settings_written_at_once_the_first_is_also_the_last() {
+    let mut pair = Pair::new(1);
+    let other = LedgerConfig {
+        heartbeat: Duration::from_secs(3),
+        ..crate::WorkerConfig::default().ledger()
+    };
+    pair.log.push(Entry::Config(other));
+    pair.run_for(Duration::from_secs(1));
+    let last = pair.log.iter().rev().find_map(|entry| match entry {
+        Entry::Config(config) => Some(config.heartbeat),
+        _ => None,
+    });
+    assert_eq!(last, Some(H));
 }
 
 #[test]

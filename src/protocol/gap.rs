@@ -1,0 +1,105 @@
+//! Whether this follower has lost entries, which a broker that trims a topic does to a slow reader without a word.
+//!
+//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on their way. Between two
+//! heartbeats that were read live, at least as many entries of that owner must have been read as were stored meanwhile; only
+//! those that were on their way at the first one may lie before it in the log.
+
+use super::entry::Heartbeat;
+use super::key::OwnerId;
+use std::collections::BTreeMap;
+
+/// Entries of others, counted since their last heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    owners: BTreeMap<OwnerId, Count>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
+    uptime_ms: u64,
+    /// Entries of the owner that may lie before its last heartbeat.
+    before: u64,
+    /// Entries of the owner read since.
+    read: u64,
+}
+
+impl Gaps {
+    /// A claim or an outcome of this owner was read for the first time.
+    pub fn read(&mut self, owner: OwnerId) {
+        if let Some(count) = self.owners.get_mut(&owner) {
+            count.read += 1;
+        }
+    }
+
+    /// A heartbeat was read live. Returns how many entries of its owner are missing, at least.
+    pub fn heard(&mut self, heartbeat: &Heartbeat) -> u64 {
+        let Heartbeat { owner, uptime_ms, receipted, underway, .. } = *heartbeat;
+        let Some(underway) = underway else { return 0 };
+        let now = Count { uptime_ms, before: receipted.saturating_add(underway), read: 0 };
+        match self.owners.get(&owner) {
+            Some(last) if uptime_ms <= last.uptime_ms => 0,
+            Some(last) => {
+                let missing = receipted.saturating_sub(last.before).saturating_sub(last.read);
+                self.owners.insert(owner, now);
+                missing
+            }
+            None => {
+                self.owners.insert(owner, now);
+                0
+            }
+        }
+    }
+
+    /// The owner's heartbeat key was tombstoned: it left.
+    pub fn left(&mut self, owner: OwnerId) {
+        self.owners.remove(&owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: OwnerId = OwnerId(7);
+
+    fn heartbeat(uptime_ms: u64, receipted: u64, underway: u64) -> Heartbeat {
+        Heartbeat {
+            owner: OTHER,
+            subscription: "longhaul".to_owned(),
+            number: 1,
+            receipted,
+            underway: Some(underway),
+            uptime_ms,
+        }
+    }
+
+    #[test]
+    fn what_was_stored_and_not_read_is_missing() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.heard(&heartbeat(1, 100, 0)), 0, "nobody knows what came before");
+        gaps.read(OTHER);
+        assert_eq!(gaps.heard(&heartbeat(2, 103, 0)), 2);
+        gaps.read(OTHER);
+        assert_eq!(gaps.heard(&heartbeat(3, 104, 0)), 0);
+    }
+
+    /// An entry that lands before a heartbeat may get its receipt after it.
+    #[test]
+    fn what_was_on_its_way_may_lie_before_the_heartbeat() {
+        let mut gaps = Gaps::default();
+        gaps.heard(&heartbeat(1, 5, 3));
+        assert_eq!(gaps.heard(&heartbeat(2, 8, 0)), 0);
+        assert_eq!(gaps.heard(&heartbeat(3, 9, 0)), 1);
+    }
+
+    #[test]
+    fn heartbeats_that_are_read_again_and_owners_that_left_say_nothing() {
+        let mut gaps = Gaps::default();
+        gaps.heard(&heartbeat(2, 5, 0));
+        assert_eq!(gaps.heard(&heartbeat(1, 0, 0)), 0);
+        assert_eq!(gaps.heard(&heartbeat(2, 5, 0)), 0);
+        gaps.left(OTHER);
+        assert_eq!(gaps.heard(&heartbeat(3, 50, 0)), 0);
+    }
+}
