@@ -1,0 +1,152 @@
+//! Compression of a message's body: a batch is compressed as a whole.
+
+use crate::messages::{CompressionType, MessageMetadata};
+use bytes::Bytes;
+use std::io::Read;
+
+/// Why a body cannot be unpacked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompressionError {
+    /// A kind of compression that this version does not know.
+    #[error("unknown compression {0}")]
+    Unknown(i32),
+    /// It says that it unpacks to more than is allowed, or does so.
+    #[error("unpacks to {size} bytes or more, above the limit of {limit}")]
+    TooLarge {
+        /// What it says, or how far it was unpacked.
+        size: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// It is not what it claims to be.
+    #[error("cannot be unpacked: {0}")]
+    Corrupt(String),
+}
+
+/// The kind of compression that the metadata names.
+///
+/// # Errors
+/// [`CompressionError::Unknown`].
+pub fn kind(metadata: &MessageMetadata) -> Result<CompressionType, CompressionError> {
+    let number = metadata.compression.unwrap_or_default();
+    CompressionType::try_from(number).map_err(|_| CompressionError::Unknown(number))
+}
+
+/// Unpacks a body; never to more than `limit` bytes.
+///
+/// # Errors
+/// See [`CompressionError`].
+pub fn unpack(
+    kind: CompressionType,
+    body: &Bytes,
+    uncompressed_size: u32,
+    limit: usize,
+) -> Result<Bytes, CompressionError> {
+    let size = uncompressed_size as usize;
+    if kind != CompressionType::None && size > limit {
+        return Err(CompressionError::TooLarge { size, limit });
+    }
+    match kind {
+        CompressionType::None => Ok(body.clone()),
+        CompressionType::Lz4 => {
+            let size = i32::try_from(size).map_err(|_| CompressionError::TooLarge { size, limit })?;
+            lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
+        }
+        CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
+        CompressionType::Zstd => {
+            let decoder = zstd::stream::read::Decoder::new(&body[..]).map_err(corrupt)?;
+            read_all(decoder, size)
+        }
+        CompressionType::Snappy => {
+            let says = snap::raw::decompress_len(body).map_err(corrupt)?;
+            if says > limit {
+                return Err(CompressionError::TooLarge { size: says, limit });
+            }
+            snap::raw::Decoder::new().decompress_vec(body).map(Bytes::from).map_err(corrupt)
+        }
+    }
+}
+
+/// Packs a body.
+///
+/// # Errors
+/// [`CompressionError::Corrupt`] when the library refuses, which none is known to do.
+pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionError> {
+    match kind {
+        CompressionType::None => Ok(body.clone()),
+        CompressionType::Lz4 => {
+            lz4::block::compress(body, None, false).map(Bytes::from).map_err(corrupt)
+        }
+        CompressionType::Zlib => {
+            let encoder =
+                flate2::read::ZlibEncoder::new(&body[..], flate2::Compression::default());
+            read_all(encoder, usize::MAX)
+        }
+        CompressionType::Zstd => {
+            zstd::stream::encode_all(&body[..], 0).map(Bytes::from).map_err(corrupt)
+        }
+        CompressionType::Snappy => {
+            snap::raw::Encoder::new().compress_vec(body).map(Bytes::from).map_err(corrupt)
+        }
+    }
+}
+
+/// Reads at most `limit` bytes: who unpacks to more lies about its size.
+fn read_all(from: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
+    let mut out = Vec::new();
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    from.take(most).read_to_end(&mut out).map_err(corrupt)?;
+    if out.len() > limit {
+        return Err(CompressionError::TooLarge { size: out.len(), limit });
+    }
+    Ok(out.into())
+}
+
+fn corrupt(cause: impl std::fmt::Display) -> CompressionError {
+    CompressionError::Corrupt(cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KINDS: [CompressionType; 5] = [
+        CompressionType::None,
+        CompressionType::Lz4,
+        CompressionType::Zlib,
+        CompressionType::Zstd,
+        CompressionType::Snappy,
+    ];
+
+    #[test]
+    fn every_kind_comes_back_and_respects_the_limit() {
+        let body = Bytes::from(vec![7_u8; 10_000]);
+        for kind in KINDS {
+            let packed = pack(kind, &body).unwrap();
+            assert_eq!(unpack(kind, &packed, 10_000, 10_000), Ok(body.clone()), "{kind:?}");
+            if kind != CompressionType::None {
+                let refused = unpack(kind, &packed, 10_000, 9_999);
+                assert!(matches!(refused, Err(CompressionError::TooLarge { .. })), "{kind:?}");
+                assert!(unpack(kind, &packed, 10, 10).is_err(), "{kind:?} lies about its size");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_body_comes_back() {
+        for kind in KINDS {
+            let packed = pack(kind, &Bytes::new()).unwrap();
+            assert_eq!(unpack(kind, &packed, 0, 10), Ok(Bytes::new()), "{kind:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(body: Vec<u8>, size in 0..2_000_u32) {
+            for kind in KINDS {
+                drop(unpack(kind, &Bytes::from(body.clone()), size, 1_000));
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The Apache Pulsar binary protocol, without I/O: what the embedded broker and longhaul's own session share.
+//!
+//! - [`messages`]: the commands and the metadata of messages, as Protocol Buffers of the second version.
+//! - [`frame`]: how commands and messages lie in a stream of bytes, with limits.
+//! - [`payload`]: a message as it is sent, stored and delivered, checksum included.
+//! - [`batch`]: several messages in one payload.
+//! - [`compression`]: the payload's compression, which only who looks into a batch must undo.
+//!
+//! Numbers are big endian. Fields that this version does not know are skipped.
+
+pub mod batch;
+pub mod compression;
+pub mod frame;
+pub mod messages;
+pub mod payload;

@@ -1,0 +1,118 @@
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandPartitionedTopicMetadata {
+    #[prost(string, required, tag = "1")]
+    pub topic: String,
+    #[prost(uint64, required, tag = "2")]
+    pub request_id: u64,
+    #[prost(string, optional, tag = "3")]
+    pub original_principal: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub original_auth_data: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub original_auth_method: Option<String>,
+    #[prost(bool, optional, tag = "6", default = "true")]
+    pub metadata_auto_creation_enabled: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum MetadataType {
+    Success = 0,
+    Failed = 1,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandPartitionedTopicMetadataResponse {
+    #[prost(uint32, optional, tag = "1")]
+    pub partitions: Option<u32>,
+    #[prost(uint64, required, tag = "2")]
+    pub request_id: u64,
+    #[prost(enumeration = "MetadataType", optional, tag = "3")]
+    pub response: Option<i32>,
+    #[prost(enumeration = "super::ServerError", optional, tag = "4")]
+    pub error: Option<i32>,
+    #[prost(string, optional, tag = "5")]
+    pub message: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandLookupTopic {
+    #[prost(string, required, tag = "1")]
+    pub topic: String,
+    #[prost(uint64, required, tag = "2")]
+    pub request_id: u64,
+    #[prost(bool, optional, tag = "3")]
+    pub authoritative: Option<bool>,
+    #[prost(string, optional, tag = "4")]
+    pub original_principal: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub original_auth_data: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    pub original_auth_method: Option<String>,
+    #[prost(string, optional, tag = "7")]
+    pub advertised_listener_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum LookupType {
+    Redirect = 0,
+    Connect = 1,
+    Failed = 2,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandLookupTopicResponse {
+    #[prost(string, optional, tag = "1")]
+    pub broker_service_url: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub broker_service_url_tls: Option<String>,
+    #[prost(enumeration = "LookupType", optional, tag = "3")]
+    pub response: Option<i32>,
+    #[prost(uint64, required, tag = "4")]
+    pub request_id: u64,
+    #[prost(bool, optional, tag = "5")]
+    pub authoritative: Option<bool>,
+    #[prost(enumeration = "super::ServerError", optional, tag = "6")]
+    pub error: Option<i32>,
+    #[prost(string, optional, tag = "7")]
+    pub message: Option<String>,
+    #[prost(bool, optional, tag = "8")]
+    pub proxy_through_service_url: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum TopicsMode {
+    Persistent = 0,
+    NonPersistent = 1,
+    All = 2,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandGetTopicsOfNamespace {
+    #[prost(uint64, required, tag = "1")]
+    pub request_id: u64,
+    #[prost(string, required, tag = "2")]
+    pub namespace: String,
+    #[prost(enumeration = "TopicsMode", optional, tag = "3")]
+    pub mode: Option<i32>,
+    #[prost(string, optional, tag = "4")]
+    pub topics_pattern: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub topics_hash: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CommandGetTopicsOfNamespaceResponse {
+    #[prost(uint64, required, tag = "1")]
+    pub request_id: u64,
+    #[prost(string, repeated, tag = "2")]
+    pub topics: Vec<String>,
+    #[prost(bool, optional, tag = "3")]
+    pub filtered: Option<bool>,
+    #[prost(string, optional, tag = "4")]
+    pub topics_hash: Option<String>,
+    #[prost(bool, optional, tag = "5", default = "true")]
+    pub changed: Option<bool>,
+}

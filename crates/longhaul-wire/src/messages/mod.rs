@@ -1,0 +1,44 @@
+//! Commands and metadata. Names, numbers and types are those of Pulsar's `PulsarApi.proto`; what they mean is said there and in
+//! Pulsar's protocol documentation. Transactions are known by their numbers only, so that they can be refused.
+
+#![expect(missing_docs, reason = "Pulsar's own names, documented where they come from")]
+
+mod base;
+mod connect;
+mod consumer;
+mod error;
+mod lookup;
+mod metadata;
+mod producer;
+mod schema;
+
+pub use base::{BaseCommand, Command, OtherRequest};
+pub use connect::{
+    AuthData, CommandAuthChallenge, CommandAuthResponse, CommandConnect, CommandConnected,
+    CommandPing, CommandPong, FeatureFlags,
+};
+pub use consumer::{
+    AckType, CommandAck, CommandAckResponse, CommandActiveConsumerChange, CommandCloseConsumer,
+    CommandConsumerStats, CommandConsumerStatsResponse, CommandFlow, CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse, CommandMessage, CommandReachedEndOfTopic,
+    CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSubscribe, CommandUnsubscribe,
+    InitialPosition, IntRange, KeySharedMeta, KeySharedMode, SubType,
+};
+pub use error::{CommandError, CommandSuccess, ServerError};
+pub use lookup::{
+    CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic,
+    CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse, LookupType, MetadataType, TopicsMode,
+};
+pub use metadata::{
+    BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, KeyValue, MessageIdData,
+    MessageMetadata, SingleMessageMetadata,
+};
+pub use producer::{
+    AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, CommandSend,
+    CommandSendError, CommandSendReceipt,
+};
+pub use schema::{
+    CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
+    CommandGetSchemaResponse, Schema, SchemaType,
+};

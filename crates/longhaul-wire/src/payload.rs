@@ -1,0 +1,185 @@
+//! A message as it travels: checksum, metadata, body.
+//!
+//! ```text
+//! 0x0e01 | u32 crc32c | u32 size of metadata | metadata | body
+//!                       └───────── checksummed ──────────┘
+//! ```
+//!
+//! A broker stores and delivers these bytes as the producer sent them, so a [`Payload`] keeps them as they are. In front of them
+//! a sender may put `0x0e02 | u32 size | broker entry metadata`, which is dropped.
+
+use crate::messages::MessageMetadata;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+
+const CHECKSUM_MAGIC: u16 = 0x0e01;
+const BROKER_ENTRY_MAGIC: u16 = 0x0e02;
+/// Magic number, checksum and size of the metadata.
+const HEAD: usize = 2 + 4 + 4;
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// Something is missing, or a size points beyond the end.
+    #[error("the message is cut short")]
+    Short,
+    /// It was changed on its way.
+    #[error("checksum mismatch: {found:#010x} in the message, {computed:#010x} computed")]
+    Checksum {
+        /// What the message says.
+        found: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+    /// The metadata is no Protocol Buffer message, or lacks a required field.
+    #[error("malformed metadata: {0}")]
+    Metadata(String),
+}
+
+/// A message, in the form with a checksum.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload {
+    bytes: Bytes,
+    metadata_end: usize,
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Payload").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Payload {
+    /// Puts a message together.
+    #[must_use]
+    pub fn new(metadata: &MessageMetadata, body: &[u8]) -> Self {
+        let size = metadata.encoded_len();
+        let mut bytes = BytesMut::with_capacity(HEAD + size + body.len());
+        bytes.put_u16(CHECKSUM_MAGIC);
+        bytes.put_u32(0);
+        bytes.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
+        metadata.encode_raw(&mut bytes);
+        bytes.put_slice(body);
+        let sum = crc32c::crc32c(bytes.get(6..).unwrap_or_default());
+        if let Some(place) = bytes.get_mut(2..6) {
+            place.copy_from_slice(&sum.to_be_bytes());
+        }
+        Self { bytes: bytes.freeze(), metadata_end: HEAD + size }
+    }
+
+    /// Takes bytes as they came or were stored. The checksum is not verified: see [`Payload::verify`]. Where there is none,
+    /// as in messages of old clients, it is added.
+    ///
+    /// # Errors
+    /// [`PayloadError::Short`].
+    pub fn parse(mut bytes: Bytes) -> Result<Self, PayloadError> {
+        if bytes.starts_with(&BROKER_ENTRY_MAGIC.to_be_bytes()) {
+            bytes.advance(2);
+            let size = bytes.try_get_u32().map_err(|_| PayloadError::Short)? as usize;
+            if bytes.len() < size {
+                return Err(PayloadError::Short);
+            }
+            bytes.advance(size);
+        }
+        if !bytes.starts_with(&CHECKSUM_MAGIC.to_be_bytes()) {
+            let mut with_sum = BytesMut::with_capacity(6 + bytes.len());
+            with_sum.put_u16(CHECKSUM_MAGIC);
+            with_sum.put_u32(crc32c::crc32c(&bytes));
+            with_sum.put_slice(&bytes);
+            bytes = with_sum.freeze();
+        }
+        let size = bytes.get(6..HEAD).ok_or(PayloadError::Short)?.get_u32() as usize;
+        let metadata_end = HEAD.saturating_add(size);
+        if bytes.len() < metadata_end {
+            return Err(PayloadError::Short);
+        }
+        Ok(Self { bytes, metadata_end })
+    }
+
+    /// Compares the checksum.
+    ///
+    /// # Errors
+    /// [`PayloadError::Checksum`].
+    pub fn verify(&self) -> Result<(), PayloadError> {
+        let found = self.bytes.get(2..6).unwrap_or_default().try_get_u32().unwrap_or_default();
+        let computed = crc32c::crc32c(self.bytes.get(6..).unwrap_or_default());
+        if found == computed { Ok(()) } else { Err(PayloadError::Checksum { found, computed }) }
+    }
+
+    /// All of it, in the form with a checksum.
+    #[must_use]
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Reads the metadata.
+    ///
+    /// # Errors
+    /// [`PayloadError::Metadata`].
+    pub fn metadata(&self) -> Result<MessageMetadata, PayloadError> {
+        let bytes = self.bytes.slice(HEAD..self.metadata_end);
+        MessageMetadata::decode(bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+    }
+
+    /// What the producer compressed, encrypted or batched, as it is.
+    #[must_use]
+    pub fn body(&self) -> Bytes {
+        self.bytes.slice(self.metadata_end..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> (MessageMetadata, Payload) {
+        let metadata = MessageMetadata {
+            producer_name: "p".to_owned(),
+            sequence_id: 7,
+            publish_time: 8,
+            ..MessageMetadata::default()
+        };
+        let payload = Payload::new(&metadata, b"body");
+        (metadata, payload)
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was() {
+        let (metadata, payload) = sample();
+        let back = Payload::parse(payload.bytes().clone()).unwrap();
+        assert_eq!((back.verify(), back.metadata(), &back.body()[..]), (Ok(()), Ok(metadata), &b"body"[..]));
+    }
+
+    #[test]
+    fn each_flipped_bit_behind_the_magic_number_is_noticed() {
+        let (_, payload) = sample();
+        for bit in 16..payload.bytes().len() * 8 {
+            let mut bytes = payload.bytes().to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let noticed = Payload::parse(bytes.into()).and_then(|payload| payload.verify());
+            assert!(noticed.is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_message_cut_anywhere_is_refused_or_fails_its_checksum() {
+        let (_, payload) = sample();
+        for end in 2..payload.bytes().len() {
+            let cut = Payload::parse(payload.bytes().slice(..end));
+            assert!(cut.and_then(|payload| payload.verify()).is_err(), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn broker_entry_metadata_is_dropped_and_a_missing_checksum_added() {
+        let (metadata, payload) = sample();
+        let mut bytes = BytesMut::new();
+        bytes.put_u16(BROKER_ENTRY_MAGIC);
+        bytes.put_u32(3);
+        bytes.put_slice(b"xyz");
+        bytes.put_slice(&payload.bytes()[6..]);
+        let back = Payload::parse(bytes.freeze()).unwrap();
+        assert_eq!(back.bytes(), payload.bytes());
+        assert_eq!(back.metadata(), Ok(metadata));
+    }
+}
