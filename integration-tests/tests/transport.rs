@@ -574,10 +574,14 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     }
     ensure!(covers(stored[4]).await?);
     broker.unload(&topic).await?;
-    // The next ledger is empty; what lies in the earlier one is still covered.
-    let after = support::retry(async || transport.mark_delete_position(&topic, "s").await).await?;
-    ensure!(after.is_some_and(|mark| stored[4].entry_id() <= mark), "{after:?}");
-    Ok(())
+    // The next ledger is empty; what lies in the earlier one is still covered. A broker under load once named the beginning of
+    // the topic first: whoever evicts reads the position twice, and so do we.
+    let covered = async || -> Result<()> {
+        let mark = transport.mark_delete_position(&topic, "s").await?;
+        ensure!(mark.is_some_and(|mark| stored[4].entry_id() <= mark), "{mark:?}");
+        Ok(())
+    };
+    support::retry(covered).await
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Outgoing, TopicPartition, TransportError};
+use longhaul::transport::{Outgoing, TopicPartition};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -196,8 +196,8 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool
 }
 
 /// Tries again while the topic moves.
-pub(crate) async fn retry<T>(
-    mut attempt: impl AsyncFnMut() -> Result<T, TransportError>,
+pub(crate) async fn retry<T, E: std::fmt::Display>(
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T> {
     within("an answer", async {
         loop {

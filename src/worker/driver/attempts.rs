@@ -198,7 +198,7 @@ impl Driver {
         let Some(key) = lane.core.handle_checkpoint(request.task, request.epoch) else {
             return answer(request, false);
         };
-        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone());
+        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone(), None);
         self.pending.push(Box::pin(async move {
             let stored = fate(receipt).await == Fate::Stored;
             Event::CheckpointReceipt { stored, reply: request }

@@ -110,6 +110,7 @@ impl Lane {
             Batching::On,
             Schema::None,
             ledger.clone(),
+            env.clock,
             rng,
         )));
         let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
@@ -119,6 +120,7 @@ impl Lane {
             Batching::Off,
             Schema::TaskMetadata,
             view.clone(),
+            env.clock,
             rng,
         )));
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
@@ -242,19 +244,25 @@ impl Lane {
         self.consumer = Mailbox::new();
     }
 
-    /// Publishes to the ledger. The receipt may be dropped where nobody waits for it.
-    pub(super) fn publish(&self, entry: &Entry, body: Bytes) -> oneshot::Receiver<Receipt> {
+    /// Publishes to the ledger, unless it has to wait longer than until `expires`. The receipt may be dropped where nobody waits
+    /// for it.
+    pub(super) fn publish(
+        &self,
+        entry: &Entry,
+        body: Bytes,
+        expires: Option<Moment>,
+    ) -> oneshot::Receiver<Receipt> {
         let message = Outgoing {
             key: Some(entry.key().to_string()),
             properties: entry.properties(),
             payload: body,
         };
-        put(&self.ledger, message)
+        put(&self.ledger, message, expires)
     }
 
     /// Publishes to the metadata topic.
     pub(super) fn show(&self, message: Outgoing) -> oneshot::Receiver<Receipt> {
-        put(&self.view, message)
+        put(&self.view, message, None)
     }
 
     /// Publishes a dead letter; the topic is made when the first one comes.
@@ -272,11 +280,12 @@ impl Lane {
                 Batching::Off,
                 Schema::None,
                 mailbox.clone(),
+                env.clock,
                 env.rng.fork(),
             )));
             mailbox
         });
-        put(mailbox, message)
+        put(mailbox, message, None)
     }
 
     /// Draws the next owner id.
@@ -285,8 +294,12 @@ impl Lane {
     }
 }
 
-fn put(mailbox: &Mailbox<Publish>, message: Outgoing) -> oneshot::Receiver<Receipt> {
+fn put(
+    mailbox: &Mailbox<Publish>,
+    message: Outgoing,
+    expires: Option<Moment>,
+) -> oneshot::Receiver<Receipt> {
     let (receipt, stored) = oneshot::channel();
-    mailbox.put(Publish { message, receipt });
+    mailbox.put(Publish { message, receipt, expires });
     stored
 }

@@ -9,6 +9,7 @@ mod agenda;
 mod bootstrap;
 mod evicting;
 mod looking;
+mod sent;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -22,6 +23,7 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
 use agenda::Agenda;
 use looking::Open;
+use sent::Sent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -75,15 +77,6 @@ impl Slots {
     }
 }
 
-/// Claims and outcomes of one owner id.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sent {
-    /// They have their receipt.
-    receipted: u64,
-    /// They wait for it.
-    underway: u64,
-}
-
 /// Why nothing is claimed, if so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -100,6 +93,10 @@ enum Mode {
 pub struct Partition {
     settings: PartitionSettings,
     machine: Machine,
+    /// The last position read.
+    read_to: Option<Position>,
+    /// The log is about to be read from its start: what comes before that has been asked for is void.
+    from_start: bool,
     silence: Silence,
     mode: Mode,
     /// A drain was asked for; it outlives a self-fence.
@@ -122,8 +119,7 @@ pub struct Partition {
     bodies: BTreeSet<(TaskId, Epoch)>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// Claims and outcomes published, by owner.
-    sent: BTreeMap<OwnerId, Sent>,
+    sent: Sent,
     gaps: Gaps,
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
@@ -158,6 +154,8 @@ impl Partition {
     pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
         Self {
             machine: Machine::new(owner, settings.attempts_max),
+            read_to: None,
+            from_start: false,
             silence: Silence::new(settings.ledger.heartbeat),
             mode: Mode::Bootstrap(now),
             draining: false,
@@ -171,7 +169,7 @@ impl Partition {
             claims: BTreeMap::new(),
             bodies: BTreeSet::new(),
             freed: 0,
-            sent: BTreeMap::new(),
+            sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
             mark_delete: MarkDelete::default(),
@@ -198,7 +196,11 @@ impl Partition {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if matches!(effect, Some(Effect::Fenced | Effect::ReadFromStart)) {
+            self.from_start = false;
+        }
+        effect
     }
 
     /// Whether there is anything to do already.
@@ -214,6 +216,11 @@ impl Partition {
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
+        // After a reconnect the log is read from its start again: who was alive then need not be alive now.
+        if self.from_start || self.read_to.is_some_and(|position| inbound.position <= position) {
+            return None;
+        }
+        self.read_to = Some(inbound.position);
         self.note_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
@@ -314,22 +321,12 @@ impl Partition {
 
     /// A claim or an outcome has its receipt.
     pub fn handle_receipt(&mut self, key: OnceKey) {
-        if let Some(sent) = self.sent.get_mut(&key.owner) {
-            sent.receipted += 1;
-            sent.underway = sent.underway.saturating_sub(1);
-        }
-    }
-
-    /// A claim or an outcome will never have its receipt.
-    pub(super) fn without_receipt(&mut self, owner: OwnerId) {
-        if let Some(sent) = self.sent.get_mut(&owner) {
-            sent.underway = sent.underway.saturating_sub(1);
-        }
+        self.sent.receipted(key.owner);
     }
 
     /// The fate of a claim or an outcome is unknown.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
-        self.without_receipt(key.owner);
+        self.sent.given_up(key.owner);
         self.machine.publish_failed(key);
         self.agenda.set_by(key.task, now);
         self.settle();
@@ -337,7 +334,7 @@ impl Partition {
 
     /// An outcome was refused for what it carries: the attempt ends with this one instead.
     pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
-        self.without_receipt(key.owner);
+        self.sent.given_up(key.owner);
         self.machine.publish_refused(key, instead);
         self.settle();
     }
@@ -465,7 +462,7 @@ impl Partition {
                 Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
             ) = &action
             {
-                self.sent.entry(key.owner).or_default().underway += 1;
+                self.sent.published(key.owner);
             }
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));
