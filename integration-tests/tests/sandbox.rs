@@ -171,7 +171,8 @@ async fn clients_survive_an_unload() -> Result<()> {
 #[tokio::test]
 async fn a_broker_keeps_its_data_over_a_stop_and_a_kill() -> Result<()> {
     let extra = vec![("maxMessageSize".to_owned(), "2097152".to_owned())];
-    let Some(mut broker) = Broker::from_env(BrokerConfig { extra }).await? else { return Ok(()) };
+    let config = BrokerConfig { extra, ..BrokerConfig::default() };
+    let Some(mut broker) = Broker::from_env(config).await? else { return Ok(()) };
     let java = JavaClient::build().await?;
     let (url, topic) = (broker.service_url().to_owned(), broker.sandbox().topic("kept"));
     let setting =

@@ -25,6 +25,7 @@ mod broker;
 mod docker;
 pub(crate) mod guard;
 mod maven;
+mod security;
 
 use std::sync::Once;
 
@@ -33,6 +34,7 @@ use tokio::sync::OnceCell;
 
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use security::Security;
 
 pub(crate) use maven::java;
 
@@ -77,7 +79,12 @@ impl Sandbox {
     }
 
     pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {
-        Ok(Self { service_url, admin: Admin::new(admin_url)? })
+        Ok(Self { service_url, admin: Admin::new(admin_url, None)? })
+    }
+
+    /// A broker whose admin interface wants a token.
+    fn guarded(service_url: String, admin_url: &str, token: &str) -> Result<Self> {
+        Ok(Self { service_url, admin: Admin::new(admin_url, Some(token))? })
     }
 
     /// URL for Pulsar clients, `pulsar://host:port`.
