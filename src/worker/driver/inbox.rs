@@ -43,6 +43,24 @@ impl Driver {
         }
     }
 
+    pub(super) fn handle_again(
+        &mut self,
+        lane: i32,
+        generation: u64,
+        message: &Message,
+        now: Moment,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        if let Ok(entry) = read_entry(message)
+            && lane.reads_again(generation)
+        {
+            lane.core.handle_second_read(message.position, &entry, now);
+            if !lane.core.reads_again() {
+                lane.end_second_read();
+            }
+        }
+    }
+
     pub(super) fn handle_consumed(&mut self, id: i32, event: Consumed, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match event {

@@ -64,7 +64,9 @@ pub(super) struct Lane {
     pub(super) shown_at: Option<Position>,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
+    /// The reader of the second read, and its number among those.
     second_reader: Option<AbortHandle>,
+    second_reads: u64,
 }
 
 /// The partitions that belong together.
@@ -151,6 +153,7 @@ impl Lane {
             follower: None,
             consumer_service: None,
             second_reader: None,
+            second_reads: 0,
         };
         opened.read_from_start(env, services);
         opened
@@ -173,18 +176,30 @@ impl Lane {
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
-        if let Some(second) = self.second_reader.take() {
-            second.abort();
-        }
+        self.end_second_read();
     }
 
     /// Reads the ledger once more, beside the follower.
     pub(super) fn read_again(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
-        let lane = self.id();
-        let sink = Sink::new(env.events.clone(), move |message| Event::Again { lane, message });
-        let service = self.spawn_reader(env, services, sink);
-        if let Some(before) = self.second_reader.replace(service) {
-            before.abort();
+        self.end_second_read();
+        let (lane, generation) = (self.id(), self.second_reads);
+        let sink = Sink::new(env.events.clone(), move |message| Event::Again {
+            lane,
+            generation,
+            message,
+        });
+        self.second_reader = Some(self.spawn_reader(env, services, sink));
+    }
+
+    /// Whether this second read is the one under way: of an earlier one, something may still be queued.
+    pub(super) const fn reads_again(&self, generation: u64) -> bool {
+        self.second_reader.is_some() && self.second_reads == generation
+    }
+
+    pub(super) fn end_second_read(&mut self) {
+        self.second_reads += 1;
+        if let Some(reader) = self.second_reader.take() {
+            reader.abort();
         }
     }
 

@@ -79,7 +79,7 @@ pub(super) enum Wish {
 /// Everything that can happen.
 pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
-    Again { lane: i32, message: Message },
+    Again { lane: i32, generation: u64, message: Message },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
     Receipt { lane: i32, key: OnceKey, fate: Fate },
@@ -283,7 +283,7 @@ impl Driver {
     fn give_credit(&mut self, id: i32, now: Moment) {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(session) = lane.session else { return };
+        let Some(session) = lane.session.filter(|_| !lane.core.is_draining()) else { return };
         let free = self.slots.free().saturating_sub(lane.core.waiting());
         let mut wanted = free.div_ceil(lanes);
         if free == 0 && now >= self.sip_at {
@@ -319,11 +319,8 @@ impl Driver {
             Event::Ledger { lane, generation, message } => {
                 self.handle_ledger(lane, generation, &message, now);
             }
-            Event::Again { lane, message } => {
-                let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                if let Ok(entry) = inbox::read_entry(&message) {
-                    lane.core.handle_second_read(message.position, &entry, now);
-                }
+            Event::Again { lane, generation, message } => {
+                self.handle_again(lane, generation, &message, now);
             }
             Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
             Event::Consumed { lane, service, event } => {

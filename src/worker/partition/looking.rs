@@ -191,6 +191,10 @@ impl Partition {
 
     fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
         let Some(judgement) = self.judge(id, now) else { return };
+        if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
+            self.hand_back(id);
+            return;
+        }
         match self.machine.decide(id, judgement.fresh, judgement.due) {
             Decision::Wait => {
                 if let Some(again) = judgement.again {
@@ -198,11 +202,7 @@ impl Partition {
                 }
             }
             Decision::HandBack => self.hand_back(id),
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {
-                if self.mode == Mode::Draining && self.machine.fold(id).phase == Phase::New {
-                    self.hand_back(id);
-                }
-            }
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
                 self.machine.read_payload(id);

@@ -10,6 +10,7 @@ mod bootstrap;
 mod evicting;
 mod looking;
 mod sent;
+mod slots;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -24,6 +25,7 @@ use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
 use agenda::Agenda;
 use looking::Open;
 use sent::Sent;
+pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -54,27 +56,6 @@ pub enum Effect {
     AskMarkDelete,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
-}
-
-/// Processing slots of a worker, shared by its partitions.
-#[derive(Clone, Debug)]
-pub struct Slots {
-    total: usize,
-    used: usize,
-}
-
-impl Slots {
-    /// All free.
-    #[must_use]
-    pub const fn new(total: usize) -> Self {
-        Self { total, used: 0 }
-    }
-
-    /// How many are free.
-    #[must_use]
-    pub const fn free(&self) -> usize {
-        self.total.saturating_sub(self.used)
-    }
 }
 
 /// Why nothing is claimed, if so.
@@ -396,6 +377,18 @@ impl Partition {
                 }
             }
         }
+    }
+
+    /// Nothing new is taken.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// The ledger is being read a second time.
+    #[must_use]
+    pub const fn reads_again(&self) -> bool {
+        self.wants_second_read || self.second_read.is_some()
     }
 
     /// Nothing of this worker is on its way, runs, or waits for a receipt.
