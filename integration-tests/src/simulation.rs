@@ -16,7 +16,7 @@ mod checks;
 use longhaul::clock::Clock;
 use longhaul::protocol::entry::Entry;
 use longhaul::topics::TopicNames;
-use longhaul::transport::memory::{Faults, MemoryBroker, MemoryTransport, Span};
+use longhaul::transport::memory::{Every, Faults, Losses, MemoryBroker, MemoryTransport, Span};
 use longhaul::transport::{Outgoing, TopicPartition};
 use longhaul::worker::{Plan, Surroundings, prepare};
 use longhaul::{EntryId, TaskContext, TaskError, TaskId, TaskProcessor, Text, WorkerConfig};
@@ -125,12 +125,7 @@ impl Setting {
             _ => Faults { until: Some(ROUGH), ..Faults::rough() },
         };
         let brisk = seed % 16 == 15;
-        let faults = if brisk {
-            // The protocol asks that what the broker has reported for R is stored.
-            Faults { mark_delete_delay: Span::millis(0, 5_000), ..faults }
-        } else {
-            faults
-        };
+        let faults = if brisk { shortened(faults) } else { faults };
         Self {
             seed,
             brisk,
@@ -141,6 +136,25 @@ impl Setting {
             kills: rng.bool(),
             deduplication: true,
         }
+    }
+}
+
+/// The protocol asks that R is far above the time for which a broker or a network may hold an entry back, and a mark-delete
+/// position that the broker has reported unstored. Processes may be cut off and frozen as long as before.
+fn shortened(faults: Faults) -> Faults {
+    const SHORT: Span = Span::millis(100, 3_000);
+    let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });
+    Faults {
+        mark_delete_delay: SHORT,
+        publish_late_by: SHORT,
+        resend_after: SHORT,
+        redelivered_after: SHORT,
+        keep_alive: SHORT,
+        losses: Losses { silence: SHORT, ..faults.losses },
+        restart: shorter(faults.restart),
+        hang: shorter(faults.hang),
+        publish_stall: shorter(faults.publish_stall),
+        ..faults
     }
 }
 
