@@ -1,6 +1,6 @@
 //! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
 
-use super::effects::{fate, fetch, released};
+use super::effects::{fate, fetch_at_last, released};
 use super::lane::Running;
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
@@ -9,11 +9,12 @@ use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
-use crate::worker::budget::parse_budget;
+use crate::worker::budget::{Deadline, parse_budget};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend};
 use crate::worker::processor::{
     CheckpointError, CheckpointRequest, CheckpointSender, Shared, TaskContext,
 };
+use crate::worker::session::Backoff;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,18 +50,21 @@ impl Driver {
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
         let cancelled = CancellationToken::new();
-        let ends = budget.map(|budget| (self.env.clock, now + budget));
+        let (clock, look_every) = (self.env.clock, self.config.heartbeat);
+        let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
+        // However long it takes: an attempt that began from zero because one read failed would do again what was done.
         let read = checkpoint.map(|(at, _)| {
-            let topic = lane.topics.ledger.clone();
-            fetch(Arc::clone(&self.env.transport), topic, at)
+            let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
+            fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()))
         });
         let sender: CheckpointSender = checkpoints;
         let grace = self.config.cancel_grace;
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let gate = self.env.gate.clone();
-        self.attempts.spawn(self.env.gate.wrap(async move {
+        let token = cancelled.clone();
+        let context = async move {
             let last_checkpoint = match read {
-                Some(read) => read.await.ok().flatten().map(|message| message.payload),
+                Some(read) => read.await.map(|message| message.payload),
                 None => None,
             };
             let shared = Shared {
@@ -69,24 +73,17 @@ impl Driver {
                 attempt,
                 properties,
                 last_checkpoint,
-                cancelled: cancelled.clone(),
-                budget: ends,
+                cancelled: token,
+                deadline,
                 progress: report,
                 checkpoints: sender,
             };
-            let context = TaskContext { shared: Arc::new(shared) };
-            let attempt = Attempt {
-                task: task_id,
-                epoch,
-                payload: bytes,
-                context,
-                cancelled,
-                budget,
-                grace,
-                halt: halted,
-            };
-            attend(processor, attempt, bodies, gate).await
-        }));
+            TaskContext { shared: Arc::new(shared) }
+        };
+        let (task, payload, halt) = (task_id, bytes, halted);
+        let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
+        let run = attend(processor, attempt, context, bodies, gate);
+        self.attempts.spawn(self.env.gate.wrap(run));
         self.show_processing(id, task_id, epoch);
     }
 

@@ -476,7 +476,7 @@ pub(super) async fn fetch(
 }
 
 /// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
-async fn fetch_at_last(
+pub(super) async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     at: Position,

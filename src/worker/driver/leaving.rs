@@ -1,0 +1,51 @@
+//! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
+
+use super::Driver;
+use crate::protocol::key::Key;
+use crate::protocol::moment::Moment;
+use std::time::Duration;
+
+/// How long the end of a drain waits for what is under way.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
+    pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
+        for lane in self.lanes.values_mut() {
+            lane.core.drain(now);
+        }
+        if now < deadline {
+            return deadline;
+        }
+        if self.farewell.is_none() {
+            self.release_running();
+        }
+        *self.farewell.get_or_insert(now + FAREWELL_MAX)
+    }
+
+    /// What was under way at the deadline has not come to its end.
+    pub(super) fn has_given_up(&self, now: Moment) -> bool {
+        let given_up = self.farewell.is_some_and(|until| now >= until);
+        if given_up {
+            tracing::warn!("drain: gave up waiting for what was under way");
+        }
+        given_up
+    }
+
+    /// Nothing of this worker is on its way any more.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.showing == 0 && self.lanes.values().all(|lane| lane.core.is_quiet())
+    }
+
+    /// Says goodbye: the heartbeat keys are of no more use.
+    pub(super) async fn leave(&mut self) {
+        for lane in self.lanes.values() {
+            let owner = lane.core.machine().owner();
+            let keys = vec![Key::Heartbeat(owner).to_string()];
+            let gone = self.env.transport.tombstone(&lane.topics.ledger, keys);
+            if !matches!(tokio::time::timeout(FAREWELL_MAX, gone).await, Ok(Ok(()))) {
+                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One driver on the broker in memory, in paused time, taken turn by turn.
+
+use super::*;
+use crate::gate::Gate;
+use crate::task::{TaskMetadata, TaskOutcome};
+use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
+use crate::transport::{Outgoing, TopicPartition};
+use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
+use crate::worker::{Plan, Text};
+use async_trait::async_trait;
+use std::sync::{Mutex, PoisonError};
+
+/// What processors have to say.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn note(&self, line: impl Into<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+type Body = dyn Fn(TaskContext) -> BoxFuture<'static, Result<Text, TaskError>> + Send + Sync;
+
+struct Scripted(Box<Body>);
+
+#[async_trait]
+impl TaskProcessor for Scripted {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, _task: Text, context: TaskContext) -> Result<Text, TaskError> {
+        (self.0)(context).await
+    }
+}
+
+struct Bench {
+    broker: MemoryBroker,
+    transport: MemoryTransport,
+    names: TopicNames,
+    driver: Driver,
+    wish: watch::Sender<Wish>,
+    /// How the driver has ended.
+    ended: bool,
+    turns: usize,
+}
+
+impl Bench {
+    /// A worker on a topic of so many partitions, that runs this.
+    fn new<F>(
+        config: WorkerConfig,
+        partitions: Option<u32>,
+        body: impl Fn(TaskContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Text, TaskError>> + Send + 'static,
+    {
+        let broker = MemoryBroker::new(1, Faults::quiet());
+        let names: TopicNames = "tasks".parse().unwrap();
+        for topic in [&names.task, &names.metadata] {
+            broker.create_topic(topic, partitions, false);
+        }
+        broker.create_topic(&names.ledger, partitions, true);
+        broker.create_topic(&names.dead_letters, None, false);
+        let transport = broker.connect("worker");
+        let body = move |context: TaskContext| Box::pin(body(context)) as BoxFuture<'static, _>;
+        let plan = Plan::new(config, names.clone(), Scripted(Box::new(body))).unwrap();
+        let (wish, wished) = watch::channel(Wish::Work);
+        let (events, queue) = mpsc::channel(EVENTS_MAX);
+        let env = Environment {
+            transport: Arc::new(transport.clone()),
+            clock: broker.clock(),
+            rng: fastrand::Rng::with_seed(1),
+            gate: Gate::open(),
+            bodies: Handle::current(),
+            events,
+        };
+        let Plan { config, topics, processor } = plan;
+        let stats = Arc::default();
+        let driver = Driver::new(env, queue, config, topics, processor, partitions, wished, stats);
+        let bench = Self { broker, transport, names, driver, wish, ended: false, turns: 0 };
+        for partition in bench.driver.lanes.keys() {
+            bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
+        }
+        bench
+    }
+
+    fn at(&self, topic: &str, partition: i32) -> TopicPartition {
+        TopicPartition { topic: topic.to_owned(), partition }
+    }
+
+    fn ledger(&self) -> TopicPartition {
+        self.at(&self.names.ledger, -1)
+    }
+
+    /// Submits a task with these properties.
+    fn submit(&self, properties: &[(&str, &str)]) -> TaskId {
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let properties = properties.iter().map(text).collect();
+        let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
+        TaskId::new(self.broker.publish(&self.at(&self.names.task, -1), message), -1)
+    }
+
+    /// Writes to the ledger what another worker or a client would.
+    fn write(&self, entry: &crate::protocol::entry::Entry) {
+        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
+        self.broker.publish(&self.ledger(), Outgoing { key, properties, ..Outgoing::default() });
+    }
+
+    /// Lets the worker work for so long, or until it has ended. Returns how long that took.
+    async fn run_for(&mut self, time: Duration) -> Duration {
+        let clock = self.broker.clock();
+        let start = clock.now();
+        let until = clock.sleep_until(start + time);
+        tokio::pin!(until);
+        while !self.ended {
+            self.turns += 1;
+            tokio::select! {
+                biased;
+                () = &mut until => break,
+                end = self.driver.turn() => self.ended = end.is_some(),
+            }
+        }
+        clock.now().since(start)
+    }
+
+    /// What was shown of tasks, with the time.
+    fn shown(&self) -> Vec<(u64, TaskMetadata)> {
+        let log = self.broker.full_log(&self.at(&self.names.metadata, -1));
+        let read = |message: &Message| serde_json::from_slice(&message.payload).ok();
+        log.iter().filter_map(|entry| Some((entry.publish_time_ms, read(entry)?))).collect()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The first attempt leaves a checkpoint and fails, the second one says what it finds and waits for its end.
+fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| {
+        let notes = notes.clone();
+        async move {
+            if context.attempt() == 1 {
+                context.checkpoint("half").await?;
+                return Err(TaskError::retry_after(10 * SECOND, "half done"));
+            }
+            let found = context.last_checkpoint().map(|bytes| String::from_utf8_lossy(bytes));
+            notes.note(format!("{found:?} {:?}", context.remaining_budget().is_some()));
+            context.cancelled().await;
+            notes.note(format!("cancelled {:?}", context.remaining_budget()));
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, diary)
+}
+
+/// One read that failed once made an attempt begin from zero.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_outlives_reads_that_fail() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 5);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ["Some(\"half\") false"]);
+}
+
+/// While its checkpoint was read an attempt could not be halted: it began, long after it was cancelled.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 1000);
+    bench.run_for(20 * SECOND).await;
+    bench.write(&crate::protocol::entry::Entry::Cancel(task));
+    bench.run_for(2 * SECOND).await;
+    assert!(diary.lines().is_empty(), "{:?}", diary.lines());
+    let shown = bench.shown();
+    assert_eq!(shown.last().and_then(|(_, shown)| shown.outcome), Some(TaskOutcome::Cancelled));
+}
+
+/// The budget once began to count when the checkpoint had been read, and what was left of it counted from before.
+#[tokio::test(start_paused = true)]
+async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    bench.submit(&[("MAX_TASK_DURATION", "PT5S")]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 5);
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(diary.lines()[..2], ["Some(\"half\") true", "cancelled Some(0ns)"]);
+    let shown = bench.shown();
+    let of = |attempt| shown.iter().filter(move |(_, shown)| shown.attempts == attempt);
+    let times: Vec<u64> = of(2).map(|(at, _)| *at).take(2).collect();
+    let took = times[1] - times[0];
+    assert!((5000..5100).contains(&took), "{took} ms");
+}
