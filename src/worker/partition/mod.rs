@@ -5,7 +5,6 @@
 //! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task may be evicted, and
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
 
-mod agenda;
 mod bootstrap;
 mod evicting;
 mod looking;
@@ -21,8 +20,8 @@ use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
+use crate::worker::agenda::Agenda;
 use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
-use agenda::Agenda;
 use looking::Open;
 use sent::Sent;
 pub use slots::Slots;
@@ -87,9 +86,9 @@ pub struct Partition {
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
-    agenda: Agenda,
+    agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they began to wait.
-    waiting: Agenda,
+    waiting: Agenda<TaskId>,
     /// Tasks that wait for the next own heartbeat to come back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
