@@ -1,9 +1,9 @@
-//! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
+//! Starts and ends attempts, publishes their checkpoints.
 
 use super::effects::{fate, fetch_at_last, released};
 use super::lane::Running;
-use super::view::{self, Body};
-use super::{Driver, Event, Fate, Showing};
+use super::view::Body;
+use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -20,9 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
-
-/// At most one report of progress per task is published in this time.
-pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// At most one checkpoint per task is published in this time.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
@@ -45,8 +42,7 @@ impl Driver {
         });
         let (halt, halted) = oneshot::channel();
         let (report, progress) = watch::channel(None);
-        let running =
-            Running { halt: Some(halt), attempt, progress, shown_at: now, checkpoint_at: None };
+        let running = Running::new(halt, attempt, progress, now);
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
         let cancelled = CancellationToken::new();
@@ -87,46 +83,6 @@ impl Driver {
         self.show_processing(id, task_id, epoch);
     }
 
-    /// Shows on M that the attempt runs.
-    pub(super) fn show_processing(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
-        let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        running.shown_at = now;
-        let progress = running.progress.borrow_and_update().clone();
-        let Some(task) = lane.core.machine().task(task_id) else { return };
-        let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
-        let receipt = lane.show(view::message(&metadata, task));
-        self.showing += 1;
-        self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
-        }));
-    }
-
-    /// Renews the entries on M of attempts that run long, or have progress to report.
-    pub(super) fn renew(&mut self, id: i32, now: Moment) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let due: Vec<_> = lane
-            .running
-            .iter()
-            .filter(|((task, epoch), running)| {
-                let age = now.since(running.shown_at);
-                let news = running.progress.has_changed().unwrap_or(false);
-                let owned = lane
-                    .core
-                    .machine()
-                    .task(*task)
-                    .is_some_and(|task| task.fold.epoch == *epoch && task.is_at_work());
-                owned && (age >= self.config.keep_alive || (news && age >= PROGRESS_EVERY))
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for (task, epoch) in due {
-            self.show_processing(id, task, epoch);
-        }
-    }
-
     pub(super) fn halt(&mut self, id: i32, task: TaskId, epoch: Epoch, why: Halt) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(running) = lane.running.get_mut(&(task, epoch))
@@ -157,6 +113,7 @@ impl Driver {
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
+        lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {
             if !matches!(outcome, Outcome::Released(_)) {

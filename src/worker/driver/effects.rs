@@ -248,7 +248,7 @@ impl Driver {
                 self.show_ended(id, task_id, kind);
             }
             (Showing::Processing, false) if fold.phase == Phase::Running => {
-                self.show_processing(id, task_id, epoch);
+                self.show_again(id, task_id, epoch);
             }
             (Showing::Retry | Showing::Processing, _) => {}
         }

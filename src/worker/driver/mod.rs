@@ -6,6 +6,7 @@ mod effects;
 mod inbox;
 mod lane;
 mod leaving;
+mod renewing;
 mod view;
 
 use super::execution::{Ended, ErasedProcessor, StuckBody};
@@ -90,6 +91,7 @@ pub(super) enum Event {
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, task: Option<TaskId> },
+    Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Option<u32>),
     Checkpoint(CheckpointRequest),
 }
@@ -241,17 +243,9 @@ impl Driver {
 
     fn timeout(&self) -> Moment {
         let lanes = self.lanes.values().flat_map(|lane| {
-            let keep_alive = lane.running.values().map(|running| {
-                let next = running.shown_at + self.config.keep_alive;
-                if running.progress.has_changed().unwrap_or(false) {
-                    next.min(running.shown_at + attempts::PROGRESS_EVERY)
-                } else {
-                    next
-                }
-            });
             let ready = lane.core.machine().is_ready();
             let chore = lane.keeper.timeout().filter(|_| ready);
-            keep_alive.chain([lane.core.timeout()]).chain(chore)
+            [lane.core.timeout()].into_iter().chain(lane.renewals.next()).chain(chore)
         });
         let next = lanes.min().unwrap_or(self.sip_at);
         let sip = if self.slots.free() == 0 { Some(self.sip_at) } else { None };
@@ -342,6 +336,9 @@ impl Driver {
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.showing -= 1;
+                if kind == Showing::Processing {
+                    self.handle_processing_receipt(lane, id, epoch);
+                }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
             Event::Body { lane, id, message, dead_letter } => {
@@ -366,6 +363,9 @@ impl Driver {
                 if let (Some(lane), Some(task)) = (self.lanes.get_mut(&lane), task) {
                     lane.core.handle_tombstoned(task);
                 }
+            }
+            Event::Progress { lane, id, epoch, over } => {
+                self.handle_progress(lane, id, epoch, over)
             }
             Event::Partitions(partitions) => self.open_lanes(partitions),
             Event::Checkpoint(request) => self.handle_checkpoint(request, now),

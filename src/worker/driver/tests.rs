@@ -119,6 +119,7 @@ impl Bench {
         tokio::pin!(until);
         while !self.ended {
             self.turns += 1;
+            assert!(self.turns < 100_000, "it spins");
             tokio::select! {
                 biased;
                 () = &mut until => break,
@@ -199,4 +200,71 @@ async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
     let times: Vec<u64> = of(2).map(|(at, _)| *at).take(2).collect();
     let took = times[1] - times[0];
     assert!((5000..5100).contains(&took), "{took} ms");
+}
+
+/// A processor that reports once a second, for as long as this.
+async fn report(context: TaskContext, seconds: u64) -> Result<Text, TaskError> {
+    for done in 1..=seconds {
+        tokio::time::sleep(SECOND).await;
+        context.progress(done, seconds, "");
+    }
+    Ok(Text("done".to_owned()))
+}
+
+fn brisk() -> WorkerConfig {
+    let (heartbeat, self_fence, keep_alive) = (SECOND, 5 * SECOND, 2 * SECOND);
+    WorkerConfig { heartbeat, self_fence, keep_alive, ..WorkerConfig::default() }
+}
+
+/// After a self-fence, until the ledger had been read again, the loop waited for the keep-alive of an attempt that nothing could
+/// show yet: for a time in the past, with all the power of a core.
+#[tokio::test(start_paused = true)]
+async fn a_self_fence_makes_no_busy_loop() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
+    bench.submit(&[]);
+    bench.run_for(10 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(4 * SECOND).await;
+    bench.turns = 0;
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert!(bench.turns < 1000, "{} turns", bench.turns);
+    bench.transport.thaw();
+    bench.run_for(60 * SECOND).await;
+    let shown = bench.shown();
+    let (at, last) = shown.last().unwrap();
+    assert!(bench.broker.clock().wall_ms() - at <= 2000 && last.progress.is_some(), "{last:?}");
+}
+
+/// Progress woke nobody: it was shown when the loop happened to turn, with the next heartbeat for one.
+#[tokio::test(start_paused = true)]
+async fn progress_is_shown_within_a_second() {
+    let config = WorkerConfig { heartbeat: 20 * SECOND, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |context| report(context, 30));
+    bench.submit(&[]);
+    bench.run_for(20 * SECOND).await;
+    let shown = bench.shown();
+    let start = shown[0].0;
+    let reports = shown.iter().filter_map(|(at, shown)| Some((at, shown.progress.clone()?)));
+    let late: Vec<u64> = reports.map(|(at, progress)| at - start - progress.done * 1000).collect();
+    assert!(late.len() > 15 && late.iter().all(|late| *late < 1000), "{late:?}");
+}
+
+/// While M took nothing, each report of progress put one more entry with the whole task into its queue, and so did each that
+/// failed.
+#[tokio::test(start_paused = true)]
+async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let metadata = bench.at(&bench.names.metadata, -1);
+    bench.broker.stall_publishes(&metadata, 60 * SECOND);
+    for _ in 0..58 {
+        bench.run_for(SECOND).await;
+        assert!(bench.driver.showing <= 1, "{} on their way", bench.driver.showing);
+    }
+    bench.run_for(6 * SECOND).await;
+    let shown = bench.shown();
+    let newest = shown.iter().filter_map(|(_, shown)| shown.progress.as_ref()).last().unwrap();
+    assert!(newest.done > 60, "{newest:?}");
 }

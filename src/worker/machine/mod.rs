@@ -163,6 +163,12 @@ impl Machine {
         self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
     }
 
+    /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
+    #[must_use]
+    pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {
+        self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
+    }
+
     /// Whether an owner id is this process's, now or formerly.
     #[must_use]
     pub fn is_own(&self, owner: OwnerId) -> bool {

@@ -7,8 +7,7 @@ use crate::tidy::text::{CodePath, code_paths};
 use crate::tidy::{Tree, Violation, is_module, lies_under};
 
 /// The modules that are pure, each with everything below it.
-pub const PURE: &[&str] =
-    &[
+pub const PURE: &[&str] = &[
     "src/protocol",
     "src/worker/agenda",
     "src/worker/machine",
