@@ -3,6 +3,7 @@
 use super::Driver;
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
+use crate::task::TaskId;
 use std::time::Duration;
 
 /// How long the end of a drain waits for what is under way.
@@ -33,8 +34,27 @@ impl Driver {
     }
 
     /// Nothing of this worker is on its way any more.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.showing == 0 && self.lanes.values().all(|lane| lane.core.is_quiet())
+    ///
+    /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks: so the search begins where it
+    /// found something last, and goes round only when that has come to rest.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        if self.showing > 0 || self.lanes.values().any(|lane| lane.core.has_bodies()) {
+            return false;
+        }
+        self.busy = match self.busy {
+            Some((lane, task)) => {
+                self.busy_from(lane, Some(task)).or_else(|| self.busy_from(i32::MIN, None))
+            }
+            None => self.busy_from(i32::MIN, None),
+        };
+        self.busy.is_none()
+    }
+
+    fn busy_from(&self, first: i32, task: Option<TaskId>) -> Option<(i32, TaskId)> {
+        self.lanes.range(first..).find_map(|(id, lane)| {
+            let from = task.filter(|_| *id == first);
+            Some((*id, lane.core.busy_task(from)?))
+        })
     }
 
     /// Says goodbye: the heartbeat keys are of no more use.

@@ -145,6 +145,8 @@ pub(super) struct Driver {
     recount_at: Moment,
     /// The deadline of a drain has come: when to give up waiting for what is under way.
     farewell: Option<Moment>,
+    /// The task that was found last to stand against the end of a drain.
+    busy: Option<(i32, TaskId)>,
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
     showing: usize,
     refused: Option<LedgerConfigError>,
@@ -183,6 +185,7 @@ impl Driver {
             sip_at: now,
             recount_at: now + PARTITIONS_EVERY,
             farewell: None,
+            busy: None,
             showing: 0,
             refused: None,
         };

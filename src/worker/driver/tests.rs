@@ -268,3 +268,29 @@ async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     let newest = shown.iter().filter_map(|(_, shown)| shown.progress.as_ref()).last().unwrap();
     assert!(newest.done > 60, "{newest:?}");
 }
+
+/// At every turn of a drain all known tasks were looked at, a hundred thousand finished ones too; now the search begins where it
+/// found something last, and must not miss what lies before that.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_every_task_that_is_on_its_way() {
+    let mut bench = Bench::new(brisk(), Some(3), |context| report(context, 1));
+    bench.run_for(2 * SECOND).await;
+    for partition in [2, 0, 1] {
+        let metadata = bench.at(&bench.names.metadata, partition);
+        let tasks = bench.at(&bench.names.task, partition);
+        for _ in 0..3 {
+            bench
+                .broker
+                .publish(&tasks, Outgoing { payload: "task".into(), ..Outgoing::default() });
+        }
+        bench.broker.stall_publishes(&metadata, Duration::from_millis(2500));
+        bench.run_for(Duration::from_millis(700)).await;
+    }
+    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now() + 60 * SECOND));
+    bench.run_for(60 * SECOND).await;
+    assert!(bench.ended);
+    for partition in 0..3 {
+        let tasks = bench.at(&bench.names.task, partition);
+        assert!(bench.broker.backlog(&tasks, "longhaul").is_empty());
+    }
+}

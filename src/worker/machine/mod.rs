@@ -38,6 +38,7 @@ use crate::protocol::invariants::may_claim;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// What the machine asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,6 +156,12 @@ impl Machine {
     /// All known tasks.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.iter().map(|(id, task)| (*id, task.as_ref()))
+    }
+
+    /// The known tasks from this id on, or from the first.
+    pub fn tasks_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
+        let start = first.map_or(Bound::Unbounded, Bound::Included);
+        self.tasks.range((start, Bound::Unbounded)).map(|(id, task)| (*id, task.as_ref()))
     }
 
     /// The folded state of a task; NEW when nothing is known.

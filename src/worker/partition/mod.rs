@@ -390,16 +390,22 @@ impl Partition {
         self.wants_second_read || self.second_read.is_some()
     }
 
-    /// Nothing of this worker is on its way, runs, or waits for a receipt.
+    /// Processors that have not ended are here.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub fn has_bodies(&self) -> bool {
+        !self.bodies.is_empty()
+    }
+
+    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
+    #[must_use]
+    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
         let quiet = |stage| match stage {
             Stage::Idle | Stage::Reading | Stage::Evicting => true,
             Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
             Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
         };
-        self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+        self.machine.tasks_from(first).find(|(_, task)| !quiet(task.stage)).map(|(id, _)| id)
     }
 
     /// The task's dead letter is to be published now.
