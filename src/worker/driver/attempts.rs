@@ -116,7 +116,8 @@ impl Driver {
         lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {
-            if !matches!(outcome, Outcome::Released(_)) {
+            let awaited = lane.core.machine().awaits_end(task, epoch);
+            if awaited && !matches!(outcome, Outcome::Released(_)) {
                 lane.bodies.insert(task, (epoch, body));
             }
             lane.core.handle_finished(task, epoch, outcome);

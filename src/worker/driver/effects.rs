@@ -43,6 +43,7 @@ impl Driver {
                 lane.ledger.clear();
                 let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
                 lane.payloads.retain(|task, _| running.contains(task));
+                lane.drop_not_kept();
                 let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);

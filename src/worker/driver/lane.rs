@@ -248,6 +248,21 @@ impl Lane {
         )))
     }
 
+    /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
+    pub(super) fn drop_superseded(&mut self, entry: &Entry) {
+        let Some(id) = entry.task() else { return };
+        let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
+        if self.bodies.get(&id).is_some_and(|(epoch, _)| superseded(*epoch)) {
+            self.bodies.remove(&id);
+        }
+    }
+
+    /// After a self-fence: only the outcomes of attempts that are kept are published again.
+    pub(super) fn drop_not_kept(&mut self) {
+        let machine = self.core.machine();
+        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(*id, *epoch));
+    }
+
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.
     pub(super) fn watch_end(&mut self, entry: &Entry, now: Moment) {
         let Some(id) = entry.task() else { return };

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::gate::Gate;
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
+use crate::protocol::key::OwnerId;
 use crate::task::{TaskMetadata, TaskOutcome};
 use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::transport::{Outgoing, TopicPartition};
@@ -106,7 +108,7 @@ impl Bench {
     }
 
     /// Writes to the ledger what another worker or a client would.
-    fn write(&self, entry: &crate::protocol::entry::Entry) {
+    fn write(&self, entry: &Entry) {
         let (key, properties) = (Some(entry.key().to_string()), entry.properties());
         self.broker.publish(&self.ledger(), Outgoing { key, properties, ..Outgoing::default() });
     }
@@ -179,7 +181,7 @@ async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
     bench.run_for(5 * SECOND).await;
     bench.broker.fail_requests(&bench.ledger(), 1000);
     bench.run_for(20 * SECOND).await;
-    bench.write(&crate::protocol::entry::Entry::Cancel(task));
+    bench.write(&Entry::Cancel(task));
     bench.run_for(2 * SECOND).await;
     assert!(diary.lines().is_empty(), "{:?}", diary.lines());
     let shown = bench.shown();
@@ -293,4 +295,39 @@ async fn a_drain_waits_for_every_task_that_is_on_its_way() {
         let tasks = bench.at(&bench.names.task, partition);
         assert!(bench.broker.backlog(&tasks, "longhaul").is_empty());
     }
+}
+
+/// The result of an attempt that another worker took over while its outcome was on its way stayed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_superseded_outcome_is_dropped() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
+    let task = bench.submit(&[]);
+    bench.run_for(3 * SECOND).await;
+    bench.broker.next_publish(&bench.ledger(), crate::transport::memory::Fate::Lost);
+    bench.run_for(4 * SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
+    let (attempt, kind) = (2, ClaimKind::Run);
+    bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None }));
+    bench.run_for(SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].core.machine().fold(task).epoch, Epoch(2));
+    assert!(bench.driver.lanes[&-1].bodies.is_empty());
+}
+
+/// A retry that was not yet shown when the worker fenced itself left its reason behind.
+#[tokio::test(start_paused = true)]
+async fn a_self_fence_drops_what_is_not_shown_any_more() {
+    let mut bench = Bench::new(brisk(), None, |context| async move {
+        tokio::time::sleep(3 * SECOND).await;
+        Err(TaskError::retry_after(600 * SECOND, format!("{}", context.attempt())))
+    });
+    bench.submit(&[]);
+    bench.run_for(2 * SECOND).await;
+    bench.broker.stall_publishes(&bench.at(&bench.names.metadata, -1), 60 * SECOND);
+    bench.run_for(3 * SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    bench.transport.freeze();
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert!(bench.driver.lanes[&-1].bodies.is_empty());
 }

@@ -176,6 +176,28 @@ impl Machine {
         self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
     }
 
+    /// Whether the end of this epoch's processor is still waited for.
+    #[must_use]
+    pub fn awaits_end(&self, id: TaskId, epoch: Epoch) -> bool {
+        let stage = self.task(id).map(|task| task.stage);
+        matches!(stage, Some(Stage::Running(run)) if run.epoch == epoch && run.ended.is_none())
+    }
+
+    /// Whether an outcome of this epoch may have to be published again, or shown: it has not been superseded.
+    #[must_use]
+    pub fn may_need_outcome(&self, id: TaskId, epoch: Epoch) -> bool {
+        let Some(task) = self.task(id) else { return false };
+        match task.stage {
+            Stage::Running(run) => run.epoch == epoch,
+            Stage::Finishing { epoch: finishing, .. } => finishing == epoch,
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Closing(_)
+            | Stage::Evicting => task.fold.epoch == epoch,
+        }
+    }
+
     /// Whether an owner id is this process's, now or formerly.
     #[must_use]
     pub fn is_own(&self, owner: OwnerId) -> bool {
