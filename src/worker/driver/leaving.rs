@@ -1,10 +1,12 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
-use super::Driver;
+use super::{Driver, Wish};
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
+use futures::future::join_all;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// How long the end of a drain waits for what is under way.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
@@ -57,14 +59,23 @@ impl Driver {
         })
     }
 
-    /// Says goodbye: the heartbeat keys are of no more use.
+    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the wish is to stop at once.
     pub(super) async fn leave(&mut self) {
-        for lane in self.lanes.values() {
+        let transport = &self.env.transport;
+        let goodbyes = self.lanes.values().map(|lane| async {
             let owner = lane.core.machine().owner();
             let keys = vec![Key::Heartbeat(owner).to_string()];
-            let gone = self.env.transport.tombstone(&lane.topics.ledger, keys);
-            if !matches!(tokio::time::timeout(FAREWELL_MAX, gone).await, Ok(Ok(()))) {
-                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
+            if let Err(error) = transport.tombstone(&lane.topics.ledger, keys).await {
+                tracing::debug!(%owner, %error, "heartbeat key not tombstoned: others will do it");
+            }
+        });
+        let goodbyes = timeout(FAREWELL_MAX, join_all(goodbyes));
+        tokio::select! {
+            biased;
+            // It resolves, too, when the handle is gone: then nobody waits.
+            _ = self.wish.wait_for(|wish| *wish == Wish::Stop) => {}
+            said = goodbyes => if said.is_err() {
+                tracing::debug!("heartbeat keys not tombstoned in time: others will do it");
             }
         }
     }

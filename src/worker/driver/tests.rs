@@ -331,3 +331,29 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
     assert!(bench.driver.lanes[&-1].bodies.is_empty());
 }
+
+/// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.
+async fn leave(partitions: u32, patience: Duration) -> Duration {
+    let mut bench =
+        Bench::new(WorkerConfig::default(), Some(partitions), |context| report(context, 1));
+    bench.run_for(SECOND).await;
+    bench.transport.freeze();
+    let wish = bench.wish.clone();
+    wish.send_replace(Wish::Drain(bench.broker.clock().now() + 30 * SECOND));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        tokio::time::sleep(patience).await;
+        wish.send_replace(Wish::Stop);
+    });
+    let took = bench.run_for(600 * SECOND).await;
+    assert!(bench.ended);
+    took
+}
+
+/// Goodbyes were said one after the other, up to 10 s for each partition, and a wish to stop was not heard meanwhile.
+#[tokio::test(start_paused = true)]
+async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
+    let took = leave(20, 600 * SECOND).await;
+    assert!(took <= 10 * SECOND, "{took:?}");
+    assert_eq!(leave(20, 2 * SECOND).await, 2 * SECOND);
+}
