@@ -1,5 +1,6 @@
 //! Workers.
 
+mod agenda;
 mod budget;
 mod builder;
 mod driver;

@@ -43,6 +43,7 @@ impl Driver {
                 lane.ledger.clear();
                 let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
                 lane.payloads.retain(|task, _| running.contains(task));
+                lane.drop_not_kept();
                 let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
@@ -248,7 +249,7 @@ impl Driver {
                 self.show_ended(id, task_id, kind);
             }
             (Showing::Processing, false) if fold.phase == Phase::Running => {
-                self.show_processing(id, task_id, epoch);
+                self.show_again(id, task_id, epoch);
             }
             (Showing::Retry | Showing::Processing, _) => {}
         }
@@ -476,7 +477,7 @@ pub(super) async fn fetch(
 }
 
 /// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
-async fn fetch_at_last(
+pub(super) async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     at: Position,

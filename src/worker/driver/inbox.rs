@@ -33,6 +33,7 @@ impl Driver {
                     self.stats.ignored(reason);
                 }
                 if let Some(Verdict::Accepted) = verdict {
+                    lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }
             }

@@ -9,6 +9,7 @@ use crate::protocol::moment::Moment;
 use crate::task::{Position, Progress, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition};
+use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
@@ -35,8 +36,34 @@ pub(super) struct Running {
     pub(super) progress: watch::Receiver<Option<Progress>>,
     /// When its entry on M was written last.
     pub(super) shown_at: Moment,
+    /// That entry is on its way.
+    pub(super) showing: bool,
+    /// Meanwhile it was time for the next one.
+    pub(super) missed: bool,
+    /// Its next report of progress is waited for.
+    pub(super) awaited: bool,
     /// When its last checkpoint was published.
     pub(super) checkpoint_at: Option<Moment>,
+}
+
+impl Running {
+    pub(super) const fn new(
+        halt: oneshot::Sender<Halt>,
+        attempt: u32,
+        progress: watch::Receiver<Option<Progress>>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            halt: Some(halt),
+            attempt,
+            progress,
+            shown_at: now,
+            showing: false,
+            missed: false,
+            awaited: false,
+            checkpoint_at: None,
+        }
+    }
 }
 
 pub(super) struct Lane {
@@ -47,6 +74,8 @@ pub(super) struct Lane {
     /// Tasks that are left out of their entries on M, because with them an entry was too large.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
+    /// When to look at which of them, to renew its entry on M.
+    pub(super) renewals: Agenda<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) bodies: BTreeMap<TaskId, (Epoch, Body)>,
     pub(super) ledger: Mailbox<Publish>,
@@ -140,6 +169,7 @@ impl Lane {
             payloads: BTreeMap::new(),
             not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
+            renewals: Agenda::default(),
             bodies: BTreeMap::new(),
             ledger,
             view,
@@ -216,6 +246,21 @@ impl Lane {
             sink,
             env.rng.fork(),
         )))
+    }
+
+    /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
+    pub(super) fn drop_superseded(&mut self, entry: &Entry) {
+        let Some(id) = entry.task() else { return };
+        let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
+        if self.bodies.get(&id).is_some_and(|(epoch, _)| superseded(*epoch)) {
+            self.bodies.remove(&id);
+        }
+    }
+
+    /// After a self-fence: only the outcomes of attempts that are kept are published again.
+    pub(super) fn drop_not_kept(&mut self) {
+        let machine = self.core.machine();
+        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(*id, *epoch));
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.

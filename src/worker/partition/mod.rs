@@ -5,7 +5,6 @@
 //! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task may be evicted, and
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
 
-mod agenda;
 mod bootstrap;
 mod evicting;
 mod looking;
@@ -21,8 +20,8 @@ use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
+use crate::worker::agenda::Agenda;
 use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
-use agenda::Agenda;
 use looking::Open;
 use sent::Sent;
 pub use slots::Slots;
@@ -87,9 +86,9 @@ pub struct Partition {
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
-    agenda: Agenda,
+    agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they began to wait.
-    waiting: Agenda,
+    waiting: Agenda<TaskId>,
     /// Tasks that wait for the next own heartbeat to come back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
@@ -391,16 +390,22 @@ impl Partition {
         self.wants_second_read || self.second_read.is_some()
     }
 
-    /// Nothing of this worker is on its way, runs, or waits for a receipt.
+    /// Processors that have not ended are here.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub fn has_bodies(&self) -> bool {
+        !self.bodies.is_empty()
+    }
+
+    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
+    #[must_use]
+    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
         let quiet = |stage| match stage {
             Stage::Idle | Stage::Reading | Stage::Evicting => true,
             Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
             Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
         };
-        self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+        self.machine.tasks_from(first).find(|(_, task)| !quiet(task.stage)).map(|(id, _)| id)
     }
 
     /// The task's dead letter is to be published now.
