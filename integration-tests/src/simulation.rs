@@ -125,7 +125,7 @@ impl Setting {
             _ => Faults { until: Some(ROUGH), ..Faults::rough() },
         };
         let brisk = seed % 16 == 15;
-        let faults = if brisk { shortened(faults) } else { faults };
+        let faults = if brisk { shortened(&faults) } else { faults };
         Self {
             seed,
             brisk,
@@ -141,7 +141,7 @@ impl Setting {
 
 /// The protocol asks that R is far above the time for which a broker or a network may hold an entry back, and a mark-delete
 /// position that the broker has reported unstored. Processes may be cut off and frozen as long as before.
-fn shortened(faults: Faults) -> Faults {
+fn shortened(faults: &Faults) -> Faults {
     const SHORT: Span = Span::millis(100, 3_000);
     let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });
     Faults {
@@ -154,7 +154,7 @@ fn shortened(faults: Faults) -> Faults {
         restart: shorter(faults.restart),
         hang: shorter(faults.hang),
         publish_stall: shorter(faults.publish_stall),
-        ..faults
+        ..faults.clone()
     }
 }
 

@@ -5,6 +5,7 @@ use longhaul::topics::{
     Admin, AdminErrorKind, AdminOptions, CompactionStatus, Finding, FindingKind, Policy,
     SetupError, Severity, Step, TopicNames, TopicSettings, check, dry_run, setup,
 };
+use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use pulsar::{Pulsar, TokioExecutor};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -250,6 +251,63 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
     assert_eq!(bench.setup().await?.len(), 1);
     assert_eq!(bench.check().await?, []);
     bench.cleanup().await;
+    Ok(())
+}
+
+/// Does nothing, well.
+struct Nothing;
+
+#[async_trait::async_trait]
+impl TaskProcessor for Nothing {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, task: Text, _context: TaskContext) -> Result<Text, TaskError> {
+        Ok(task)
+    }
+}
+
+#[tokio::test]
+async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()> {
+    let Some(mut bench) = Bench::new("start")? else { return Ok(()) };
+    let admin_url = std::env::var("LONGHAUL_TEST_ADMIN")?;
+    let client = Client::builder(&bench.broker).admin_url(admin_url).connect().await?;
+    let start = async || client.worker(&bench.names.task, Nothing).start().await;
+    let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
+    bench.setup().await?;
+
+    // A worker that has run nothing leaves heartbeats and settings, which prove nothing.
+    let worker = start().await?;
+    worker.ready().await;
+    worker.stop();
+    worker.join().await?;
+    lose().await?;
+    let worker = start().await?;
+    worker.ready().await;
+    let task = client.submit(&bench.names.task, &Text("once".to_owned())).await?;
+    client.wait::<Text>(&task).await?;
+    worker.drain(Duration::from_secs(30)).await?;
+
+    lose().await?;
+    let refused = start().await.err();
+    let Some(WorkerError::SubscriptionLost(finding)) = &refused else { bail!("{refused:?}") };
+    assert_eq!(finding.kind, FindingKind::SubscriptionLost);
+    assert!(refused.is_some_and(|error| error.to_string().contains("`replay`")));
+    assert!(bench.admin.subscriptions(&bench.names.task).await?.is_empty(), "nothing was made");
+    bench.settings.replay = true;
+    setup(&bench.admin, &bench.names, &bench.settings).await?;
+    let worker = start().await?;
+    worker.ready().await;
+    worker.drain(Duration::from_secs(30)).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_admin_url_that_is_none_is_refused_at_once() -> Result<()> {
+    let Some(bench) = Bench::new("url")? else { return Ok(()) };
+    let refused = Client::builder(&bench.broker).admin_url("localhost:8080").connect().await;
+    assert!(matches!(refused, Err(ConnectError::Admin(_))), "{refused:?}");
     Ok(())
 }
 

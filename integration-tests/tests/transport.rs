@@ -221,7 +221,7 @@ async fn any_transport_may_acknowledge_what_another_holds() -> Result<()> {
     within("an ack receipt", acker.ack(held[0].position.entry_id())).await??;
     within("an ack receipt", acker.ack(EntryId { ledger: 1 << 40, entry: 7 })).await??;
     nothing_comes(&mut acker).await?;
-    consumer.close().await;
+    drop(consumer);
     let back = take(&mut acker, 1).await?;
     ensure!(back[0].position == held[5].position, "{back:?}");
     nothing_comes(&mut acker).await
@@ -244,7 +244,7 @@ async fn many_acks_have_their_receipts() -> Result<()> {
         within("an ack receipt", receipt).await??;
     }
     support::note(&format!("{COUNT} delivered and acknowledged in {:?}", started.elapsed()));
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     nothing_comes(&mut consumer).await
 }
@@ -271,11 +271,13 @@ async fn a_consumer_without_permits_gets_nothing() -> Result<()> {
             consumer.hand_back(message.position.entry_id()).await?;
         }
     }
-    consumer.close().await;
-    let permits = broker.permits(&topic, "s").await?;
-    ensure!(permits.iter().all(|permits| *permits == 0), "{permits:?}");
-    ensure!(broker.unacked(&topic, "s").await? == 0);
-    Ok(())
+    drop(consumer);
+    support::until("only consumers without permits are left, and all is back", async || {
+        let permits = broker.permits(&topic, "s").await?;
+        let unacked = broker.unacked(&topic, "s").await?;
+        Ok(unacked == 0 && permits.iter().all(|permits| *permits == 0))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -299,11 +301,11 @@ async fn what_is_handed_back_comes_again_at_once() -> Result<()> {
         within("an ack receipt", other.ack(message.position.entry_id())).await??;
     }
     support::note(&format!("given back and delivered elsewhere in {:?}", started.elapsed()));
-    other.close().await;
-    sleep(SILENCE).await;
-    let after = broker.unacked(&topic, "s").await?;
-    ensure!(after <= before + 1, "{before} held before, {after} after");
-    Ok(())
+    drop(other);
+    support::until("the other's are back", async || {
+        Ok(broker.unacked(&topic, "s").await? <= before + 1)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -325,7 +327,7 @@ async fn a_batch_is_held_acknowledged_and_handed_back_as_a_whole() -> Result<()>
     for entry in entries {
         within("an ack receipt", consumer.ack(entry)).await??;
     }
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     nothing_comes(&mut consumer).await
 }
@@ -486,7 +488,7 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
 }
 
 #[tokio::test]
-async fn large_batches_block_neither_handing_back_nor_closing() -> Result<()> {
+async fn large_batches_do_not_block_handing_back() -> Result<()> {
     const COUNT: usize = 5_000;
     let Some(broker) = Broker::from_env() else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("large-batches"));
@@ -504,12 +506,8 @@ async fn large_batches_block_neither_handing_back_nor_closing() -> Result<()> {
         }
         within("an ack receipt", other.ack(message.position.entry_id())).await??;
     }
-    let given_back = started.elapsed();
-    let started = support::now();
-    consumer.close().await;
-    support::note(&format!("given back in {given_back:?}, closed in {:?}", started.elapsed()));
-    ensure!(started.elapsed() < Duration::from_secs(3));
-    other.close().await;
+    support::note(&format!("given back in {:?}", started.elapsed()));
+    drop((consumer, other));
     support::until("all is back", async || Ok(broker.unacked(&topic, "s").await? == 0)).await
 }
 
@@ -685,7 +683,7 @@ async fn an_unload_replays_to_followers_and_ends_consumer_sessions() -> Result<(
     ensure!(consumer.next().await.is_err());
     ensure!(consumer.hand_back(held[0].position.entry_id()).await.is_err());
     ensure!(consumer.ack(held[0].position.entry_id()).await.is_err());
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     let mut again = BTreeSet::new();
     for message in take(&mut consumer, 45).await? {

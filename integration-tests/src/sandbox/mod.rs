@@ -18,6 +18,8 @@
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
+//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples and other programs do.
+//!
 //! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
 
 mod admin;

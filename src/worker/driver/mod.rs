@@ -3,6 +3,7 @@
 
 mod attempts;
 mod effects;
+mod growth;
 mod inbox;
 mod lane;
 mod leaving;
@@ -28,6 +29,7 @@ use crate::transport::{Message, Transport};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,7 +94,7 @@ pub(super) enum Event {
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, task: Option<TaskId> },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
-    Partitions(Option<u32>),
+    Partitions(Counts),
     Checkpoint(CheckpointRequest),
 }
 
@@ -150,6 +152,7 @@ pub(super) struct Driver {
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
     showing: usize,
     refused: Option<LedgerConfigError>,
+    growth: Growth,
 }
 
 impl Driver {
@@ -188,6 +191,7 @@ impl Driver {
             busy: None,
             showing: 0,
             refused: None,
+            growth: Growth::default(),
         };
         driver.open_lanes(partitions);
         driver
@@ -368,9 +372,12 @@ impl Driver {
                 }
             }
             Event::Progress { lane, id, epoch, over } => {
-                self.handle_progress(lane, id, epoch, over)
+                self.handle_progress(lane, id, epoch, over);
             }
-            Event::Partitions(partitions) => self.open_lanes(partitions),
+            Event::Partitions(counts) => {
+                let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
+                self.open_lanes(partitions);
+            }
             Event::Checkpoint(request) => self.handle_checkpoint(request, now),
             Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
         }
@@ -380,11 +387,10 @@ impl Driver {
         let transport = Arc::clone(&self.env.transport);
         let (task, ledger) = (self.topics.task.clone(), self.topics.ledger.clone());
         self.pending.push(Box::pin(async move {
-            // A partition without its ledger would not be worked on: whoever grows T grows C and M first.
-            let counts = (transport.partitions(&task).await, transport.partitions(&ledger).await);
-            match counts {
-                (Ok(Some(tasks)), Ok(Some(ledgers))) => Event::Partitions(Some(tasks.min(ledgers))),
-                _ => Event::Partitions(None),
+            match (transport.partitions(&task).await, transport.partitions(&ledger).await) {
+                (Ok(task), Ok(ledger)) => Event::Partitions(Counts { task, ledger }),
+                // They are counted again.
+                _ => Event::Partitions(Counts { task: None, ledger: None }),
             }
         }));
     }

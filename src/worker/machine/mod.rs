@@ -141,12 +141,6 @@ impl Machine {
         self.ready
     }
 
-    /// The last folded position.
-    #[must_use]
-    pub const fn position(&self) -> Option<Position> {
-        self.position
-    }
-
     /// A task, if anything is known of it.
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<&Task> {

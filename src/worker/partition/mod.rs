@@ -122,7 +122,7 @@ pub struct Partition {
 pub struct Inbound {
     /// Where it lies.
     pub position: Position,
-    /// Broker's publish time in ms.
+    /// When it was published, in ms by its producer's wall clock.
     pub publish_time_ms: u64,
     /// What it says.
     pub entry: Entry,
