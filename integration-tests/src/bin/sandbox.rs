@@ -54,6 +54,11 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     let (mut interrupt, mut terminate) = signals()?;
     let mut command = Command::new(program);
     command.args(arguments);
+    for (name, _) in std::env::vars_os() {
+        if describes_us(&name.to_string_lossy()) {
+            command.env_remove(name);
+        }
+    }
     let broker = match kind() {
         None => {
             command.envs(Sandbox::from_env().await?.iter().flat_map(urls));
@@ -94,6 +99,11 @@ fn kind() -> Option<BrokerKind> {
         Ok(name) => Some(BrokerKind::parse(&name).unwrap_or(BrokerKind::Maven)),
         Err(_) => Some(BrokerKind::Maven),
     }
+}
+
+/// Whether `cargo run` has set the variable to describe this program: a cargo inside would build again what watches such variables.
+fn describes_us(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// What tells the tests about the broker and how to start another, and what tells other programs about it.
