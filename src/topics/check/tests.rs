@@ -216,7 +216,7 @@ fn a_durable_subscription_is_enough_to_keep_the_task_topic() {
 
 #[test]
 fn a_subscription_is_lost_only_where_the_ledger_remembers_its_tasks() {
-    check(("tasks", FindingKind::SubscriptionLost, Severity::Error), "--replay", |o| {
+    check(("tasks", FindingKind::SubscriptionLost, Severity::Error), "and `replay`", |o| {
         task(o).partitions[1].subscribed = false;
         ledger(o).partitions[1].has_entries = true;
     });
