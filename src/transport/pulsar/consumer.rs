@@ -150,6 +150,10 @@ impl PulsarConsumer {
 impl Consumer for PulsarConsumer {
     async fn next(&mut self) -> Result<Message, TransportError> {
         self.check()?;
+        // What is left of a batch was void from the moment the session ended.
+        if let Some(cause) = self.session.ended().now_or_never() {
+            return Err(self.fail(cause));
+        }
         // A batch is taken whole before its first message goes out, so that an entry is held as a whole or not at all.
         while self.ready.is_empty() || !self.entry_is_complete {
             self.pull().await?;
