@@ -42,6 +42,7 @@ async fn build(name: &str) -> Result<PathBuf> {
         .context("no folder of the build")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
+    forget_cargo(&mut command);
     command.args(["build", "--quiet", "--package", "longhaul", "--example", name]);
     if profile.ends_with("release") {
         command.arg("--release");
@@ -52,6 +53,17 @@ async fn build(name: &str) -> Result<PathBuf> {
     let status = timeout(BUILD_LIMIT, building).await.context("building the example")??;
     ensure!(status.success(), "cargo build --example {name}: {status}");
     Ok(profile.join("examples").join(name))
+}
+
+/// Takes from a command's environment how cargo has described us: build scripts watch such variables, so that a cargo inside would
+/// build much again, and the one outside after it.
+pub fn forget_cargo(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// A process that we started and that does not outlive us.

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, Result, bail};
+use integration_tests::example::forget_cargo;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
@@ -54,11 +55,7 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     let (mut interrupt, mut terminate) = signals()?;
     let mut command = Command::new(program);
     command.args(arguments);
-    for (name, _) in std::env::vars_os() {
-        if describes_us(&name.to_string_lossy()) {
-            command.env_remove(name);
-        }
-    }
+    forget_cargo(&mut command);
     let broker = match kind() {
         None => {
             command.envs(Sandbox::from_env().await?.iter().flat_map(urls));
@@ -99,11 +96,6 @@ fn kind() -> Option<BrokerKind> {
         Ok(name) => Some(BrokerKind::parse(&name).unwrap_or(BrokerKind::Maven)),
         Err(_) => Some(BrokerKind::Maven),
     }
-}
-
-/// Whether `cargo run` has set the variable to describe this program: a cargo inside would build again what watches such variables.
-fn describes_us(variable: &str) -> bool {
-    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// What tells the tests about the broker and how to start another, and what tells other programs about it.
