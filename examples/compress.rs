@@ -26,6 +26,9 @@ struct Args {
     /// Pulsar's service URL.
     #[arg(long, env = "PULSAR_SERVICE_URL", default_value = "pulsar://127.0.0.1:6650")]
     service_url: String,
+    /// Pulsar's admin URL: if given, the worker checks its topics before it starts.
+    #[arg(long, env = "PULSAR_ADMIN_URL")]
+    admin_url: Option<String>,
     /// Where the tasks are.
     #[arg(long, default_value = "compress")]
     topic: String,
@@ -131,7 +134,11 @@ async fn main() -> anyhow::Result<()> {
     let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,pulsar=off".to_owned());
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let args = Args::parse();
-    let client = Client::connect(args.service_url).await?;
+    let mut builder = Client::builder(args.service_url);
+    if let Some(admin_url) = args.admin_url {
+        builder = builder.admin_url(admin_url);
+    }
+    let client = builder.connect().await?;
     match args.command {
         Command::Worker { concurrency, heartbeat } => {
             let worker = client.worker(args.topic, Compressor).concurrency(concurrency);

@@ -1,4 +1,4 @@
-//! The worker of the greeter example: start it, then `greeter_client`.
+//! The worker of the greeter example: start it, then `greeter_client`. With `PULSAR_ADMIN_URL` it checks its topics first.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
@@ -26,10 +26,16 @@ impl TaskProcessor for Greeter {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn,pulsar=off".to_owned());
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let url = std::env::var("PULSAR_SERVICE_URL")
         .unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
     let topic = std::env::args().nth(1).unwrap_or_else(|| "greetings".to_owned());
-    let client = Client::connect(url).await?;
+    let mut builder = Client::builder(url);
+    if let Ok(admin_url) = std::env::var("PULSAR_ADMIN_URL") {
+        builder = builder.admin_url(admin_url);
+    }
+    let client = builder.connect().await?;
     let worker = client.worker(topic, Greeter).concurrency(64).start().await?;
     worker.ready().await;
     println!("greeter ready");

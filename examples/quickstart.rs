@@ -4,12 +4,16 @@
 //! PULSAR_SERVICE_URL=pulsar://127.0.0.1:6650 cargo run --release --example quickstart
 //! ```
 //!
+//! With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, it sets the topics up first. Without, the broker makes them as they are
+//! needed, and the worker says what is at risk.
+//!
 //! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
 //! the metadata topic, as any program could, too.
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 #![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
 
+use longhaul::topics::{Admin, AdminOptions, TopicSettings, setup};
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
 use std::time::Duration;
 
@@ -36,11 +40,19 @@ impl TaskProcessor for Counter {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn,pulsar=off".to_owned());
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
     let url = std::env::var("PULSAR_SERVICE_URL")
         .unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
     let topic = std::env::args().nth(1).unwrap_or_else(|| "quickstart".to_owned());
 
-    let client = Client::connect(&url).await?;
+    let mut builder = Client::builder(&url);
+    if let Ok(admin_url) = std::env::var("PULSAR_ADMIN_URL") {
+        let admin = Admin::new(&admin_url, &AdminOptions::default())?;
+        setup(&admin, &topic.parse()?, &TopicSettings::default()).await?;
+        builder = builder.admin_url(admin_url);
+    }
+    let client = builder.connect().await?;
     let worker = client.worker(&topic, Counter).start().await?;
     worker.ready().await;
     println!("worker ready on {topic} at {url}");

@@ -175,7 +175,11 @@ async fn main() -> anyhow::Result<()> {
         setup(&admin, &names, &settings).await.context("cannot set the topics up")?;
     }
     let journal = Journal::open(args.journal).context("cannot open the journal")?;
-    let client = Client::connect(args.service_url).await?;
+    let mut builder = Client::builder(args.service_url);
+    if let Some(admin_url) = args.admin_url {
+        builder = builder.admin_url(admin_url);
+    }
+    let client = builder.connect().await?;
     let worker = client
         .worker(args.task_topic, Scripted { journal: journal.clone() })
         .topics(overrides)

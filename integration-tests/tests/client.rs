@@ -1,14 +1,14 @@
 //! The client against a real broker: it submits, waits, looks, watches and cancels. No worker runs here: the tests write the
 //! metadata topic themselves, as any worker would.
 //!
-//! Needs `LONGHAUL_TEST_BROKER` (`pulsar://host:port`) and `LONGHAUL_TEST_ADMIN` (`http://host:port`); without them it says so
-//! and passes.
+//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
 
 #[allow(dead_code, reason = "each suite uses a part of it")]
 mod support;
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
+use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
 use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{
@@ -30,6 +30,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 
 /// A broker, a client on it, and topics of one test.
 struct Bench {
+    broker: String,
     admin: Admin,
     transport: PulsarTransport,
     client: Client,
@@ -37,20 +38,15 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None` when no broker is given, which is said once per test.
+    /// `None` when the environment names no broker.
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
-        let (Ok(broker), Ok(admin)) =
-            (std::env::var("LONGHAUL_TEST_BROKER"), std::env::var("LONGHAUL_TEST_ADMIN"))
-        else {
-            note(&format!(
-                "{test} skipped: LONGHAUL_TEST_BROKER and LONGHAUL_TEST_ADMIN are not set"
-            ));
-            return Ok(None);
-        };
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let broker = sandbox.service_url().to_owned();
         let bench = Self {
-            admin: Admin::new(&admin, &AdminOptions::default())?,
+            admin: Admin::new(sandbox.admin().url(), &AdminOptions::default())?,
             transport: PulsarTransport::connect(ConnectOptions::new(&broker)).await?,
             client: Client::connect(&broker).await?,
+            broker,
             names: unique(test).parse()?,
         };
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
@@ -210,7 +206,7 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     ensure!(client.get(&task).await?.is_none());
     // A client that starts when compaction has taken the last entries of the topic away must not wait for them.
     bench.compact(&names.metadata).await?;
-    let late = Client::connect(std::env::var("LONGHAUL_TEST_BROKER")?).await?;
+    let late = Client::connect(&bench.broker).await?;
     let looked = within("an answer", late.get(&task)).await?;
     ensure!(looked?.is_none() && client.get(&task).await?.is_none());
     bench.cleanup().await;
@@ -414,7 +410,7 @@ async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
 #[tokio::test]
 async fn no_task_is_handed_over_twice() -> Result<()> {
     let Some(bench) = Bench::new("once", None).await? else { return Ok(()) };
-    let Some(broker) = support::Broker::from_env() else { return Ok(()) };
+    let Some(broker) = support::Broker::from_env().await? else { return Ok(()) };
     let topic = TopicPartition { topic: bench.names.task.clone(), partition: -1 };
     broker.deduplicate(&topic).await?;
     let moved = submit_over_unloads(&bench, 3_000).await?;

@@ -6,6 +6,7 @@
     reason = "helpers of tests may fail as tests do"
 )]
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Where the examples look for a broker.
+const PROGRAMS: [&str; 2] = ["PULSAR_SERVICE_URL", "PULSAR_ADMIN_URL"];
 
 /// An entry as the Java reference writes it. Base64 of `foo` and `bar`.
 const COMPLETED: &str = r#"{"messageId":"7:3:-1","state":"COMPLETED","created":1000,"lastUpdated":2000,"attempts":2,"task":"Zm9v","result":"YmFy"}"#;
@@ -171,7 +175,8 @@ async fn clients_survive_an_unload() -> Result<()> {
 #[tokio::test]
 async fn a_broker_keeps_its_data_over_a_stop_and_a_kill() -> Result<()> {
     let extra = vec![("maxMessageSize".to_owned(), "2097152".to_owned())];
-    let Some(mut broker) = Broker::from_env(BrokerConfig { extra }).await? else { return Ok(()) };
+    let config = BrokerConfig { extra, ..BrokerConfig::default() };
+    let Some(mut broker) = Broker::from_env(config).await? else { return Ok(()) };
     let java = JavaClient::build().await?;
     let (url, topic) = (broker.service_url().to_owned(), broker.sandbox().topic("kept"));
     let setting =
@@ -217,6 +222,14 @@ async fn a_broker_dies_with_the_process_that_started_it() -> Result<()> {
     let line = lines.next_line().await?.unwrap();
     let address = line.strip_prefix("export LONGHAUL_TEST_BROKER=pulsar://").unwrap();
     TcpStream::connect(address).await?;
+    let mut exported = BTreeMap::from([("LONGHAUL_TEST_BROKER", format!("pulsar://{address}"))]);
+    for name in ["LONGHAUL_TEST_ADMIN", "LONGHAUL_TEST_OWN_BROKER"].into_iter().chain(PROGRAMS) {
+        let line = lines.next_line().await?.unwrap();
+        let value = line.strip_prefix(&format!("export {name}=")).unwrap();
+        exported.insert(name, value.to_owned());
+    }
+    assert_eq!(exported["PULSAR_SERVICE_URL"], exported["LONGHAUL_TEST_BROKER"]);
+    assert_eq!(exported["PULSAR_ADMIN_URL"], exported["LONGHAUL_TEST_ADMIN"]);
     owner.kill().await?;
     // The end of the broker sends no event to us; its port tells.
     let gone = async {
@@ -225,6 +238,24 @@ async fn a_broker_dies_with_the_process_that_started_it() -> Result<()> {
         }
     };
     timeout(LIMIT, gone).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_finds_the_broker_as_any_program_would() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox"));
+    for name in PROGRAMS {
+        command.env_remove(name);
+    }
+    let output = command
+        .args(["run", "--", "sh", "-c", "echo $PULSAR_SERVICE_URL $PULSAR_ADMIN_URL"])
+        .env("LONGHAUL_TEST_BROKER", sandbox.service_url())
+        .env("LONGHAUL_TEST_ADMIN", sandbox.admin().url())
+        .output()
+        .await?;
+    let expected = format!("{} {}\n", sandbox.service_url(), sandbox.admin().url());
+    assert_eq!(String::from_utf8(output.stdout)?, expected);
     Ok(())
 }
 

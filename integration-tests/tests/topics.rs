@@ -1,10 +1,14 @@
-//! Sets topics up on a real broker, breaks what was set, and has it found and mended.
+//! Sets topics up on a real broker, breaks what was set, and has it found and mended, or has a worker refuse to start on it.
+//!
+//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
 
 use anyhow::{Result, bail};
+use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{
     Admin, AdminErrorKind, AdminOptions, CompactionStatus, Finding, FindingKind, Policy,
     SetupError, Severity, Step, TopicNames, TopicSettings, check, dry_run, setup,
 };
+use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use pulsar::{Pulsar, TokioExecutor};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,23 +19,21 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// A broker to test against, and topics of one test on it.
 struct Bench {
     broker: String,
+    admin_url: String,
     admin: Admin,
     names: TopicNames,
     settings: TopicSettings,
 }
 
 impl Bench {
-    /// `None` when no broker is given, which is said once per test.
-    fn new(test: &str) -> Result<Option<Self>> {
-        let admin = std::env::var("LONGHAUL_TEST_ADMIN");
-        let broker = std::env::var("LONGHAUL_TEST_BROKER");
-        let (Ok(admin), Ok(broker)) = (admin, broker) else {
-            skipped(test);
-            return Ok(None);
-        };
+    /// `None` when the environment names no broker.
+    async fn new(test: &str) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let admin_url = sandbox.admin().url().to_owned();
         Ok(Some(Self {
-            broker,
-            admin: Admin::new(&admin, &AdminOptions::default())?,
+            broker: sandbox.service_url().to_owned(),
+            admin: Admin::new(&admin_url, &AdminOptions::default())?,
+            admin_url,
             names: fresh(test)?,
             settings: TopicSettings::default(),
         }))
@@ -94,13 +96,6 @@ impl Bench {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so, and how to run it")]
-fn skipped(test: &str) {
-    eprintln!(
-        "{test} skipped: set LONGHAUL_TEST_BROKER (pulsar://…) and LONGHAUL_TEST_ADMIN (http://…) to run it"
-    );
-}
-
 #[expect(clippy::disallowed_methods, reason = "names must differ from run to run")]
 fn fresh(test: &str) -> Result<TopicNames> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -134,19 +129,19 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
 
 #[tokio::test]
 async fn fresh_topics_are_set_up_once() -> Result<()> {
-    let Some(bench) = Bench::new("plain")? else { return Ok(()) };
+    let Some(bench) = Bench::new("plain").await? else { return Ok(()) };
     set_up_twice(bench).await
 }
 
 #[tokio::test]
 async fn fresh_partitioned_topics_are_set_up_once() -> Result<()> {
-    let Some(bench) = Bench::new("parts")? else { return Ok(()) };
+    let Some(bench) = Bench::new("parts").await? else { return Ok(()) };
     set_up_twice(bench.partitioned(3)).await
 }
 
 #[tokio::test]
 async fn setups_at_the_same_time_do_not_hurt_each_other() -> Result<()> {
-    let Some(bench) = Bench::new("race")? else { return Ok(()) };
+    let Some(bench) = Bench::new("race").await? else { return Ok(()) };
     let bench = bench.partitioned(4);
     tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
     assert_eq!(bench.check().await?, []);
@@ -159,7 +154,7 @@ async fn setups_at_the_same_time_do_not_hurt_each_other() -> Result<()> {
 
 #[tokio::test]
 async fn an_existing_task_topic_is_taken_as_it_is() -> Result<()> {
-    let Some(bench) = Bench::new("existing")? else { return Ok(()) };
+    let Some(bench) = Bench::new("existing").await? else { return Ok(()) };
     bench.admin.create_topic(&bench.names.task, Some(2)).await?;
     bench.publish(&bench.names.task).await?;
     bench.setup().await?;
@@ -172,7 +167,7 @@ async fn an_existing_task_topic_is_taken_as_it_is() -> Result<()> {
 #[tokio::test]
 async fn each_broken_setting_is_found_and_mended() -> Result<()> {
     use FindingKind as Kind;
-    let Some(bench) = Bench::new("broken")? else { return Ok(()) };
+    let Some(bench) = Bench::new("broken").await? else { return Ok(()) };
     bench.setup().await?;
     let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
     let short = Policy::Retention { minutes: 10, megabytes: -1 };
@@ -204,7 +199,7 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
 
 #[tokio::test]
 async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()> {
-    let Some(bench) = Bench::new("archive")? else { return Ok(()) };
+    let Some(bench) = Bench::new("archive").await? else { return Ok(()) };
     bench.setup().await?;
     let archive = Policy::Retention { minutes: -1, megabytes: -1 };
     bench.set(&bench.names.task, archive).await?;
@@ -219,7 +214,7 @@ async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()>
 
 #[tokio::test]
 async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<()> {
-    let Some(bench) = Bench::new("missing")? else { return Ok(()) };
+    let Some(bench) = Bench::new("missing").await? else { return Ok(()) };
     bench.setup().await?;
     let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
     for topic in [&metadata, &ledger, &task] {
@@ -236,7 +231,7 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
 
 #[tokio::test]
 async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
-    let Some(mut bench) = Bench::new("lost")? else { return Ok(()) };
+    let Some(mut bench) = Bench::new("lost").await? else { return Ok(()) };
     bench.settings.subscription = "a b:c".to_owned();
     bench.names = TopicNames::new(&bench.names.task, "a b:c")?;
     bench.setup().await?;
@@ -253,9 +248,65 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
     Ok(())
 }
 
+/// Does nothing, well.
+struct Nothing;
+
+#[async_trait::async_trait]
+impl TaskProcessor for Nothing {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, task: Text, _context: TaskContext) -> Result<Text, TaskError> {
+        Ok(task)
+    }
+}
+
+#[tokio::test]
+async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()> {
+    let Some(mut bench) = Bench::new("start").await? else { return Ok(()) };
+    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let start = async || client.worker(&bench.names.task, Nothing).start().await;
+    let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
+    bench.setup().await?;
+
+    // A worker that has run nothing leaves heartbeats and settings, which prove nothing.
+    let worker = start().await?;
+    worker.ready().await;
+    worker.stop();
+    worker.join().await?;
+    lose().await?;
+    let worker = start().await?;
+    worker.ready().await;
+    let task = client.submit(&bench.names.task, &Text("once".to_owned())).await?;
+    client.wait::<Text>(&task).await?;
+    worker.drain(Duration::from_secs(30)).await?;
+
+    lose().await?;
+    let refused = start().await.err();
+    let Some(WorkerError::SubscriptionLost(finding)) = &refused else { bail!("{refused:?}") };
+    assert_eq!(finding.kind, FindingKind::SubscriptionLost);
+    assert!(refused.is_some_and(|error| error.to_string().contains("`replay`")));
+    assert!(bench.admin.subscriptions(&bench.names.task).await?.is_empty(), "nothing was made");
+    bench.settings.replay = true;
+    setup(&bench.admin, &bench.names, &bench.settings).await?;
+    let worker = start().await?;
+    worker.ready().await;
+    worker.drain(Duration::from_secs(30)).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_admin_url_that_is_none_is_refused_at_once() -> Result<()> {
+    let Some(bench) = Bench::new("url").await? else { return Ok(()) };
+    let refused = Client::builder(&bench.broker).admin_url("localhost:8080").connect().await;
+    assert!(matches!(refused, Err(ConnectError::Admin(_))), "{refused:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn partitions_grow_on_the_ledger_before_the_task_topic() -> Result<()> {
-    let Some(bench) = Bench::new("grow")? else { return Ok(()) };
+    let Some(bench) = Bench::new("grow").await? else { return Ok(()) };
     let bench = bench.partitioned(2);
     bench.setup().await?;
     bench.publish(&bench.names.ledger).await?;
@@ -286,7 +337,7 @@ async fn partitions_grow_on_the_ledger_before_the_task_topic() -> Result<()> {
 
 #[tokio::test]
 async fn a_deleted_partition_is_found_and_mended() -> Result<()> {
-    let Some(bench) = Bench::new("hole")? else { return Ok(()) };
+    let Some(bench) = Bench::new("hole").await? else { return Ok(()) };
     let bench = bench.partitioned(2);
     bench.setup().await?;
     let ledger = bench.names.ledger.clone();
@@ -298,7 +349,7 @@ async fn a_deleted_partition_is_found_and_mended() -> Result<()> {
 
 #[tokio::test]
 async fn topics_are_unloaded_compacted_and_their_cursors_read() -> Result<()> {
-    let Some(bench) = Bench::new("calls")? else { return Ok(()) };
+    let Some(bench) = Bench::new("calls").await? else { return Ok(()) };
     let bench = bench.partitioned(2);
     bench.setup().await?;
     let Bench { admin, names, .. } = &bench;

@@ -1,7 +1,6 @@
 //! The transport seam against a real broker: every promise of `longhaul::transport`, on `PulsarTransport`.
 //!
-//! Needs `LONGHAUL_TEST_BROKER` (`pulsar://host:port`) and `LONGHAUL_TEST_ADMIN` (`http://host:port`); without them it says so
-//! and passes. With `LONGHAUL_TEST_TLS_BROKER`, `LONGHAUL_TEST_TLS_CA` (a file) and `LONGHAUL_TEST_TOKEN` it also tries a broker
+//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass. With `LONGHAUL_TEST_TLS_BROKER`, `LONGHAUL_TEST_TLS_CA` (a file) and `LONGHAUL_TEST_TOKEN` it also tries a broker
 //! that wants TLS and a token.
 
 mod support;
@@ -88,7 +87,7 @@ fn key_list(messages: &[Message]) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_receipt_names_where_the_message_lies() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("receipt"));
     let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
     let message = Outgoing {
@@ -118,7 +117,7 @@ async fn a_receipt_names_where_the_message_lies() -> Result<()> {
 #[tokio::test]
 async fn a_batching_publisher_fills_batches() -> Result<()> {
     const COUNT: usize = 2_000;
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("batch"));
     let started = support::now();
     let stored = publish(&transport, &topic, Batching::On, keys(COUNT)).await?;
@@ -137,7 +136,7 @@ async fn a_batching_publisher_fills_batches() -> Result<()> {
 
 #[tokio::test]
 async fn a_message_alone_in_its_batch_says_so() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("batch-of-one"));
     let stored = publish(&transport, &topic, Batching::On, keys(1)).await?;
     ensure!(stored[0].batch_index == Some(0));
@@ -149,7 +148,7 @@ async fn a_message_alone_in_its_batch_says_so() -> Result<()> {
 
 #[tokio::test]
 async fn an_oversized_message_is_refused_and_harms_nobody() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("large"));
     for batching in [Batching::Off, Batching::On] {
         let mut publisher = transport.publisher(&topic, batching, Schema::None).await?;
@@ -164,7 +163,7 @@ async fn an_oversized_message_is_refused_and_harms_nobody() -> Result<()> {
 
 #[tokio::test]
 async fn a_shared_subscription_starts_at_the_earliest_and_shares() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("shared"));
     publish(&transport, &topic, Batching::Off, keys(20)).await?;
     let mut first = transport.consumer(&topic, "s").await?;
@@ -187,7 +186,7 @@ async fn a_shared_subscription_starts_at_the_earliest_and_shares() -> Result<()>
 
 #[tokio::test]
 async fn little_is_fetched_before_it_is_asked_for() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("prefetch"));
     publish(&transport, &topic, Batching::Off, keys(50)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -203,7 +202,7 @@ async fn little_is_fetched_before_it_is_asked_for() -> Result<()> {
 
 #[tokio::test]
 async fn any_transport_may_acknowledge_what_another_holds() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let topic = broker.topic("ack");
     let (holder, other) = (broker.connect().await?, broker.connect().await?);
     publish(&holder, &topic, Batching::Off, keys(6)).await?;
@@ -221,7 +220,7 @@ async fn any_transport_may_acknowledge_what_another_holds() -> Result<()> {
     within("an ack receipt", acker.ack(held[0].position.entry_id())).await??;
     within("an ack receipt", acker.ack(EntryId { ledger: 1 << 40, entry: 7 })).await??;
     nothing_comes(&mut acker).await?;
-    consumer.close().await;
+    drop(consumer);
     let back = take(&mut acker, 1).await?;
     ensure!(back[0].position == held[5].position, "{back:?}");
     nothing_comes(&mut acker).await
@@ -230,7 +229,7 @@ async fn any_transport_may_acknowledge_what_another_holds() -> Result<()> {
 #[tokio::test]
 async fn many_acks_have_their_receipts() -> Result<()> {
     const COUNT: usize = 3_000;
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("many-acks"));
     publish(&transport, &topic, Batching::Off, keys(COUNT)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -244,14 +243,14 @@ async fn many_acks_have_their_receipts() -> Result<()> {
         within("an ack receipt", receipt).await??;
     }
     support::note(&format!("{COUNT} delivered and acknowledged in {:?}", started.elapsed()));
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     nothing_comes(&mut consumer).await
 }
 
 #[tokio::test]
 async fn a_consumer_without_permits_gets_nothing() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("permitless"));
     publish(&transport, &topic, Batching::Off, keys(12)).await?;
     // The mark-delete position is asked for on such a consumer, which then stays on the subscription.
@@ -271,16 +270,18 @@ async fn a_consumer_without_permits_gets_nothing() -> Result<()> {
             consumer.hand_back(message.position.entry_id()).await?;
         }
     }
-    consumer.close().await;
-    let permits = broker.permits(&topic, "s").await?;
-    ensure!(permits.iter().all(|permits| *permits == 0), "{permits:?}");
-    ensure!(broker.unacked(&topic, "s").await? == 0);
-    Ok(())
+    drop(consumer);
+    support::until("only consumers without permits are left, and all is back", async || {
+        let permits = broker.permits(&topic, "s").await?;
+        let unacked = broker.unacked(&topic, "s").await?;
+        Ok(unacked == 0 && permits.iter().all(|permits| *permits == 0))
+    })
+    .await
 }
 
 #[tokio::test]
 async fn what_is_handed_back_comes_again_at_once() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("hand-back"));
     publish(&transport, &topic, Batching::Off, keys(40)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -299,16 +300,16 @@ async fn what_is_handed_back_comes_again_at_once() -> Result<()> {
         within("an ack receipt", other.ack(message.position.entry_id())).await??;
     }
     support::note(&format!("given back and delivered elsewhere in {:?}", started.elapsed()));
-    other.close().await;
-    sleep(SILENCE).await;
-    let after = broker.unacked(&topic, "s").await?;
-    ensure!(after <= before + 1, "{before} held before, {after} after");
-    Ok(())
+    drop(other);
+    support::until("the other's are back", async || {
+        Ok(broker.unacked(&topic, "s").await? <= before + 1)
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_batch_is_held_acknowledged_and_handed_back_as_a_whole() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("batch-entry"));
     let stored = publish(&transport, &topic, Batching::On, keys(30)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -325,14 +326,14 @@ async fn a_batch_is_held_acknowledged_and_handed_back_as_a_whole() -> Result<()>
     for entry in entries {
         within("an ack receipt", consumer.ack(entry)).await??;
     }
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     nothing_comes(&mut consumer).await
 }
 
 #[tokio::test]
 async fn an_interrupted_next_loses_nothing() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("cancel"));
     let mut consumer = transport.consumer(&topic, "s").await?;
     let mut follower = transport.follower(&topic, EARLIEST).await?;
@@ -366,7 +367,7 @@ async fn an_interrupted_next_loses_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn tombstones_are_null_and_compact_away() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("compact"));
     let stored = publish(&transport, &topic, Batching::Off, keys(10)).await?;
     let batched =
@@ -405,7 +406,7 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
 
 #[tokio::test]
 async fn many_tombstones_are_stored_in_order() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("tombstones"));
     let started = support::now();
     let wanted: Vec<String> = keys(2_500).collect();
@@ -421,7 +422,7 @@ async fn many_tombstones_are_stored_in_order() -> Result<()> {
 
 #[tokio::test]
 async fn fetch_finds_exactly_the_message_or_nothing() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("fetch"));
     let single = publish(&transport, &topic, Batching::Off, keys(5)).await?;
     let batched =
@@ -457,7 +458,7 @@ async fn fetch_finds_exactly_the_message_or_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("fetch-compacted"));
     let single = publish(&transport, &topic, Batching::Off, keys(4)).await?;
     let batched =
@@ -486,9 +487,9 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
 }
 
 #[tokio::test]
-async fn large_batches_block_neither_handing_back_nor_closing() -> Result<()> {
+async fn large_batches_do_not_block_handing_back() -> Result<()> {
     const COUNT: usize = 5_000;
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("large-batches"));
     publish(&transport, &topic, Batching::On, keys(COUNT)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -504,18 +505,14 @@ async fn large_batches_block_neither_handing_back_nor_closing() -> Result<()> {
         }
         within("an ack receipt", other.ack(message.position.entry_id())).await??;
     }
-    let given_back = started.elapsed();
-    let started = support::now();
-    consumer.close().await;
-    support::note(&format!("given back in {given_back:?}, closed in {:?}", started.elapsed()));
-    ensure!(started.elapsed() < Duration::from_secs(3));
-    other.close().await;
+    support::note(&format!("given back in {:?}", started.elapsed()));
+    drop((consumer, other));
     support::until("all is back", async || Ok(broker.unacked(&topic, "s").await? == 0)).await
 }
 
 #[tokio::test]
 async fn a_deduplicated_topic_survives_an_unload() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("dedup"));
     let mut publisher = transport.publisher(&topic, Batching::On, Schema::None).await?;
     publish_all(&mut publisher, [outgoing("first")]).await?;
@@ -553,7 +550,7 @@ async fn a_deduplicated_topic_survives_an_unload() -> Result<()> {
 
 #[tokio::test]
 async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("mark-delete"));
     let stored = publish(&transport, &topic, Batching::Off, keys(5)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
@@ -574,15 +571,19 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     }
     ensure!(covers(stored[4]).await?);
     broker.unload(&topic).await?;
-    // The next ledger is empty; what lies in the earlier one is still covered.
-    let after = support::retry(async || transport.mark_delete_position(&topic, "s").await).await?;
-    ensure!(after.is_some_and(|mark| stored[4].entry_id() <= mark), "{after:?}");
-    Ok(())
+    // The next ledger is empty; what lies in the earlier one is still covered. A broker under load once named the beginning of
+    // the topic first: whoever evicts reads the position twice, and so do we.
+    let covered = async || -> Result<()> {
+        let mark = transport.mark_delete_position(&topic, "s").await?;
+        ensure!(mark.is_some_and(|mark| stored[4].entry_id() <= mark), "{mark:?}");
+        Ok(())
+    };
+    support::retry(covered).await
 }
 
 #[tokio::test]
 async fn partitions_are_counted_and_nothing_is_created() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("partitions"));
     match transport.partitions(&topic.topic).await {
         Ok(count) => ensure!(count.is_none(), "{count:?}"),
@@ -608,7 +609,7 @@ async fn partitions_are_counted_and_nothing_is_created() -> Result<()> {
 
 #[tokio::test]
 async fn the_metadata_schema_is_registered() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("schema"));
     let mut publisher = transport.publisher(&topic, Batching::Off, Schema::TaskMetadata).await?;
     publish_all(&mut publisher, [outgoing("k")]).await?;
@@ -623,7 +624,7 @@ async fn the_metadata_schema_is_registered() -> Result<()> {
 
 #[tokio::test]
 async fn a_follower_from_the_latest_sees_what_comes() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("latest"));
     let mut on_empty = transport.follower(&topic, LATEST).await?;
     let old = publish(&transport, &topic, Batching::Off, keys(3)).await?;
@@ -638,7 +639,7 @@ async fn a_follower_from_the_latest_sees_what_comes() -> Result<()> {
 
 #[tokio::test]
 async fn an_unload_replays_to_followers_and_ends_consumer_sessions() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("unload"));
     let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
     let stored = publish_all(&mut publisher, keys(5).map(|key| outgoing(&key))).await?;
@@ -681,7 +682,7 @@ async fn an_unload_replays_to_followers_and_ends_consumer_sessions() -> Result<(
     ensure!(consumer.next().await.is_err());
     ensure!(consumer.hand_back(held[0].position.entry_id()).await.is_err());
     ensure!(consumer.ack(held[0].position.entry_id()).await.is_err());
-    consumer.close().await;
+    drop(consumer);
     let mut consumer = transport.consumer(&topic, "s").await?;
     let mut again = BTreeSet::new();
     for message in take(&mut consumer, 45).await? {
@@ -693,7 +694,7 @@ async fn an_unload_replays_to_followers_and_ends_consumer_sessions() -> Result<(
 
 #[tokio::test]
 async fn the_last_position_needs_no_reading() -> Result<()> {
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let (transport, topic) = (broker.connect().await?, broker.topic("last"));
     let mut follower = transport.follower(&topic, EARLIEST).await?;
     ensure!(follower.last_position().await?.is_none());
@@ -708,7 +709,7 @@ async fn the_last_position_needs_no_reading() -> Result<()> {
 #[tokio::test]
 async fn connecting_fails_soon_and_says_why() -> Result<()> {
     use TransportErrorKind::{Invalid, Refused, Unreachable};
-    let Some(broker) = Broker::from_env() else { return Ok(()) };
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let silent = silent.local_addr()?.to_string();
     let closed = {
@@ -720,7 +721,7 @@ async fn connecting_fails_soon_and_says_why() -> Result<()> {
         (format!("pulsar://{closed}"), Unreachable, "refused"),
         (format!("pulsar://{silent}"), Unreachable, "no connection within"),
         (format!("pulsar://{}", broker.admin_host()), Refused, "HTTP"),
-        (format!("pulsar+ssl://{host}"), Refused, "TLS"),
+        (format!("pulsar+ssl://{host}"), Unreachable, "TLS"),
         ("pulsar://broker.invalid:6650".to_owned(), Unreachable, "name lookup"),
         ("pulsar://192.0.2.1:6650".to_owned(), Unreachable, ""),
         (broker.admin.clone(), Invalid, "scheme"),

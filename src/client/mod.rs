@@ -27,7 +27,10 @@ pub use submit::{Submission, SubmitError};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
-use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
+use crate::topics::{
+    Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames,
+    TopicOverrides,
+};
 use crate::transport::pulsar::{ConnectOptions, PulsarTransport, Token};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};
@@ -68,6 +71,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     settings: Settings,
+    /// By which workers check their topics before they start.
+    admin: Option<Admin>,
     transport: Arc<dyn Transport>,
     routes: Routes,
     publishers: Publishers,
@@ -84,6 +89,7 @@ pub struct ClientBuilder {
 #[derive(Clone, Debug)]
 struct Settings {
     options: ConnectOptions,
+    admin_url: Option<String>,
     subscription: String,
     /// By task topic, as it was given; by its full name in a client.
     overrides: BTreeMap<String, TopicOverrides>,
@@ -99,6 +105,9 @@ pub enum ConnectError {
     /// A topic or the subscription has a name that is not usable.
     #[error(transparent)]
     Topic(#[from] TopicNameError),
+    /// The admin URL, or what it is used with, is not usable. Nothing was asked there yet.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
 }
 
 impl Client {
@@ -114,7 +123,8 @@ impl Client {
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
         let options = ConnectOptions::new(service_url);
         let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
-        ClientBuilder { settings: Settings { options, subscription, overrides } }
+        let admin_url = None;
+        ClientBuilder { settings: Settings { options, admin_url, subscription, overrides } }
     }
 
     /// A client on any transport. Its workers still connect to Pulsar by themselves.
@@ -122,7 +132,7 @@ impl Client {
     #[doc(hidden)]
     #[must_use]
     pub fn on_transport(transport: Arc<dyn Transport>) -> Self {
-        Self::new(Self::builder(String::new()).settings, transport)
+        Self::new(Self::builder(String::new()).settings, None, transport)
     }
 
     /// A worker on a task topic, with the client's subscription and topic names. It opens connections of its own.
@@ -134,16 +144,18 @@ impl Client {
         let Settings { options, subscription, .. } = &self.inner.settings;
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides_of(&task_topic);
-        WorkerBuilder::new(options.clone(), task_topic, processor)
+        let admin = self.inner.admin.clone();
+        WorkerBuilder::new(options.clone(), admin, task_topic, processor)
             .subscription(subscription)
             .topics(overrides)
     }
 
-    fn new(settings: Settings, transport: Arc<dyn Transport>) -> Self {
+    fn new(settings: Settings, admin: Option<Admin>, transport: Arc<dyn Transport>) -> Self {
         let routes = Routes::new(Arc::clone(&transport));
         let publishers = Publishers::new(Arc::clone(&transport));
         let views = Views::new(Arc::clone(&transport));
-        Self { inner: Arc::new(Inner { settings, transport, routes, publishers, views }) }
+        let inner = Inner { settings, admin, transport, routes, publishers, views };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The topics that belong to a task topic.
@@ -159,6 +171,16 @@ impl Settings {
     fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
         let names = TopicNames::new(task_topic, DEFAULT_SUBSCRIPTION).ok();
         names.and_then(|names| self.overrides.get(&names.task)).cloned().unwrap_or_default()
+    }
+
+    /// The admin API, if its URL is known: with the same token, and the own certificate authority if there is one.
+    fn admin(&self) -> Result<Option<Admin>, AdminError> {
+        let ConnectOptions { token, ca_certificate_pem, .. } = &self.options;
+        let options = AdminOptions {
+            token: token.as_ref().map(|token| token.text().to_owned()),
+            trusted_ca_pem: ca_certificate_pem.clone(),
+        };
+        self.admin_url.as_ref().map(|url| Admin::new(url, &options)).transpose()
     }
 
     /// Checks the names, and knows the task topics by their full ones.
@@ -188,6 +210,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Where Pulsar's admin API is, such as `http://localhost:8080`: workers then check their topics before they start, and say
+    /// what is at risk if something is not as [`topics::setup`](crate::topics::setup) makes it. It is given the client's token,
+    /// and trusts the client's certificate authorities alone if there are any.
+    pub fn admin_url(mut self, url: impl Into<String>) -> Self {
+        self.settings.admin_url = Some(url.into());
+        self
+    }
+
     /// The subscription of the workers whose tasks the client deals with; names of topics follow from it. Default `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
         self.settings.subscription = name.into();
@@ -203,11 +233,12 @@ impl ClientBuilder {
     /// Connects.
     ///
     /// # Errors
-    /// When the broker cannot be reached or refuses, within seconds, or a name is not usable.
+    /// When the broker cannot be reached or refuses, within seconds, or a name or the admin URL is not usable.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let settings = self.settings.check()?;
+        let admin = settings.admin()?;
         let transport = PulsarTransport::connect(settings.options.clone()).await?;
-        Ok(Client::new(settings, Arc::new(transport)))
+        Ok(Client::new(settings, admin, Arc::new(transport)))
     }
 }
 

@@ -47,12 +47,6 @@ impl MarkDelete {
         let (since, position) = self.samples.iter().rev().find(old)?;
         Some(Stayed { position: *position, since: *since })
     }
-
-    /// The newest answer.
-    #[must_use]
-    pub fn newest(&self) -> Option<EntryId> {
-        self.samples.back().map(|(_, position)| *position)
-    }
 }
 
 #[cfg(test)]

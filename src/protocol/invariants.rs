@@ -192,12 +192,6 @@ impl History {
         self.tasks.get(&task).is_some_and(|deeds| deeds.evicted)
     }
 
-    /// Whether the task has its dead letter.
-    #[must_use]
-    pub fn has_dead_letter(&self, task: TaskId) -> bool {
-        self.tasks.get(&task).is_some_and(|deeds| deeds.dead_letter)
-    }
-
     /// The last phase that the metadata topic shows.
     #[must_use]
     pub fn shown(&self, task: TaskId) -> Option<Phase> {

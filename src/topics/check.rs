@@ -104,6 +104,26 @@ pub async fn check(
     Ok(findings(&observed, names, settings))
 }
 
+/// What a worker wants to know before it starts.
+pub(crate) struct StartCheck {
+    pub(crate) findings: Vec<Finding>,
+    /// Partitions behind a finding of [`FindingKind::SubscriptionLost`]; -1 for a topic that has none.
+    pub(crate) lost: Vec<i32>,
+}
+
+/// As [`check`], for a worker that is about to start.
+pub(crate) async fn check_for_start(
+    admin: &Admin,
+    names: &TopicNames,
+    settings: &TopicSettings,
+) -> Result<StartCheck, AdminError> {
+    let observed = observe(admin, names, settings).await?;
+    let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.count().is_some());
+    let index = |index| if partitioned { i32::try_from(index).unwrap_or(i32::MAX) } else { -1 };
+    let lost = observed.lost_subscriptions().into_iter().map(index).collect();
+    Ok(StartCheck { findings: findings(&observed, names, settings), lost })
+}
+
 /// Judges what was read. Pure.
 pub(super) fn findings(
     observed: &Observed,
@@ -317,7 +337,7 @@ impl Judge<'_> {
 }
 
 fn setup_command(names: &TopicNames) -> String {
-    format!("run `longhaul topic setup {}`", names.task)
+    format!("set the topics of {} up with `longhaul::topics::setup`", names.task)
 }
 
 fn subscription(
@@ -339,7 +359,7 @@ fn subscription(
             risk: "what was delivered and not finished is known to nobody, and a new subscription delivers finished tasks again"
                 .to_owned(),
             remedy: format!(
-                "find out who deleted it; then {} --replay, which delivers again all that the topic still holds",
+                "find out who deleted it; then {} and `replay`, which delivers again all that the topic still holds",
                 setup_command(names)
             ),
         });

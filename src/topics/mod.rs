@@ -1,6 +1,7 @@
 //! The topics that belong to a task topic: their names, how they are made, and whether they are as the protocol needs them.
 //!
-//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts and whenever an operator asks. Both talk to
+//! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts, if its client knows the admin API
+//! ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), and whenever an operator asks. Both talk to
 //! Pulsar's admin API over HTTP, because its binary protocol neither shows nor sets a topic's policies.
 
 mod admin;
@@ -15,6 +16,7 @@ mod setup;
 
 pub use admin::{Admin, Compaction, CompactionStatus};
 pub use check::{Finding, FindingKind, Severity, check};
+pub(crate) use check::{StartCheck, check_for_start};
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
 pub use names::{
     DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError, TopicNames, TopicOverrides,

@@ -171,7 +171,7 @@ pub trait Publisher: Send {
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
 }
 
-/// One consumer session. What it delivered is void when it ends.
+/// One consumer session; dropping it ends it. What it delivered is void then, and acks without a receipt may be lost.
 #[async_trait]
 pub trait Consumer: Send {
     /// The next delivery. May be dropped and called again without losing one.
@@ -182,9 +182,6 @@ pub trait Consumer: Send {
 
     /// Gives a delivered entry back to the broker, which delivers it again, to anyone, at once.
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError>;
-
-    /// Ends the session; returns when the broker has been told or cannot be.
-    async fn close(self: Box<Self>);
 }
 
 /// Follows one partition.

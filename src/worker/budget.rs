@@ -1,5 +1,7 @@
-//! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`.
+//! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`; and when it is used up.
 
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::time::Duration;
 
@@ -52,10 +54,71 @@ pub(crate) fn format_budget(budget: Duration) -> Result<String, BudgetError> {
     }
 }
 
+/// When the budget of an attempt is used up, by the clock that goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) clock: Clock,
+    pub(crate) at: Moment,
+    /// Timers stand still while the machine is suspended, so the clock is looked at again this often.
+    pub(crate) look_every: Duration,
+}
+
+impl Deadline {
+    /// What is left of the budget.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.at.since(self.clock.now())
+    }
+
+    /// Resolves when nothing is left.
+    pub(crate) async fn wait(self) {
+        wait_out(|| self.remaining(), self.look_every).await;
+    }
+}
+
+async fn wait_out(remaining: impl Fn() -> Duration, look_every: Duration) {
+    loop {
+        let left = remaining();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(look_every)).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A machine that was suspended for an hour once let a budget of a minute run on for a minute after it woke up.
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_suspended_machine_does_not_stretch_a_budget() {
+        let (seconds, timer) = (Duration::from_secs, Clock::simulated(0));
+        let suspended = std::cell::Cell::new(Duration::ZERO);
+        let remaining = || seconds(60).saturating_sub(timer.now().0 + suspended.get());
+        let suspend = async {
+            tokio::time::sleep(seconds(15)).await;
+            suspended.set(seconds(3600));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = wait_out(remaining, seconds(10)) => {}
+            () = suspend => {}
+        }
+        assert_eq!(timer.now().0, seconds(20));
+    }
+
+    #[cfg(feature = "testing")]
+    #[tokio::test(start_paused = true)]
+    async fn a_budget_ends_when_it_is_used_up_and_not_later() {
+        let clock = Clock::simulated(0);
+        let at = clock.now() + Duration::from_millis(25_300);
+        let deadline = Deadline { clock, at, look_every: Duration::from_secs(10) };
+        deadline.wait().await;
+        assert_eq!(clock.now(), at);
+        assert_eq!(deadline.remaining(), Duration::ZERO);
+    }
 
     #[test]
     fn durations_of_the_reference_are_read() {

@@ -1,10 +1,11 @@
 //! Builds workers.
 
 use super::handle::{Plan, WorkerError, WorkerHandle, start};
+use super::preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
-use crate::topics::{TopicNames, TopicOverrides};
+use crate::topics::{Admin, TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::pulsar::{ConnectOptions, PulsarTransport};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use std::time::Duration;
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {
     options: ConnectOptions,
+    /// By which the topics are checked before the start.
+    admin: Option<Admin>,
     task_topic: String,
     overrides: TopicOverrides,
     config: WorkerConfig,
@@ -22,9 +25,14 @@ pub struct WorkerBuilder<P> {
 }
 
 impl<P: TaskProcessor> WorkerBuilder<P> {
-    pub(crate) fn new(options: ConnectOptions, task_topic: String, processor: P) -> Self {
+    pub(crate) fn new(
+        options: ConnectOptions,
+        admin: Option<Admin>,
+        task_topic: String,
+        processor: P,
+    ) -> Self {
         let (overrides, config) = (TopicOverrides::default(), WorkerConfig::default());
-        Self { options, task_topic, overrides, config, processor }
+        Self { options, admin, task_topic, overrides, config, processor }
     }
 
     /// Sets all settings at once.
@@ -89,12 +97,16 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
+    /// If the client knows the admin API, the topics are checked first; what is wrong is logged with what is at risk.
+    ///
     /// # Errors
-    /// When a setting or a topic's name is wrong, or the broker cannot be reached.
+    /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
+    /// although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
-        let Self { options, task_topic, overrides, config, processor } = self;
+        let Self { options, admin, task_topic, overrides, config, processor } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let plan = Plan::new(config, topics, processor)?;
+        preflight::look(admin.as_ref(), &options, &plan.topics, &plan.config).await?;
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)

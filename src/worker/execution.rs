@@ -3,6 +3,7 @@
 //! The body runs on the user's runtime, everything around it on the worker's own: a body that blocks its thread cannot stop
 //! heartbeats, keep-alives or the clock of its own budget.
 
+use super::budget::Deadline;
 use super::payload::Payload;
 use super::processor::{TaskContext, TaskProcessor};
 use crate::gate::Gate;
@@ -15,6 +16,7 @@ use futures::future::BoxFuture;
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -83,14 +85,28 @@ pub(crate) enum Halt {
     Released,
 }
 
+impl Ending {
+    /// The driver has gone when nobody says why.
+    const fn of_halt(halt: Option<Halt>) -> Self {
+        match halt {
+            Some(Halt::Cancelled) => Self::Cancelled,
+            Some(Halt::Fenced) => Self::Fenced,
+            Some(Halt::Released) | None => Self::Released,
+        }
+    }
+
+    fn over_budget() -> Self {
+        Self::Failed(Failure::Retry, text::OVER_BUDGET.to_owned())
+    }
+}
+
 /// An attempt to be run.
 pub(crate) struct Attempt {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) payload: Bytes,
-    pub(crate) context: TaskContext,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) budget: Option<Duration>,
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) grace: Duration,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
@@ -126,14 +142,28 @@ impl Eq for StuckBody {}
 /// After its future was dropped, a body that does not block its thread is gone at the next await point.
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
-/// Runs an attempt to its end.
+/// Runs an attempt to its end. Its body begins when the context is there, which may have to be read first; an attempt that is
+/// over by then never begins.
 pub(crate) async fn attend(
     processor: Arc<dyn ErasedProcessor>,
     attempt: Attempt,
+    context: impl Future<Output = TaskContext>,
     bodies: Handle,
     gate: Gate,
 ) -> Ended {
-    let Attempt { task, epoch, payload, context, cancelled, budget, grace, mut halt } = attempt;
+    let Attempt { task, epoch, payload, cancelled, deadline, grace, mut halt } = attempt;
+    let mut limit = pin!(async {
+        match deadline {
+            Some(deadline) => deadline.wait().await,
+            None => std::future::pending().await,
+        }
+    });
+    let context = tokio::select! {
+        biased;
+        halt = &mut halt => return Ended { task, epoch, ending: Ending::of_halt(halt.ok()), stuck: None },
+        () = &mut limit => return Ended { task, epoch, ending: Ending::over_budget(), stuck: None },
+        context = context => context,
+    };
     note_panic_places();
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
@@ -143,24 +173,14 @@ pub(crate) async fn attend(
         drop(report.send(ending));
     }));
     let _abort = AbortOnDrop(handle.abort_handle());
-    let limit = async {
-        match budget {
-            Some(budget) => tokio::time::sleep(budget).await,
-            None => std::future::pending().await,
-        }
-    };
     let forced = tokio::select! {
         biased;
         ending = &mut outcome => {
             let ending = ending.unwrap_or_else(|_| Ending::Failed(Failure::Retry, text::processing_error("body was aborted")));
             return Ended { task, epoch, ending, stuck: None };
         }
-        halt = &mut halt => match halt {
-            Ok(Halt::Cancelled) => Ending::Cancelled,
-            Ok(Halt::Fenced) => Ending::Fenced,
-            Ok(Halt::Released) | Err(_) => Ending::Released,
-        },
-        () = limit => Ending::Failed(Failure::Retry, text::OVER_BUDGET.to_owned()),
+        halt = &mut halt => Ending::of_halt(halt.ok()),
+        () = &mut limit => Ending::over_budget(),
     };
     cancelled.cancel();
     let grace = if forced == Ending::Released { Duration::ZERO } else { grace };

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
-use crate::topics::{TopicNameError, TopicNames};
+use crate::topics::{Finding, TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -32,6 +32,10 @@ pub enum WorkerError {
     /// The ledger's settings keep this worker out.
     #[error("this worker does not fit to the others of its ledger")]
     Refused(#[from] LedgerConfigError),
+    /// The subscription is gone although the ledger remembers tasks: a new one would deliver finished tasks again. Nothing was
+    /// created; the text names the remedy.
+    #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
+    SubscriptionLost(Box<Finding>),
     /// The worker's own thread could not be started, or ended without a word.
     #[error("the worker's thread failed: {0}")]
     Thread(String),

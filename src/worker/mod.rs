@@ -1,5 +1,6 @@
 //! Workers.
 
+mod agenda;
 mod budget;
 mod builder;
 mod driver;
@@ -12,6 +13,7 @@ mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
 mod payload;
+mod preflight;
 mod processor;
 mod session;
 mod stats;

@@ -1,5 +1,6 @@
 //! What users write: a processor, and what it is given and may answer.
 
+use super::budget::Deadline;
 use super::payload::Payload;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
@@ -91,7 +92,7 @@ pub(crate) struct Shared {
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) last_checkpoint: Option<Bytes>,
     pub(crate) cancelled: CancellationToken,
-    pub(crate) budget: Option<(crate::clock::Clock, crate::protocol::moment::Moment)>,
+    pub(crate) deadline: Option<Deadline>,
     /// The newest report of progress; the driver shows it when it is time to.
     pub(crate) progress: watch::Sender<Option<Progress>>,
     pub(crate) checkpoints: CheckpointSender,
@@ -170,8 +171,7 @@ impl TaskContext {
     /// How much of the attempt's budget is left; `None` if it has none.
     #[must_use]
     pub fn remaining_budget(&self) -> Option<Duration> {
-        let (clock, ends) = self.shared.budget?;
-        Some(ends.since(clock.now()))
+        self.shared.deadline.map(|deadline| deadline.remaining())
     }
 
     /// Tells whoever watches how far the task has come. Cheap: at most one report a second is published, the newest.

@@ -4,6 +4,8 @@
 
 use super::driver::Event;
 use super::mailbox::Mailbox;
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
     Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, TopicPartition,
@@ -53,6 +55,9 @@ pub(super) struct Publish {
     pub(super) message: Outgoing,
     /// Dropped without an answer when the publish was given up before it was handed over.
     pub(super) receipt: oneshot::Sender<Receipt>,
+    /// Not handed over after this time. A claim would come back too late to be run, and a row of heartbeats that had all waited for
+    /// the broker would look like an outage that never was.
+    pub(super) expires: Option<Moment>,
 }
 
 /// A publisher service: what is put into the mailbox is published in order.
@@ -62,6 +67,7 @@ pub(super) async fn publish(
     batching: Batching,
     schema: Schema,
     mailbox: Mailbox<Publish>,
+    clock: Clock,
     rng: fastrand::Rng,
 ) {
     let mut backoff = Backoff::new(rng);
@@ -76,7 +82,10 @@ pub(super) async fn publish(
         };
         backoff.reset();
         loop {
-            let Publish { message, receipt } = mailbox.take().await;
+            let Publish { message, receipt, expires } = mailbox.take().await;
+            if expires.is_some_and(|at| clock.now() > at) {
+                continue;
+            }
             match publisher.send(message).await {
                 Ok(handle) => drop(receipt.send(handle)),
                 Err(error) => {

@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_size_below_zero_is_refused() {
-        let metadata = SingleMessageMetadata { payload_size: -1, ..SingleMessageMetadata::default() };
+        let metadata =
+            SingleMessageMetadata { payload_size: -1, ..SingleMessageMetadata::default() };
         let mut bytes = BytesMut::new();
         bytes.put_u32(u32::try_from(metadata.encoded_len()).unwrap());
         metadata.encode_raw(&mut bytes);

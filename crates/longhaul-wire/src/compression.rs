@@ -49,7 +49,8 @@ pub fn unpack(
     match kind {
         CompressionType::None => Ok(body.clone()),
         CompressionType::Lz4 => {
-            let size = i32::try_from(size).map_err(|_| CompressionError::TooLarge { size, limit })?;
+            let size =
+                i32::try_from(size).map_err(|_| CompressionError::TooLarge { size, limit })?;
             lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
@@ -78,8 +79,7 @@ pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionErr
             lz4::block::compress(body, None, false).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => {
-            let encoder =
-                flate2::read::ZlibEncoder::new(&body[..], flate2::Compression::default());
+            let encoder = flate2::read::ZlibEncoder::new(&body[..], flate2::Compression::default());
             read_all(encoder, usize::MAX)
         }
         CompressionType::Zstd => {

@@ -149,7 +149,10 @@ mod tests {
     fn a_frame_above_the_limit_is_refused_by_its_head_alone() {
         let mut buffer = BytesMut::from(&(1024 * 1024_u32).to_be_bytes()[..]);
         let refused = decode(&mut buffer, LIMIT).unwrap_err();
-        assert_eq!(refused, FrameError::TooLarge { size: 1024 * 1024, limit: LIMIT + FRAME_ALLOWANCE });
+        assert_eq!(
+            refused,
+            FrameError::TooLarge { size: 1024 * 1024, limit: LIMIT + FRAME_ALLOWANCE }
+        );
     }
 
     #[test]

@@ -147,7 +147,10 @@ mod tests {
     fn a_message_comes_back_as_it_was() {
         let (metadata, payload) = sample();
         let back = Payload::parse(payload.bytes().clone()).unwrap();
-        assert_eq!((back.verify(), back.metadata(), &back.body()[..]), (Ok(()), Ok(metadata), &b"body"[..]));
+        assert_eq!(
+            (back.verify(), back.metadata(), &back.body()[..]),
+            (Ok(()), Ok(metadata), &b"body"[..])
+        );
     }
 
     #[test]

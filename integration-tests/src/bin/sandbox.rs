@@ -6,14 +6,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, Result, bail};
-use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind};
+use integration_tests::example::forget_cargo;
+use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "usage: sandbox run -- <command> [argument…]   (gives the command a broker, passes its status on)
        sandbox up                               (keeps a broker until Ctrl-C)
-LONGHAUL_TEST_BROKER chooses it: maven (default), docker, or a pulsar:// URL that run leaves as it is";
+LONGHAUL_TEST_BROKER chooses it: maven (default), docker, or the pulsar:// URL of one that runs already
+The suites find the broker by LONGHAUL_TEST_*, the examples and other programs by PULSAR_SERVICE_URL and PULSAR_ADMIN_URL";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode> {
@@ -53,8 +55,12 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
     let (mut interrupt, mut terminate) = signals()?;
     let mut command = Command::new(program);
     command.args(arguments);
+    forget_cargo(&mut command);
     let broker = match kind() {
-        None => None,
+        None => {
+            command.envs(Sandbox::from_env().await?.iter().flat_map(urls));
+            None
+        }
         Some(kind) => {
             let broker = tokio::select! {
                 broker = Broker::launch(kind, BrokerConfig::default()) => broker?,
@@ -92,12 +98,22 @@ fn kind() -> Option<BrokerKind> {
     }
 }
 
-/// What tells the tests about the broker, and how to start another.
-fn environment(broker: &Broker, kind: BrokerKind) -> [(&'static str, String); 3] {
-    [
+/// What tells the tests about the broker and how to start another, and what tells other programs about it.
+fn environment(broker: &Broker, kind: BrokerKind) -> Vec<(&'static str, String)> {
+    let mut variables = vec![
         ("LONGHAUL_TEST_BROKER", broker.service_url().to_owned()),
         ("LONGHAUL_TEST_ADMIN", broker.admin().url().to_owned()),
         ("LONGHAUL_TEST_OWN_BROKER", kind.name().to_owned()),
+    ];
+    variables.extend(urls(broker.sandbox()));
+    variables
+}
+
+/// Where the examples look for a broker.
+fn urls(sandbox: &Sandbox) -> [(&'static str, String); 2] {
+    [
+        ("PULSAR_SERVICE_URL", sandbox.service_url().to_owned()),
+        ("PULSAR_ADMIN_URL", sandbox.admin().url().to_owned()),
     ]
 }
 

@@ -1,10 +1,11 @@
 //! One scenario's topics, workers and tasks.
 
-use super::fleet::{Fleet, Settings, program};
+use super::fleet::{Fleet, Settings};
 use super::load::{Script, send};
 use super::reading::{Tail, ledger_entry, read_whole, view_entry};
 use super::{Host, Options, Row};
 use crate::checkers::{History, Report, Violation, check};
+use crate::example::program;
 use crate::sandbox::Sandbox;
 use anyhow::{Context, Result};
 use longhaul::TaskId;
@@ -52,7 +53,7 @@ impl Bench {
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
         set_up(&admin, &names).await?;
         let (folder, path) = folder(options, scenario)?;
-        let program = program(&path).await?;
+        let program = program("scripted", &path).await?;
         let common = ["--service-url", url.as_str(), "--task-topic", &names.task];
         let fleet = Fleet::new(&program, &path, &common, &settings);
         let tail = Tail::new(transport.clone(), whole(&names.ledger));

@@ -2,25 +2,19 @@
 
 use super::journal::Journal;
 use crate::checkers::Run;
-use crate::sandbox::guard::Guard;
+use crate::example::Process;
 use crate::wait::until;
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::TaskId;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 /// How long a worker may take until it is ready, a bootstrap of a large ledger included.
 const READY_LIMIT: Duration = Duration::from_secs(120);
-/// How long building the example may take.
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
-/// After our own death, nobody wakes a frozen worker or stops a running one.
-const AFTERMATH: &str = r#"kill -KILL "$1""#;
-/// Names a ready-made binary of the example.
-const PROGRAM_VARIABLE: &str = "LONGHAUL_SCRIPTED";
 
 /// How the workers are started.
 #[derive(Clone, Debug)]
@@ -67,8 +61,8 @@ impl Settings {
 struct Worker {
     name: String,
     folder: PathBuf,
-    /// `None` once it is dead. The guard kills it should we die first.
-    process: Option<(Child, Guard)>,
+    /// `None` once it is dead.
+    process: Option<Process>,
     /// When it was started, by the wall clock.
     started_ms: u64,
 }
@@ -97,22 +91,18 @@ impl Fleet {
         let folder = self.folder.clone();
         let log = File::create(folder.join(format!("{name}.log")))?;
         let started_ms = super::wall_ms();
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(&self.arguments)
             .arg("--journal")
             .arg(folder.join(format!("{name}.journal")))
             .env("NO_COLOR", "1")
-            .stdin(Stdio::null())
+            // The scenario has set the topics up, and a worker must start on a broker whose admin API is away.
+            .env_remove("PULSAR_ADMIN_URL")
             .stdout(Stdio::null())
-            .stderr(log)
-            // Ctrl-C is for us.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start a worker")?;
-        let pid = child.id().context("the worker ended at once")?.to_string();
-        let guard = Guard::arm(AFTERMATH, [pid])?;
-        self.workers.push(Worker { name, folder, process: Some((child, guard)), started_ms });
+            .stderr(log);
+        let process = Process::start(&mut command)?;
+        self.workers.push(Worker { name, folder, process: Some(process), started_ms });
         Ok(index)
     }
 
@@ -141,35 +131,28 @@ impl Fleet {
     /// Kills a worker by SIGKILL, and returns when that was.
     pub(super) async fn kill(&mut self, index: usize) -> Result<u64> {
         let worker = self.worker_mut(index)?;
-        let Some((mut child, guard)) = worker.process.take() else {
-            bail!("{} is dead", worker.name)
-        };
+        let Some(process) = worker.process.take() else { bail!("{} is dead", worker.name) };
         let at = super::wall_ms();
-        child.kill().await?;
-        drop(guard);
+        process.kill().await?;
         Ok(at)
     }
 
     /// Freezes, thaws or terminates a worker, and returns when that was.
     pub(super) fn signal(&mut self, index: usize, signal: Signal) -> Result<u64> {
         let worker = self.worker_mut(index)?;
-        let (child, _) = worker.process.as_ref().context("the worker is dead")?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let process = worker.process.as_ref().context("the worker is dead")?;
         let at = super::wall_ms();
-        kill_process(pid.context("the worker has ended")?, signal)?;
+        process.signal(signal)?;
         Ok(at)
     }
 
     /// Waits until a worker has ended by itself. Returns when that was.
     pub(super) async fn ended(&mut self, index: usize, limit: Duration) -> Result<u64> {
         let worker = self.worker_mut(index)?;
-        let Some((mut child, guard)) = worker.process.take() else {
-            bail!("{} is dead", worker.name)
-        };
-        let status = tokio::time::timeout(limit, child.wait()).await;
+        let Some(process) = worker.process.take() else { bail!("{} is dead", worker.name) };
+        let status = process.ended(limit).await;
         let at = super::wall_ms();
-        drop(guard);
-        let status = status.with_context(|| format!("worker {index} does not end"))??;
+        let status = status.with_context(|| format!("worker {index}"))?;
         ensure!(status.success(), "worker {index}: {status}\n{}", self.log(index)?);
         Ok(at)
     }
@@ -243,8 +226,8 @@ impl Fleet {
     }
 
     fn pid(&self, index: usize) -> Result<u32> {
-        let (child, _) = self.worker(index)?.process.as_ref().context("the worker is dead")?;
-        child.id().context("the worker has ended")
+        let process = self.worker(index)?.process.as_ref().context("the worker is dead")?;
+        process.id().context("the worker has ended")
     }
 
     fn worker(&self, index: usize) -> Result<&Worker> {
@@ -275,41 +258,8 @@ impl Worker {
 
     fn is_alive(&mut self) -> Result<bool> {
         match &mut self.process {
-            Some((child, _)) => Ok(child.try_wait()?.is_none()),
+            Some(process) => process.is_alive(),
             None => Ok(false),
         }
     }
-}
-
-/// Builds the example, or finds it built, and puts a copy into `folder`: a later build must not change it under a running test.
-pub(super) async fn program(folder: &Path) -> Result<PathBuf> {
-    let built = match std::env::var_os(PROGRAM_VARIABLE) {
-        Some(path) => PathBuf::from(path),
-        None => build().await?,
-    };
-    let copy = folder.join("scripted");
-    std::fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
-    Ok(copy)
-}
-
-async fn build() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let profile = own
-        .ancestors()
-        .skip(1)
-        .find(|folder| !folder.ends_with("deps"))
-        .context("no folder of the build")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "longhaul", "--example", "scripted"]);
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
-    let target = profile.parent().context("no target folder")?;
-    let building = command.env("CARGO_TARGET_DIR", target).status();
-    let status =
-        tokio::time::timeout(BUILD_LIMIT, building).await.context("building the example")??;
-    ensure!(status.success(), "cargo build --example scripted: {status}");
-    Ok(profile.join("examples/scripted"))
 }

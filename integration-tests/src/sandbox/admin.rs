@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
@@ -21,10 +22,16 @@ pub struct Admin {
 }
 
 impl Admin {
-    pub(super) fn new(url: &str) -> Result<Self> {
+    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self> {
         // The HTTP client wants one even for plain HTTP. An error means that somebody else has installed it.
         rustls::crypto::ring::default_provider().install_default().ok();
-        let http = Client::builder().timeout(CALL_LIMIT).build()?;
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let http = Client::builder().timeout(CALL_LIMIT).default_headers(headers).build()?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), http })
     }
 

@@ -12,14 +12,14 @@ use anyhow::{Result, bail};
 
 use super::docker::Container;
 use super::maven::Standalone;
-use super::{Admin, Choice, Sandbox, skip, variable};
+use super::{Admin, Choice, Sandbox, Security, skip, variable};
 use crate::wait::{say, stopwatch, until};
 
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that much less time.
-pub(super) const LATENCY: [(&str, &str); 2] =
+const LATENCY: [(&str, &str); 2] =
     [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "1")];
 
 /// How a broker is run.
@@ -83,12 +83,25 @@ impl BrokerKind {
 pub struct BrokerConfig {
     /// Further settings of `standalone.conf`; they win over the fixture's own.
     pub extra: Vec<(String, String)>,
+    /// Lets in only who has a token, and opens a second service port with TLS.
+    pub security: Option<Security>,
+}
+
+impl BrokerConfig {
+    /// Settings besides those of the ports, the later ones of a name winning.
+    pub(super) fn settings(&self, ports: Ports) -> Vec<(String, String)> {
+        let latency = LATENCY.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let security = self.security.iter().flat_map(|security| security.settings(ports));
+        latency.chain(security).chain(self.extra.iter().cloned()).collect()
+    }
 }
 
 /// Ports of a broker, kept over restarts so that its clients find it again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) service: u16,
+    /// Of a guarded broker only.
+    pub(super) service_tls: Option<u16>,
     pub(super) web: u16,
 }
 
@@ -116,6 +129,7 @@ pub(super) trait Server: Debug + Send + Sync {
 pub struct Broker {
     server: Box<dyn Server>,
     sandbox: Sandbox,
+    service_url_tls: Option<String>,
 }
 
 impl Broker {
@@ -135,17 +149,24 @@ impl Broker {
     /// # Errors
     /// It cannot be started, or is not ready within two minutes; the message then ends with the broker's log.
     pub async fn launch(kind: BrokerKind, config: BrokerConfig) -> Result<Self> {
-        let ports = Ports { service: free_port()?, web: free_port()? };
+        let token = config.security.as_ref().map(|security| security.superuser_token.clone());
+        let service_tls = token.as_ref().map(|_| free_port()).transpose()?;
+        let ports = Ports { service: free_port()?, service_tls, web: free_port()? };
         let server: Box<dyn Server> = match kind {
-            BrokerKind::Docker => Box::new(Container::prepare(ports, &config.extra)),
+            BrokerKind::Docker => Box::new(Container::prepare(ports, config)),
             BrokerKind::Maven => {
-                let prepare = move || Standalone::prepare(ports, &config.extra);
+                let prepare = move || Standalone::prepare(ports, &config);
                 Box::new(tokio::task::spawn_blocking(prepare).await??)
             }
         };
         let service_url = format!("pulsar://127.0.0.1:{}", ports.service);
-        let sandbox = Sandbox::new(service_url, &format!("http://127.0.0.1:{}", ports.web))?;
-        let mut broker = Self { server, sandbox };
+        let admin_url = format!("http://127.0.0.1:{}", ports.web);
+        let sandbox = match token {
+            Some(token) => Sandbox::guarded(service_url, &admin_url, &token)?,
+            None => Sandbox::new(service_url, &admin_url)?,
+        };
+        let service_url_tls = service_tls.map(|port| format!("pulsar+ssl://127.0.0.1:{port}"));
+        let mut broker = Self { server, sandbox, service_url_tls };
         broker.start().await?;
         Ok(broker)
     }
@@ -231,6 +252,12 @@ impl Broker {
     #[must_use]
     pub fn service_url(&self) -> &str {
         self.sandbox.service_url()
+    }
+
+    /// URL for Pulsar clients that encrypt. Only a guarded broker has one.
+    #[must_use]
+    pub fn service_url_tls(&self) -> Option<&str> {
+        self.service_url_tls.as_deref()
     }
 
     /// The broker's admin interface.

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::broker::{LATENCY, Ports, Server, Signal};
+use super::broker::{BrokerConfig, Ports, Server, Signal};
 use super::guard::Guard;
+use super::security;
 
 const IMAGE: &str = "apachepulsar/pulsar:4.0.7";
 
@@ -20,37 +21,46 @@ const ENTRY: &str = "bin/apply-config-from-env.py conf/standalone.conf && \
 pub(super) struct Container {
     name: String,
     ports: Ports,
-    extra: Vec<(String, String)>,
+    config: BrokerConfig,
     /// Removes the container if we die; there is one as long as there is a container.
     guard: Option<Guard>,
 }
 
 impl Container {
-    pub(super) fn prepare(ports: Ports, extra: &[(String, String)]) -> Self {
+    pub(super) fn prepare(ports: Ports, config: BrokerConfig) -> Self {
         let name = format!("longhaul-pulsar-{:012x}", fastrand::u64(..) >> 16);
-        Self { name, ports, extra: extra.to_vec(), guard: None }
+        Self { name, ports, config, guard: None }
     }
 
     fn create(&self) -> Result<String> {
         let mut arguments =
             vec!["run".to_owned(), "-d".to_owned(), "--name".to_owned(), self.name.clone()];
-        for port in [self.ports.service, self.ports.web] {
+        let Ports { service, service_tls, web } = self.ports;
+        for port in [service, web].into_iter().chain(service_tls) {
             // The same number on both sides, because clients connect to the address that the broker advertises.
             arguments.extend(["-p".to_owned(), format!("127.0.0.1:{port}:{port}")]);
         }
         let own = [
-            ("brokerServicePort", self.ports.service.to_string()),
-            ("webServicePort", self.ports.web.to_string()),
+            ("brokerServicePort", service.to_string()),
+            ("webServicePort", web.to_string()),
             ("advertisedAddress", "127.0.0.1".to_owned()),
         ];
         let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
-        let latency = LATENCY.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        for (key, value) in own.chain(latency).chain(self.extra.iter().cloned()) {
+        for (key, value) in own.chain(self.config.settings(self.ports)) {
             arguments.extend(["-e".to_owned(), format!("PULSAR_PREFIX_{key}={value}")]);
         }
+        let mut entry = String::new();
+        let files = self.config.security.iter().flat_map(|security| security.files());
+        for (number, (name, contents)) in files.enumerate() {
+            // By the environment: a mounted file would have to be readable for the user inside the container.
+            arguments.extend(["-e".to_owned(), format!("LONGHAUL_FILE_{number}={contents}")]);
+            let path = format!("{}/{name}", security::FOLDER);
+            entry += &format!("printf %s \"$LONGHAUL_FILE_{number}\" > {path} && ");
+        }
+        entry += ENTRY;
         arguments
             .extend(["-e".to_owned(), "PULSAR_MEM=-Xmx1g -XX:MaxDirectMemorySize=1g".to_owned()]);
-        arguments.extend([IMAGE, "sh", "-c", ENTRY].map(str::to_owned));
+        arguments.extend([IMAGE, "sh", "-c", &entry].map(str::to_owned));
         docker(&arguments)
     }
 }

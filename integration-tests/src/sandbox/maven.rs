@@ -10,8 +10,9 @@ use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, Signal as Number, kill_process};
 use tempfile::TempDir;
 
-use super::broker::{Ports, Server, Signal, free_port};
+use super::broker::{BrokerConfig, Ports, Server, Signal, free_port};
 use super::guard::Guard;
+use super::security;
 use crate::cache::Project;
 
 const BROKER: Project = Project {
@@ -63,11 +64,16 @@ struct Jvm {
 
 impl Standalone {
     /// Writes the configuration; downloads the jars if they are not there yet. Blocks.
-    pub(super) fn prepare(ports: Ports, extra: &[(String, String)]) -> Result<Self> {
+    pub(super) fn prepare(ports: Ports, config: &BrokerConfig) -> Result<Self> {
         let jars = BROKER.install()?.join("jars");
         let folder = tempfile::Builder::new().prefix("longhaul-pulsar-").tempdir()?;
         fs::create_dir(folder.path().join("tmp"))?;
-        fs::write(folder.path().join("standalone.conf"), configuration(ports, extra))?;
+        fs::write(folder.path().join("standalone.conf"), configuration(ports, config))?;
+        let conf = folder.path().join(security::FOLDER);
+        fs::create_dir(&conf)?;
+        for (name, contents) in config.security.iter().flat_map(|security| security.files()) {
+            fs::write(conf.join(name), contents)?;
+        }
         Ok(Self { jars, bookie_port: free_port()?, jvm: None, folder })
     }
 
@@ -150,7 +156,7 @@ pub(crate) fn java() -> PathBuf {
     }
 }
 
-fn configuration(ports: Ports, extra: &[(String, String)]) -> String {
+fn configuration(ports: Ports, config: &BrokerConfig) -> String {
     let mut lines = vec![
         "clusterName=standalone".to_owned(),
         format!("brokerServicePort={}", ports.service),
@@ -165,8 +171,7 @@ fn configuration(ports: Ports, extra: &[(String, String)]) -> String {
         "managedLedgerDefaultAckQuorum=1".to_owned(),
     ];
     // The later line wins, so that a test can change any of these.
-    lines.extend(super::broker::LATENCY.iter().map(|(key, value)| format!("{key}={value}")));
-    lines.extend(extra.iter().map(|(key, value)| format!("{key}={value}")));
+    lines.extend(config.settings(ports).iter().map(|(key, value)| format!("{key}={value}")));
     lines.join("\n") + "\n"
 }
 

@@ -18,6 +18,8 @@
 //! cargo run -p integration-tests --bin sandbox -- run -- cargo test --workspace
 //! ```
 //!
+//! The command finds the broker by `PULSAR_SERVICE_URL` and `PULSAR_ADMIN_URL` too, as the examples and other programs do.
+//!
 //! Invariant: no broker outlives the process that started it, not even when that process is killed (`guard.rs`).
 
 mod admin;
@@ -25,6 +27,7 @@ mod broker;
 mod docker;
 pub(crate) mod guard;
 mod maven;
+mod security;
 
 use std::sync::Once;
 
@@ -33,6 +36,7 @@ use tokio::sync::OnceCell;
 
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use security::Security;
 
 pub(crate) use maven::java;
 
@@ -77,7 +81,12 @@ impl Sandbox {
     }
 
     pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {
-        Ok(Self { service_url, admin: Admin::new(admin_url)? })
+        Ok(Self { service_url, admin: Admin::new(admin_url, None)? })
+    }
+
+    /// A broker whose admin interface wants a token.
+    fn guarded(service_url: String, admin_url: &str, token: &str) -> Result<Self> {
+        Ok(Self { service_url, admin: Admin::new(admin_url, Some(token))? })
     }
 
     /// URL for Pulsar clients, `pulsar://host:port`.

@@ -5,6 +5,7 @@ use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::invariants::KeysUsed;
+use longhaul::protocol::key::{Key, OnceKey};
 use longhaul::topics::TopicNames;
 use longhaul::transport::memory::MemoryBroker;
 use longhaul::transport::{Message, TopicPartition};
@@ -30,6 +31,10 @@ struct Told {
     claims: BTreeMap<u32, u32>,
     /// Epochs whose attempt was given back.
     released: BTreeSet<u32>,
+    /// Keys of its claims and outcomes.
+    keys: BTreeSet<OnceKey>,
+    /// Some of those are tombstoned.
+    evicted: bool,
     /// The task was terminal when this many entries had been accepted.
     terminals: usize,
 }
@@ -62,6 +67,18 @@ pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
     found
 }
 
+/// Whether M shows the end of every task that has ended.
+pub(super) fn view_agrees(evidence: &Evidence<'_>) -> bool {
+    let (mut told, mut found) = (BTreeMap::new(), Vec::new());
+    for partition in &evidence.partitions {
+        let at = TopicPartition { topic: evidence.names.ledger.clone(), partition: *partition };
+        fold(&evidence.broker.full_log(&at), &mut told, &mut found);
+    }
+    found.clear();
+    check_view(evidence, &told, &mut found);
+    found.is_empty()
+}
+
 fn read(message: &Message) -> Option<Entry> {
     Entry::read(message.key.as_deref(), &message.properties, message.null).ok()
 }
@@ -73,6 +90,17 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
         let Some(id) = entry.task() else { continue };
         let task = told.entry(id).or_default();
         let before = task.fold;
+        match &entry {
+            Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) => {
+                task.keys.insert(*key);
+            }
+            Entry::Tombstone(Key::Once(key)) => task.evicted |= task.keys.contains(key),
+            Entry::Tombstone(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Config(_) => {}
+        }
         let accepted = task.fold.apply(&entry) == Verdict::Accepted;
         if before.phase.is_terminal() && task.fold.phase != before.phase {
             found.push(format!("{}: task {id} left its terminal state", ids::TERMINAL));
@@ -118,7 +146,8 @@ fn compare_compacted(
         }
     }
     for (id, fold) in folds {
-        let whole = told.get(&id).map(|told| told.fold).unwrap_or_default();
+        let task = told.get(&id).filter(|task| !task.evicted);
+        let Some(whole) = task.map(|task| task.fold) else { continue };
         if fold != whole {
             found.push(format!(
                 "{}: task {id}: {fold:?} compacted, {whole:?} whole",
@@ -174,7 +203,9 @@ fn check_view(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mu
             last.insert(key, shown);
         }
     }
-    for (id, told) in told.iter().filter(|(_, told)| told.fold.phase.is_terminal()) {
+    // What lands on M after the ledger has forgotten the task stays there: R is far above the time that a publish takes.
+    let known = |told: &Told| told.fold.phase.is_terminal() && !told.evicted;
+    for (id, told) in told.iter().filter(|(_, told)| known(told)) {
         let shown = last.get(&id.to_string()).and_then(Option::as_ref);
         let completed = told.fold.phase == Phase::Completed;
         let agrees = shown.is_some_and(|shown| {

@@ -1,8 +1,9 @@
-//! A broker that somebody else runs, and its admin API.
+//! The broker that the environment names, and its admin API.
 
 use anyhow::{Context, Result, bail, ensure};
+use integration_tests::sandbox::Sandbox;
 use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Outgoing, TopicPartition, TransportError};
+use longhaul::transport::{Outgoing, TopicPartition};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,14 +24,10 @@ pub(crate) struct Broker {
 
 impl Broker {
     /// `None`, with a line that says so, when the environment names no broker.
-    pub(crate) fn from_env() -> Option<Self> {
-        let url = std::env::var("LONGHAUL_TEST_BROKER");
-        let admin = std::env::var("LONGHAUL_TEST_ADMIN");
-        if let (Ok(url), Ok(admin)) = (url, admin) {
-            return Some(Self { url, admin });
-        }
-        note("skipped: LONGHAUL_TEST_BROKER and LONGHAUL_TEST_ADMIN name no broker");
-        None
+    pub(crate) async fn from_env() -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let (url, admin) = (sandbox.service_url().to_owned(), sandbox.admin().url().to_owned());
+        Ok(Some(Self { url, admin }))
     }
 
     pub(crate) async fn connect(&self) -> Result<PulsarTransport> {
@@ -196,8 +193,8 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool
 }
 
 /// Tries again while the topic moves.
-pub(crate) async fn retry<T>(
-    mut attempt: impl AsyncFnMut() -> Result<T, TransportError>,
+pub(crate) async fn retry<T, E: std::fmt::Display>(
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T> {
     within("an answer", async {
         loop {

@@ -88,7 +88,7 @@ fn healthy_topics_have_no_findings() {
 #[test]
 fn a_missing_topic_is_named() {
     use FindingKind::TopicMissing;
-    check(("tasks-ledger", TopicMissing, Severity::Error), "longhaul topic setup", |o| {
+    check(("tasks-ledger", TopicMissing, Severity::Error), "`longhaul::topics::setup`", |o| {
         o.ledger = None
     });
     check(("tasks-metadata", TopicMissing, Severity::Error), "does not exist", |o| {
@@ -118,7 +118,7 @@ fn partitions_that_differ_are_counted() {
 #[test]
 fn partitions_of_the_task_topic_are_held_against_the_settings() {
     let observed = healthy(Shape::Partitioned(2));
-    for (partitions, remedy) in [(4, "longhaul topic setup"), (1, "set partitions to")] {
+    for (partitions, remedy) in [(4, "`longhaul::topics::setup`"), (1, "set partitions to")] {
         let settings = TopicSettings { partitions: Some(partitions), ..TopicSettings::default() };
         let found = findings(&observed, &names(), &settings);
         assert_eq!(found.len(), 1);
@@ -216,7 +216,7 @@ fn a_durable_subscription_is_enough_to_keep_the_task_topic() {
 
 #[test]
 fn a_subscription_is_lost_only_where_the_ledger_remembers_its_tasks() {
-    check(("tasks", FindingKind::SubscriptionLost, Severity::Error), "--replay", |o| {
+    check(("tasks", FindingKind::SubscriptionLost, Severity::Error), "and `replay`", |o| {
         task(o).partitions[1].subscribed = false;
         ledger(o).partitions[1].has_entries = true;
     });

@@ -154,11 +154,6 @@ impl Effect {
         matches!(self, Self::Up(up) if from.is_none_or(|from| up.link() == from))
     }
 
-    /// Whether it is on its way between a session and the broker, in either direction.
-    pub(super) fn is_of(&self, of: Link) -> bool {
-        self.is_up(Some(of)) || matches!(self, Self::Down(link, _) if *link == of)
-    }
-
     /// Whether it needs a broker that moves.
     pub(super) const fn waits_for_broker(&self) -> bool {
         matches!(

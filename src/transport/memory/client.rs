@@ -301,14 +301,6 @@ impl Consumer for MemoryConsumer {
         let Handle { transport, session } = &self.0;
         transport.lock().send_back(*session, entry)
     }
-
-    async fn close(self: Box<Self>) {
-        let Handle { transport, session } = &self.0;
-        let leave = |state: &mut State| Some(Ok(state.close_in_order(*session)));
-        let told: Result<SessionId, TransportError> = transport.request(leave).await;
-        // Whom nobody can tell finds out by itself.
-        drop(told);
-    }
 }
 
 struct MemoryFollower(Handle);

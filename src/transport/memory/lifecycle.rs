@@ -1,6 +1,6 @@
 //! How sessions begin and end, as the broker and the client each see it.
 
-use super::agenda::{ConnectionId, Down, Effect, Link, PartitionId, SessionId, Up};
+use super::agenda::{ConnectionId, Effect, Link, PartitionId, SessionId};
 use super::faults::Loss;
 use super::session::{Role, Session, Verdict};
 use super::state::{Outage, State, error, lost};
@@ -284,24 +284,6 @@ impl State {
             None if self.outage == Outage::Hangs => self.hung.push(Effect::Closed(id)),
             None => self.forget(id),
         }
-    }
-
-    /// The client takes its leave: its acks arrive before, and so do their receipts.
-    pub(super) fn close_in_order(&mut self, id: SessionId) -> SessionId {
-        let Some(link) = self.sessions.get(&id).map(|session| session.link(id)) else { return id };
-        for (_, effect) in self.agenda.extract(|effect| effect.is_of(link)) {
-            if let Effect::Up(Up::Ack(mut flight)) = effect {
-                let receipt = flight.receipt.take();
-                self.take_ack(flight);
-                receipt.map(|receipt| receipt.send(Ok(())).ok());
-            } else if let Effect::Down(_, Down::AckReceipt(receipt)) = effect {
-                receipt.send(Ok(())).ok();
-            } else if effect.is_up(None) {
-                self.perform(effect);
-            }
-        }
-        self.forget(id);
-        id
     }
 
     pub(super) fn forget(&mut self, id: SessionId) {

@@ -22,24 +22,12 @@ use pulsar::proto::MessageIdData;
 use pulsar::{ConsumerOptions, SubType, TokioExecutor};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 /// Permits and queue of the crate: the least it has.
 const PERMITS: u32 = 1;
 /// Acks that wait for the one on its way, and that one frame takes.
 const ACKS_MAX: usize = 1_000;
-/// How long `close` may take.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Attempts to close while the crate's engine is busy delivering, and how long each may take.
-const CLOSE_ATTEMPTS_MAX: u32 = 5;
-const CLOSE_ATTEMPT_TIME_MAX: Duration = Duration::from_secs(1);
-/// Messages that are thrown away before an attempt to close, and the silence that ends it.
-const CLOSE_DRAIN_MAX: usize = 2_000;
-const CLOSE_DRAIN_SILENCE: Duration = Duration::from_millis(5);
 
 type Stream = pulsar::Consumer<Vec<u8>, TokioExecutor>;
 
@@ -48,7 +36,6 @@ pub(super) struct PulsarConsumer {
     stream: Stream,
     topic: String,
     address: String,
-    tracker: TaskTracker,
     /// Messages taken from the crate and not yet by the caller: the rest of a batch as a rule.
     ready: VecDeque<Message>,
     /// Whether the last message taken from the crate was the last of its entry.
@@ -56,7 +43,6 @@ pub(super) struct PulsarConsumer {
     /// Entries delivered, and neither acknowledged nor handed back.
     held: Held,
     acks: mpsc::Sender<Ack>,
-    acker: JoinHandle<()>,
     /// Our own session on the topic, which ends when the topic moves.
     session: Arc<TopicSession>,
     /// Why the session is over.
@@ -102,17 +88,15 @@ impl PulsarConsumer {
         let held = Held::default();
         let (acks, queue) = mpsc::channel(ACKS_MAX);
         let run = acknowledge(Arc::clone(&session), consumer_id, queue, held.clone());
-        let acker = tracker.spawn(run);
+        tracker.spawn(run);
         Ok(Self {
             stream,
             topic,
             address,
-            tracker,
             ready: VecDeque::new(),
             entry_is_complete: true,
             held,
             acks,
-            acker,
             session,
             end: None,
         })
@@ -166,6 +150,10 @@ impl PulsarConsumer {
 impl Consumer for PulsarConsumer {
     async fn next(&mut self) -> Result<Message, TransportError> {
         self.check()?;
+        // What is left of a batch was void from the moment the session ended.
+        if let Some(cause) = self.session.ended().now_or_never() {
+            return Err(self.fail(cause));
+        }
         // A batch is taken whole before its first message goes out, so that an entry is held as a whole or not at all.
         while self.ready.is_empty() || !self.entry_is_complete {
             self.pull().await?;
@@ -215,36 +203,6 @@ impl Consumer for PulsarConsumer {
             }
         }
         Ok(())
-    }
-
-    async fn close(self: Box<Self>) {
-        let Self { stream, acks, acker, tracker, address, .. } = *self;
-        drop(acks);
-        let closing = tracker.spawn(async move {
-            Box::pin(close_stream(stream)).await;
-            // Ends when the acks that were queued are through.
-            drop(acker.await);
-        });
-        if timeout(CLOSE_TIME_MAX, closing).await.is_err() {
-            tracing::debug!(%address, "consumer not closed in time");
-        }
-    }
-}
-
-/// Tells the broker that the consumer goes. The crate passes that on only when its engine does not wait for us to take a
-/// message, so what it has fetched is thrown away first; it goes back to the broker with the consumer.
-async fn close_stream(mut stream: Stream) {
-    for _ in 0..CLOSE_ATTEMPTS_MAX {
-        for _ in 0..CLOSE_DRAIN_MAX {
-            match timeout(CLOSE_DRAIN_SILENCE, stream.next()).await {
-                Ok(Some(Ok(_))) => {}
-                Ok(Some(Err(_)) | None) => return,
-                Err(_) => break,
-            }
-        }
-        if timeout(CLOSE_ATTEMPT_TIME_MAX, Box::pin(stream.close())).await.is_ok() {
-            return;
-        }
     }
 }
 

@@ -41,9 +41,14 @@ impl Token {
         Self(text.into())
     }
 
+    /// The text: the admin API wants it, too.
+    pub(crate) fn text(&self) -> &str {
+        self.0.trim()
+    }
+
     /// The bytes that the broker wants to see.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.0.trim().as_bytes().to_vec()
+        self.text().as_bytes().to_vec()
     }
 }
 

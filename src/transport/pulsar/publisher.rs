@@ -153,8 +153,8 @@ async fn hand_over(
                     publish_error(&cause)
                 }
             },
-            // It was never written, so it is not stored and never will be.
-            Err(error) => PublishError::Refused(error.to_string()),
+            // Never written. Nobody has refused it for what it carries, though, so it may be published again as it is.
+            Err(error) => PublishError::Unknown(error.to_string()),
         };
         drop(done.send(Err(failure)));
     }

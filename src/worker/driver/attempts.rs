@@ -1,27 +1,25 @@
-//! Starts and ends attempts, renews their entries on M, publishes their checkpoints.
+//! Starts and ends attempts, publishes their checkpoints.
 
-use super::effects::{fate, fetch, released};
+use super::effects::{fate, fetch_at_last, released};
 use super::lane::Running;
-use super::view::{self, Body};
-use super::{Driver, Event, Fate, Showing};
+use super::view::Body;
+use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
-use crate::worker::budget::parse_budget;
+use crate::worker::budget::{Deadline, parse_budget};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend};
 use crate::worker::processor::{
     CheckpointError, CheckpointRequest, CheckpointSender, Shared, TaskContext,
 };
+use crate::worker::session::Backoff;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
-
-/// At most one report of progress per task is published in this time.
-pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// At most one checkpoint per task is published in this time.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
@@ -44,23 +42,25 @@ impl Driver {
         });
         let (halt, halted) = oneshot::channel();
         let (report, progress) = watch::channel(None);
-        let running =
-            Running { halt: Some(halt), attempt, progress, shown_at: now, checkpoint_at: None };
+        let running = Running::new(halt, attempt, progress, now);
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
         let cancelled = CancellationToken::new();
-        let ends = budget.map(|budget| (self.env.clock, now + budget));
+        let (clock, look_every) = (self.env.clock, self.config.heartbeat);
+        let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
+        // However long it takes: an attempt that began from zero because one read failed would do again what was done.
         let read = checkpoint.map(|(at, _)| {
-            let topic = lane.topics.ledger.clone();
-            fetch(Arc::clone(&self.env.transport), topic, at)
+            let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
+            fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()))
         });
         let sender: CheckpointSender = checkpoints;
         let grace = self.config.cancel_grace;
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let gate = self.env.gate.clone();
-        self.attempts.spawn(self.env.gate.wrap(async move {
+        let token = cancelled.clone();
+        let context = async move {
             let last_checkpoint = match read {
-                Some(read) => read.await.ok().flatten().map(|message| message.payload),
+                Some(read) => read.await.map(|message| message.payload),
                 None => None,
             };
             let shared = Shared {
@@ -69,65 +69,18 @@ impl Driver {
                 attempt,
                 properties,
                 last_checkpoint,
-                cancelled: cancelled.clone(),
-                budget: ends,
+                cancelled: token,
+                deadline,
                 progress: report,
                 checkpoints: sender,
             };
-            let context = TaskContext { shared: Arc::new(shared) };
-            let attempt = Attempt {
-                task: task_id,
-                epoch,
-                payload: bytes,
-                context,
-                cancelled,
-                budget,
-                grace,
-                halt: halted,
-            };
-            attend(processor, attempt, bodies, gate).await
-        }));
+            TaskContext { shared: Arc::new(shared) }
+        };
+        let (task, payload, halt) = (task_id, bytes, halted);
+        let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
+        let run = attend(processor, attempt, context, bodies, gate);
+        self.attempts.spawn(self.env.gate.wrap(run));
         self.show_processing(id, task_id, epoch);
-    }
-
-    /// Shows on M that the attempt runs.
-    pub(super) fn show_processing(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
-        let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        running.shown_at = now;
-        let progress = running.progress.borrow_and_update().clone();
-        let Some(task) = lane.core.machine().task(task_id) else { return };
-        let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
-        let receipt = lane.show(view::message(&metadata, task));
-        self.showing += 1;
-        self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
-        }));
-    }
-
-    /// Renews the entries on M of attempts that run long, or have progress to report.
-    pub(super) fn renew(&mut self, id: i32, now: Moment) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let due: Vec<_> = lane
-            .running
-            .iter()
-            .filter(|((task, epoch), running)| {
-                let age = now.since(running.shown_at);
-                let news = running.progress.has_changed().unwrap_or(false);
-                let owned = lane
-                    .core
-                    .machine()
-                    .task(*task)
-                    .is_some_and(|task| task.fold.epoch == *epoch && task.is_at_work());
-                owned && (age >= self.config.keep_alive || (news && age >= PROGRESS_EVERY))
-            })
-            .map(|(key, _)| *key)
-            .collect();
-        for (task, epoch) in due {
-            self.show_processing(id, task, epoch);
-        }
     }
 
     pub(super) fn halt(&mut self, id: i32, task: TaskId, epoch: Epoch, why: Halt) {
@@ -160,9 +113,11 @@ impl Driver {
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
+        lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {
-            if !matches!(outcome, Outcome::Released(_)) {
+            let awaited = lane.core.machine().awaits_end(task, epoch);
+            if awaited && !matches!(outcome, Outcome::Released(_)) {
                 lane.bodies.insert(task, (epoch, body));
             }
             lane.core.handle_finished(task, epoch, outcome);
@@ -198,7 +153,7 @@ impl Driver {
         let Some(key) = lane.core.handle_checkpoint(request.task, request.epoch) else {
             return answer(request, false);
         };
-        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone());
+        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone(), None);
         self.pending.push(Box::pin(async move {
             let stored = fate(receipt).await == Fate::Stored;
             Event::CheckpointReceipt { stored, reply: request }

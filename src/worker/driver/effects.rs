@@ -43,6 +43,7 @@ impl Driver {
                 lane.ledger.clear();
                 let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
                 lane.payloads.retain(|task, _| running.contains(task));
+                lane.drop_not_kept();
                 let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
@@ -129,7 +130,9 @@ impl Driver {
             // `handle_checkpoint` publishes it: it has the bytes.
             return;
         }
-        let receipt = lane.publish(entry, body);
+        let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_));
+        let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
+        let receipt = lane.publish(entry, body, expires);
         if let Some(key) = key {
             self.pending.push(Box::pin(async move {
                 let fate = fate(receipt).await;
@@ -246,7 +249,7 @@ impl Driver {
                 self.show_ended(id, task_id, kind);
             }
             (Showing::Processing, false) if fold.phase == Phase::Running => {
-                self.show_processing(id, task_id, epoch);
+                self.show_again(id, task_id, epoch);
             }
             (Showing::Retry | Showing::Processing, _) => {}
         }
@@ -255,20 +258,10 @@ impl Driver {
     fn read_task_to_show(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
-        let mut backoff = Backoff::new(self.env.rng.fork());
+        let backoff = Backoff::new(self.env.rng.fork());
+        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
         self.pending.push(Box::pin(async move {
-            const TRIES_MAX: usize = 5;
-            let mut message = None;
-            for _ in 0..TRIES_MAX {
-                if let Ok(read) =
-                    fetch(Arc::clone(&transport), topic.clone(), task_id.position()).await
-                {
-                    message = read;
-                    break;
-                }
-                backoff.wait().await;
-            }
-            Event::TaskToShow { lane: id, id: task_id, message, kind }
+            Event::TaskToShow { lane: id, id: task_id, message: read.await, kind }
         }));
     }
 
@@ -359,12 +352,14 @@ impl Driver {
         }
     }
 
-    fn dead_letter_without_payload(&self, id: i32, task_id: TaskId) {
+    /// Reads the payload first. A broker that does not answer has not said that it is gone.
+    fn dead_letter_without_payload(&mut self, id: i32, task_id: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let topic = lane.topics.task.clone();
-        let read = fetch(Arc::clone(&self.env.transport), topic, task_id.position());
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
+        let backoff = Backoff::new(self.env.rng.fork());
+        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
         self.pending.push(Box::pin(async move {
-            Event::Payload { lane: id, id: task_id, message: read.await.ok().flatten() }
+            Event::Payload { lane: id, id: task_id, message: read.await }
         }));
     }
 
@@ -479,6 +474,21 @@ pub(super) async fn fetch(
         tracing::debug!(%topic, ?at, %error, "cannot read");
     }
     read
+}
+
+/// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
+pub(super) async fn fetch_at_last(
+    transport: Arc<dyn Transport>,
+    topic: TopicPartition,
+    at: Position,
+    mut backoff: Backoff,
+) -> Option<Message> {
+    loop {
+        match fetch(Arc::clone(&transport), topic.clone(), at).await {
+            Ok(message) => return message,
+            Err(_) => backoff.wait().await,
+        }
+    }
 }
 
 /// The outcome that says: this attempt does not count.

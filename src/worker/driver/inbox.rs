@@ -33,12 +33,31 @@ impl Driver {
                     self.stats.ignored(reason);
                 }
                 if let Some(Verdict::Accepted) = verdict {
+                    lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }
             }
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
                 self.stats.malformed();
+            }
+        }
+    }
+
+    pub(super) fn handle_again(
+        &mut self,
+        lane: i32,
+        generation: u64,
+        message: &Message,
+        now: Moment,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        if let Ok(entry) = read_entry(message)
+            && lane.reads_again(generation)
+        {
+            lane.core.handle_second_read(message.position, &entry, now);
+            if !lane.core.reads_again() {
+                lane.end_second_read();
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::protocol::moment::Moment;
 use crate::task::{Position, Progress, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition};
+use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
@@ -35,8 +36,34 @@ pub(super) struct Running {
     pub(super) progress: watch::Receiver<Option<Progress>>,
     /// When its entry on M was written last.
     pub(super) shown_at: Moment,
+    /// That entry is on its way.
+    pub(super) showing: bool,
+    /// Meanwhile it was time for the next one.
+    pub(super) missed: bool,
+    /// Its next report of progress is waited for.
+    pub(super) awaited: bool,
     /// When its last checkpoint was published.
     pub(super) checkpoint_at: Option<Moment>,
+}
+
+impl Running {
+    pub(super) const fn new(
+        halt: oneshot::Sender<Halt>,
+        attempt: u32,
+        progress: watch::Receiver<Option<Progress>>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            halt: Some(halt),
+            attempt,
+            progress,
+            shown_at: now,
+            showing: false,
+            missed: false,
+            awaited: false,
+            checkpoint_at: None,
+        }
+    }
 }
 
 pub(super) struct Lane {
@@ -47,6 +74,8 @@ pub(super) struct Lane {
     /// Tasks that are left out of their entries on M, because with them an entry was too large.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
+    /// When to look at which of them, to renew its entry on M.
+    pub(super) renewals: Agenda<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) bodies: BTreeMap<TaskId, (Epoch, Body)>,
     pub(super) ledger: Mailbox<Publish>,
@@ -64,7 +93,9 @@ pub(super) struct Lane {
     pub(super) shown_at: Option<Position>,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
+    /// The reader of the second read, and its number among those.
     second_reader: Option<AbortHandle>,
+    second_reads: u64,
 }
 
 /// The partitions that belong together.
@@ -110,6 +141,7 @@ impl Lane {
             Batching::On,
             Schema::None,
             ledger.clone(),
+            env.clock,
             rng,
         )));
         let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
@@ -119,6 +151,7 @@ impl Lane {
             Batching::Off,
             Schema::TaskMetadata,
             view.clone(),
+            env.clock,
             rng,
         )));
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
@@ -136,6 +169,7 @@ impl Lane {
             payloads: BTreeMap::new(),
             not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
+            renewals: Agenda::default(),
             bodies: BTreeMap::new(),
             ledger,
             view,
@@ -149,6 +183,7 @@ impl Lane {
             follower: None,
             consumer_service: None,
             second_reader: None,
+            second_reads: 0,
         };
         opened.read_from_start(env, services);
         opened
@@ -171,18 +206,30 @@ impl Lane {
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
-        if let Some(second) = self.second_reader.take() {
-            second.abort();
-        }
+        self.end_second_read();
     }
 
     /// Reads the ledger once more, beside the follower.
     pub(super) fn read_again(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
-        let lane = self.id();
-        let sink = Sink::new(env.events.clone(), move |message| Event::Again { lane, message });
-        let service = self.spawn_reader(env, services, sink);
-        if let Some(before) = self.second_reader.replace(service) {
-            before.abort();
+        self.end_second_read();
+        let (lane, generation) = (self.id(), self.second_reads);
+        let sink = Sink::new(env.events.clone(), move |message| Event::Again {
+            lane,
+            generation,
+            message,
+        });
+        self.second_reader = Some(self.spawn_reader(env, services, sink));
+    }
+
+    /// Whether this second read is the one under way: of an earlier one, something may still be queued.
+    pub(super) const fn reads_again(&self, generation: u64) -> bool {
+        self.second_reader.is_some() && self.second_reads == generation
+    }
+
+    pub(super) fn end_second_read(&mut self) {
+        self.second_reads += 1;
+        if let Some(reader) = self.second_reader.take() {
+            reader.abort();
         }
     }
 
@@ -199,6 +246,21 @@ impl Lane {
             sink,
             env.rng.fork(),
         )))
+    }
+
+    /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
+    pub(super) fn drop_superseded(&mut self, entry: &Entry) {
+        let Some(id) = entry.task() else { return };
+        let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
+        if self.bodies.get(&id).is_some_and(|(epoch, _)| superseded(*epoch)) {
+            self.bodies.remove(&id);
+        }
+    }
+
+    /// After a self-fence: only the outcomes of attempts that are kept are published again.
+    pub(super) fn drop_not_kept(&mut self) {
+        let machine = self.core.machine();
+        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(*id, *epoch));
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.
@@ -242,19 +304,25 @@ impl Lane {
         self.consumer = Mailbox::new();
     }
 
-    /// Publishes to the ledger. The receipt may be dropped where nobody waits for it.
-    pub(super) fn publish(&self, entry: &Entry, body: Bytes) -> oneshot::Receiver<Receipt> {
+    /// Publishes to the ledger, unless it has to wait longer than until `expires`. The receipt may be dropped where nobody waits
+    /// for it.
+    pub(super) fn publish(
+        &self,
+        entry: &Entry,
+        body: Bytes,
+        expires: Option<Moment>,
+    ) -> oneshot::Receiver<Receipt> {
         let message = Outgoing {
             key: Some(entry.key().to_string()),
             properties: entry.properties(),
             payload: body,
         };
-        put(&self.ledger, message)
+        put(&self.ledger, message, expires)
     }
 
     /// Publishes to the metadata topic.
     pub(super) fn show(&self, message: Outgoing) -> oneshot::Receiver<Receipt> {
-        put(&self.view, message)
+        put(&self.view, message, None)
     }
 
     /// Publishes a dead letter; the topic is made when the first one comes.
@@ -272,11 +340,12 @@ impl Lane {
                 Batching::Off,
                 Schema::None,
                 mailbox.clone(),
+                env.clock,
                 env.rng.fork(),
             )));
             mailbox
         });
-        put(mailbox, message)
+        put(mailbox, message, None)
     }
 
     /// Draws the next owner id.
@@ -285,8 +354,12 @@ impl Lane {
     }
 }
 
-fn put(mailbox: &Mailbox<Publish>, message: Outgoing) -> oneshot::Receiver<Receipt> {
+fn put(
+    mailbox: &Mailbox<Publish>,
+    message: Outgoing,
+    expires: Option<Moment>,
+) -> oneshot::Receiver<Receipt> {
     let (receipt, stored) = oneshot::channel();
-    mailbox.put(Publish { message, receipt });
+    mailbox.put(Publish { message, receipt, expires });
     stored
 }

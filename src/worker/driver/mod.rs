@@ -3,8 +3,11 @@
 
 mod attempts;
 mod effects;
+mod growth;
 mod inbox;
 mod lane;
+mod leaving;
+mod renewing;
 mod view;
 
 use super::execution::{Ended, ErasedProcessor, StuckBody};
@@ -18,7 +21,7 @@ use crate::config::WorkerConfig;
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
-use crate::protocol::key::{Epoch, Key, OnceKey};
+use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
@@ -26,6 +29,7 @@ use crate::transport::{Message, Transport};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,9 +50,6 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
 /// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
 /// back to idle workers, and finished tasks that come again are acknowledged.
 const SIP_EVERY: Duration = Duration::from_secs(1);
-
-/// How long the end of a drain waits for what is under way.
-const FAREWELL_MAX: Duration = Duration::from_secs(10);
 
 /// What the driver works with.
 pub(super) struct Environment {
@@ -79,7 +80,7 @@ pub(super) enum Wish {
 /// Everything that can happen.
 pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
-    Again { lane: i32, message: Message },
+    Again { lane: i32, generation: u64, message: Message },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
     Receipt { lane: i32, key: OnceKey, fate: Fate },
@@ -92,7 +93,8 @@ pub(super) enum Event {
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, task: Option<TaskId> },
-    Partitions(Option<u32>),
+    Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    Partitions(Counts),
     Checkpoint(CheckpointRequest),
 }
 
@@ -141,10 +143,16 @@ pub(super) struct Driver {
     checkpoints: (mpsc::Sender<CheckpointRequest>, mpsc::Receiver<CheckpointRequest>),
     stats: Arc<Stats>,
     sip_at: Moment,
-    released: bool,
+    /// When the partitions are counted again.
+    recount_at: Moment,
+    /// The deadline of a drain has come: when to give up waiting for what is under way.
+    farewell: Option<Moment>,
+    /// The task that was found last to stand against the end of a drain.
+    busy: Option<(i32, TaskId)>,
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
     showing: usize,
     refused: Option<LedgerConfigError>,
+    growth: Growth,
 }
 
 impl Driver {
@@ -161,7 +169,7 @@ impl Driver {
         stats: Arc<Stats>,
     ) -> Self {
         let slots = Slots::new(config.concurrency);
-        let sip_at = env.clock.now();
+        let now = env.clock.now();
         env.rng = env.rng.fork();
         let mut driver = Self {
             env,
@@ -177,10 +185,13 @@ impl Driver {
             wish,
             checkpoints: mpsc::channel(EVENTS_MAX),
             stats,
-            sip_at,
-            released: false,
+            sip_at: now,
+            recount_at: now + PARTITIONS_EVERY,
+            farewell: None,
+            busy: None,
             showing: 0,
             refused: None,
+            growth: Growth::default(),
         };
         driver.open_lanes(partitions);
         driver
@@ -188,70 +199,60 @@ impl Driver {
 
     /// Works until it is told to stop, has drained, or is refused.
     pub(super) async fn run(mut self) -> Result<(), DriverError> {
-        let mut recount = self.env.clock.now() + PARTITIONS_EVERY;
-        let mut farewell: Option<Moment> = None;
         loop {
-            self.pump();
-            if let Some(refused) = self.refused.take() {
-                return Err(refused.into());
-            }
-            let wish = *self.wish.borrow_and_update();
-            let now = self.env.clock.now();
-            let mut timeout = self.timeout().min(recount);
-            match wish {
-                Wish::Work => {}
-                Wish::Stop => return Ok(()),
-                Wish::Drain(deadline) => {
-                    self.drain(now >= deadline);
-                    self.pump();
-                    timeout = timeout.min(deadline.max(now));
-                    if self.released {
-                        let until = *farewell.get_or_insert(now + FAREWELL_MAX);
-                        timeout = timeout.min(until);
-                        if now >= until {
-                            tracing::warn!("drain: gave up waiting for what was under way");
-                            return Ok(());
-                        }
-                    }
-                    if self.showing == 0 && self.lanes.values().all(|lane| lane.core.is_quiet()) {
-                        self.leave().await;
-                        return Ok(());
-                    }
-                    if now >= deadline {
-                        timeout = self.timeout().min(farewell.unwrap_or(now + FAREWELL_MAX));
-                    }
-                }
-            }
-            if now >= recount {
-                recount = now + PARTITIONS_EVERY;
-                self.count_partitions();
-            }
-            let clock = self.env.clock;
-            tokio::select! {
-                biased;
-                changed = self.wish.changed() => if changed.is_err() { return Ok(()) },
-                Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
-                Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
-                Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
-                Some(event) = self.events.recv() => self.handle_queued(event),
-                () = clock.sleep_until(timeout) => {}
+            if let Some(end) = self.turn().await {
+                return end;
             }
         }
     }
 
+    /// Does what is due, then waits for the next event and handles it. Says how the worker has ended, when it has.
+    async fn turn(&mut self) -> Option<Result<(), DriverError>> {
+        self.pump();
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(refused.into()));
+        }
+        let wish = *self.wish.borrow_and_update();
+        let now = self.env.clock.now();
+        if now >= self.recount_at {
+            self.recount_at = now + PARTITIONS_EVERY;
+            self.count_partitions();
+        }
+        let mut timeout = self.timeout().min(self.recount_at);
+        match wish {
+            Wish::Work => {}
+            Wish::Stop => return Some(Ok(())),
+            Wish::Drain(deadline) => {
+                let next = self.drain(deadline, now);
+                self.pump();
+                if self.has_given_up(now) {
+                    return Some(Ok(()));
+                }
+                if self.is_quiet() {
+                    self.leave().await;
+                    return Some(Ok(()));
+                }
+                timeout = self.timeout().min(self.recount_at).min(next);
+            }
+        }
+        let clock = self.env.clock;
+        tokio::select! {
+            biased;
+            changed = self.wish.changed() => if changed.is_err() { return Some(Ok(())) },
+            Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
+            Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
+            Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
+            Some(event) = self.events.recv() => self.handle_queued(event),
+            () = clock.sleep_until(timeout) => {}
+        }
+        None
+    }
+
     fn timeout(&self) -> Moment {
         let lanes = self.lanes.values().flat_map(|lane| {
-            let keep_alive = lane.running.values().map(|running| {
-                let next = running.shown_at + self.config.keep_alive;
-                if running.progress.has_changed().unwrap_or(false) {
-                    next.min(running.shown_at + attempts::PROGRESS_EVERY)
-                } else {
-                    next
-                }
-            });
             let ready = lane.core.machine().is_ready();
             let chore = lane.keeper.timeout().filter(|_| ready);
-            keep_alive.chain([lane.core.timeout()]).chain(chore)
+            [lane.core.timeout()].into_iter().chain(lane.renewals.next()).chain(chore)
         });
         let next = lanes.min().unwrap_or(self.sip_at);
         let sip = if self.slots.free() == 0 { Some(self.sip_at) } else { None };
@@ -283,7 +284,7 @@ impl Driver {
     fn give_credit(&mut self, id: i32, now: Moment) {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(session) = lane.session else { return };
+        let Some(session) = lane.session.filter(|_| !lane.core.is_draining()) else { return };
         let free = self.slots.free().saturating_sub(lane.core.waiting());
         let mut wanted = free.div_ceil(lanes);
         if free == 0 && now >= self.sip_at {
@@ -319,11 +320,8 @@ impl Driver {
             Event::Ledger { lane, generation, message } => {
                 self.handle_ledger(lane, generation, &message, now);
             }
-            Event::Again { lane, message } => {
-                let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                if let Ok(entry) = inbox::read_entry(&message) {
-                    lane.core.handle_second_read(message.position, &entry, now);
-                }
+            Event::Again { lane, generation, message } => {
+                self.handle_again(lane, generation, &message, now);
             }
             Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
             Event::Consumed { lane, service, event } => {
@@ -345,6 +343,9 @@ impl Driver {
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.showing -= 1;
+                if kind == Showing::Processing {
+                    self.handle_processing_receipt(lane, id, epoch);
+                }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
             Event::Body { lane, id, message, dead_letter } => {
@@ -370,7 +371,13 @@ impl Driver {
                     lane.core.handle_tombstoned(task);
                 }
             }
-            Event::Partitions(partitions) => self.open_lanes(partitions),
+            Event::Progress { lane, id, epoch, over } => {
+                self.handle_progress(lane, id, epoch, over);
+            }
+            Event::Partitions(counts) => {
+                let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
+                self.open_lanes(partitions);
+            }
             Event::Checkpoint(request) => self.handle_checkpoint(request, now),
             Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
         }
@@ -380,11 +387,10 @@ impl Driver {
         let transport = Arc::clone(&self.env.transport);
         let (task, ledger) = (self.topics.task.clone(), self.topics.ledger.clone());
         self.pending.push(Box::pin(async move {
-            // A partition without its ledger would not be worked on: whoever grows T grows C and M first.
-            let counts = (transport.partitions(&task).await, transport.partitions(&ledger).await);
-            match counts {
-                (Ok(Some(tasks)), Ok(Some(ledgers))) => Event::Partitions(Some(tasks.min(ledgers))),
-                _ => Event::Partitions(None),
+            match (transport.partitions(&task).await, transport.partitions(&ledger).await) {
+                (Ok(task), Ok(ledger)) => Event::Partitions(Counts { task, ledger }),
+                // They are counted again.
+                _ => Event::Partitions(Counts { task: None, ledger: None }),
             }
         }));
     }
@@ -412,30 +418,6 @@ impl Driver {
             self.lanes.insert(id, lane);
         }
     }
-
-    /// Takes nothing new; at the deadline gives back what still runs.
-    fn drain(&mut self, deadline: bool) {
-        let now = self.env.clock.now();
-        for lane in self.lanes.values_mut() {
-            lane.core.drain(now);
-        }
-        if deadline && !self.released {
-            self.released = true;
-            self.release_running();
-        }
-    }
-
-    /// Says goodbye: the heartbeat keys are of no more use.
-    async fn leave(&mut self) {
-        for lane in self.lanes.values() {
-            let owner = lane.core.machine().owner();
-            let keys = vec![Key::Heartbeat(owner).to_string()];
-            let gone = self.env.transport.tombstone(&lane.topics.ledger, keys);
-            if !matches!(tokio::time::timeout(FAREWELL_MAX, gone).await, Ok(Ok(()))) {
-                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
-            }
-        }
-    }
 }
 
 impl From<StuckBody> for BoxFuture<'static, ()> {
@@ -443,3 +425,7 @@ impl From<StuckBody> for BoxFuture<'static, ()> {
         Box::pin(body.0)
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "testing")]
+mod tests;

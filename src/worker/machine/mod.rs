@@ -38,6 +38,7 @@ use crate::protocol::invariants::may_claim;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// What the machine asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -140,12 +141,6 @@ impl Machine {
         self.ready
     }
 
-    /// The last folded position.
-    #[must_use]
-    pub const fn position(&self) -> Option<Position> {
-        self.position
-    }
-
     /// A task, if anything is known of it.
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<&Task> {
@@ -157,10 +152,44 @@ impl Machine {
         self.tasks.iter().map(|(id, task)| (*id, task.as_ref()))
     }
 
+    /// The known tasks from this id on, or from the first.
+    pub fn tasks_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
+        let start = first.map_or(Bound::Unbounded, Bound::Included);
+        self.tasks.range((start, Bound::Unbounded)).map(|(id, task)| (*id, task.as_ref()))
+    }
+
     /// The folded state of a task; NEW when nothing is known.
     #[must_use]
     pub fn fold(&self, id: TaskId) -> TaskFold {
         self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
+    }
+
+    /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
+    #[must_use]
+    pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {
+        self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
+    }
+
+    /// Whether the end of this epoch's processor is still waited for.
+    #[must_use]
+    pub fn awaits_end(&self, id: TaskId, epoch: Epoch) -> bool {
+        let stage = self.task(id).map(|task| task.stage);
+        matches!(stage, Some(Stage::Running(run)) if run.epoch == epoch && run.ended.is_none())
+    }
+
+    /// Whether an outcome of this epoch may have to be published again, or shown: it has not been superseded.
+    #[must_use]
+    pub fn may_need_outcome(&self, id: TaskId, epoch: Epoch) -> bool {
+        let Some(task) = self.task(id) else { return false };
+        match task.stage {
+            Stage::Running(run) => run.epoch == epoch,
+            Stage::Finishing { epoch: finishing, .. } => finishing == epoch,
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Closing(_)
+            | Stage::Evicting => task.fold.epoch == epoch,
+        }
     }
 
     /// Whether an owner id is this process's, now or formerly.

@@ -14,7 +14,7 @@ pub struct ReadEntry<'a> {
     pub position: Position,
     /// What it says.
     pub entry: &'a Entry,
-    /// Broker's publish time in ms.
+    /// When it was published, in ms by its producer's wall clock.
     pub publish_time_ms: u64,
     /// It is an own claim that came back more than H after it was sent: it must not run.
     pub late: bool,

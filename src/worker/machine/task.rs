@@ -27,7 +27,7 @@ pub struct Task {
     pub state_at: Option<Position>,
     /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
     pub checkpoint: Option<Box<(Position, OnceKey)>>,
-    /// Broker's publish time of the first accepted claim, in ms.
+    /// When the first accepted claim was published, in ms by the wall clock of the worker that claimed.
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,

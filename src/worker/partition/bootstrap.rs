@@ -32,11 +32,13 @@ impl Partition {
     /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
     /// snapshot of a virtual machine, say), and everything it believes is old. The same if entries were lost on the way.
     fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
-        let uptime = Duration::from_millis(heartbeat.uptime_ms);
-        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
         if !self.machine.is_ready() {
+            // It may be hours old.
+            self.silence.heard(heartbeat.owner, now);
             return;
         }
+        let uptime = Duration::from_millis(heartbeat.uptime_ms);
+        let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence(now);
         }
@@ -99,10 +101,17 @@ impl Partition {
         }
     }
 
+    /// The log is to be read from its start.
+    pub(super) const fn begin_from_start(&mut self) {
+        self.read_to = None;
+        self.from_start = true;
+    }
+
     pub(super) fn fence(&mut self, now: Moment) {
         self.machine.fence(self.spare_owner);
         self.silence = Silence::new(self.settings.ledger.heartbeat);
         self.gaps = Gaps::default();
+        self.begin_from_start();
         self.mode = Mode::Bootstrap(now);
         self.freed += self.claims.len();
         self.claims.clear();
@@ -115,14 +124,22 @@ impl Partition {
         self.mark_delete = MarkDelete::default();
         self.second_read = None;
         self.wants_second_read = false;
-        for effect in std::mem::take(&mut self.effects) {
-            if let Effect::Do(Action::Publish(
-                Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
-            )) = effect
-            {
-                self.without_receipt(key.owner);
+        let dropped = std::mem::take(&mut self.effects);
+        self.effects.push_back(Effect::Fenced);
+        for effect in dropped {
+            match effect {
+                // What was superseded before stays so, and nobody would say it again.
+                Effect::Do(Action::Stop { .. }) => self.effects.push_back(effect),
+                Effect::Do(Action::Publish(
+                    Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
+                )) => self.sent.given_up(key.owner),
+                Effect::Do(_)
+                | Effect::Ready
+                | Effect::ReadFromStart
+                | Effect::Fenced
+                | Effect::AskMarkDelete
+                | Effect::Refused(_) => {}
             }
         }
-        self.effects.push_back(Effect::Fenced);
     }
 }

@@ -135,6 +135,7 @@ impl Partition {
     /// What was read so far may be older than what was evicted meanwhile.
     fn restart_bootstrap(&mut self, now: Moment) {
         self.mode = Mode::Bootstrap(now);
+        self.begin_from_start();
         self.machine.restart_bootstrap();
         self.effects.push_back(Effect::ReadFromStart);
     }
@@ -157,7 +158,7 @@ impl Partition {
     fn send_heartbeats(&mut self, now: Moment) {
         let number = self.silence.send(now);
         let alive = self.machine.owners_alive();
-        self.sent.retain(|owner, _| alive.contains(owner));
+        self.sent.keep(&alive);
         for owner in alive {
             let number = if owner == self.machine.owner() { number } else { 0 };
             self.publish_heartbeat(owner, number, now);
@@ -166,7 +167,7 @@ impl Partition {
 
     fn publish_heartbeat(&mut self, owner: OwnerId, number: u64, now: Moment) {
         let uptime = now.since(self.started).as_millis();
-        let sent = self.sent.get(&owner).copied().unwrap_or_default();
+        let sent = self.sent.of(owner);
         let heartbeat = Entry::Heartbeat(Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
@@ -190,6 +191,10 @@ impl Partition {
 
     fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
         let Some(judgement) = self.judge(id, now) else { return };
+        if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
+            self.hand_back(id);
+            return;
+        }
         match self.machine.decide(id, judgement.fresh, judgement.due) {
             Decision::Wait => {
                 if let Some(again) = judgement.again {
@@ -197,11 +202,7 @@ impl Partition {
                 }
             }
             Decision::HandBack => self.hand_back(id),
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {
-                if self.mode == Mode::Draining && self.machine.fold(id).phase == Phase::New {
-                    self.hand_back(id);
-                }
-            }
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
                 self.machine.read_payload(id);

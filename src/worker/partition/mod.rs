@@ -5,10 +5,11 @@
 //! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task may be evicted, and
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
 
-mod agenda;
 mod bootstrap;
 mod evicting;
 mod looking;
+mod sent;
+mod slots;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -19,9 +20,11 @@ use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
+use crate::worker::agenda::Agenda;
 use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
-use agenda::Agenda;
 use looking::Open;
+use sent::Sent;
+pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -54,36 +57,6 @@ pub enum Effect {
     Refused(LedgerConfigError),
 }
 
-/// Processing slots of a worker, shared by its partitions.
-#[derive(Clone, Debug)]
-pub struct Slots {
-    total: usize,
-    used: usize,
-}
-
-impl Slots {
-    /// All free.
-    #[must_use]
-    pub const fn new(total: usize) -> Self {
-        Self { total, used: 0 }
-    }
-
-    /// How many are free.
-    #[must_use]
-    pub const fn free(&self) -> usize {
-        self.total.saturating_sub(self.used)
-    }
-}
-
-/// Claims and outcomes of one owner id.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sent {
-    /// They have their receipt.
-    receipted: u64,
-    /// They wait for it.
-    underway: u64,
-}
-
 /// Why nothing is claimed, if so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -100,6 +73,10 @@ enum Mode {
 pub struct Partition {
     settings: PartitionSettings,
     machine: Machine,
+    /// The last position read.
+    read_to: Option<Position>,
+    /// The log is about to be read from its start: what comes before that has been asked for is void.
+    from_start: bool,
     silence: Silence,
     mode: Mode,
     /// A drain was asked for; it outlives a self-fence.
@@ -109,9 +86,9 @@ pub struct Partition {
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
-    agenda: Agenda,
+    agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they began to wait.
-    waiting: Agenda,
+    waiting: Agenda<TaskId>,
     /// Tasks that wait for the next own heartbeat to come back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
@@ -122,8 +99,7 @@ pub struct Partition {
     bodies: BTreeSet<(TaskId, Epoch)>,
     /// Slots given back since the last call of `run`.
     freed: usize,
-    /// Claims and outcomes published, by owner.
-    sent: BTreeMap<OwnerId, Sent>,
+    sent: Sent,
     gaps: Gaps,
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
@@ -146,7 +122,7 @@ pub struct Partition {
 pub struct Inbound {
     /// Where it lies.
     pub position: Position,
-    /// Broker's publish time in ms.
+    /// When it was published, in ms by its producer's wall clock.
     pub publish_time_ms: u64,
     /// What it says.
     pub entry: Entry,
@@ -158,6 +134,8 @@ impl Partition {
     pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
         Self {
             machine: Machine::new(owner, settings.attempts_max),
+            read_to: None,
+            from_start: false,
             silence: Silence::new(settings.ledger.heartbeat),
             mode: Mode::Bootstrap(now),
             draining: false,
@@ -171,7 +149,7 @@ impl Partition {
             claims: BTreeMap::new(),
             bodies: BTreeSet::new(),
             freed: 0,
-            sent: BTreeMap::new(),
+            sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
             mark_delete: MarkDelete::default(),
@@ -198,7 +176,11 @@ impl Partition {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if matches!(effect, Some(Effect::Fenced | Effect::ReadFromStart)) {
+            self.from_start = false;
+        }
+        effect
     }
 
     /// Whether there is anything to do already.
@@ -214,6 +196,11 @@ impl Partition {
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
+        // After a reconnect the log is read from its start again: who was alive then need not be alive now.
+        if self.from_start || self.read_to.is_some_and(|position| inbound.position <= position) {
+            return None;
+        }
+        self.read_to = Some(inbound.position);
         self.note_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
@@ -314,22 +301,12 @@ impl Partition {
 
     /// A claim or an outcome has its receipt.
     pub fn handle_receipt(&mut self, key: OnceKey) {
-        if let Some(sent) = self.sent.get_mut(&key.owner) {
-            sent.receipted += 1;
-            sent.underway = sent.underway.saturating_sub(1);
-        }
-    }
-
-    /// A claim or an outcome will never have its receipt.
-    pub(super) fn without_receipt(&mut self, owner: OwnerId) {
-        if let Some(sent) = self.sent.get_mut(&owner) {
-            sent.underway = sent.underway.saturating_sub(1);
-        }
+        self.sent.receipted(key.owner);
     }
 
     /// The fate of a claim or an outcome is unknown.
     pub fn handle_publish_failed(&mut self, key: OnceKey, now: Moment) {
-        self.without_receipt(key.owner);
+        self.sent.given_up(key.owner);
         self.machine.publish_failed(key);
         self.agenda.set_by(key.task, now);
         self.settle();
@@ -337,7 +314,7 @@ impl Partition {
 
     /// An outcome was refused for what it carries: the attempt ends with this one instead.
     pub fn handle_publish_refused(&mut self, key: OnceKey, instead: Outcome) {
-        self.without_receipt(key.owner);
+        self.sent.given_up(key.owner);
         self.machine.publish_refused(key, instead);
         self.settle();
     }
@@ -401,16 +378,34 @@ impl Partition {
         }
     }
 
-    /// Nothing of this worker is on its way, runs, or waits for a receipt.
+    /// Nothing new is taken.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub const fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// The ledger is being read a second time.
+    #[must_use]
+    pub const fn reads_again(&self) -> bool {
+        self.wants_second_read || self.second_read.is_some()
+    }
+
+    /// Processors that have not ended are here.
+    #[must_use]
+    pub fn has_bodies(&self) -> bool {
+        !self.bodies.is_empty()
+    }
+
+    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
+    #[must_use]
+    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
         let quiet = |stage| match stage {
             Stage::Idle | Stage::Reading | Stage::Evicting => true,
             Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
             Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
         };
-        self.bodies.is_empty() && self.machine.tasks().all(|(_, task)| quiet(task.stage))
+        self.machine.tasks_from(first).find(|(_, task)| !quiet(task.stage)).map(|(id, _)| id)
     }
 
     /// The task's dead letter is to be published now.
@@ -465,7 +460,7 @@ impl Partition {
                 Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
             ) = &action
             {
-                self.sent.entry(key.owner).or_default().underway += 1;
+                self.sent.published(key.owner);
             }
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));

@@ -377,9 +377,9 @@ fn of_two_settings_written_at_once_the_first_is_also_the_last() {
     };
     pair.log.push(Entry::Config(other));
     pair.run_for(Duration::from_secs(1));
-    let last = pair.log.iter().rev().find_map(|entry| match entry {
-        Entry::Config(config) => Some(config.heartbeat),
-        _ => None,
+    let last = pair.log.iter().rev().find_map(|entry| {
+        let Entry::Config(config) = entry else { return None };
+        Some(config.heartbeat)
     });
     assert_eq!(last, Some(H));
 }

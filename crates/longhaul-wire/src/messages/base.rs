@@ -4,7 +4,17 @@
 //! the same as a `oneof`, and the number of the command is the number of its field.
 
 use super::{
-    CommandAck, CommandAckResponse, CommandActiveConsumerChange, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer, CommandCloseProducer, CommandConnect, CommandConnected, CommandConsumerStats, CommandConsumerStatsResponse, CommandError, CommandFlow, CommandGetLastMessageId, CommandGetLastMessageIdResponse, CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema, CommandGetSchemaResponse, CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic, CommandLookupTopicResponse, CommandMessage, CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPing, CommandPong, CommandProducer, CommandProducerSuccess, CommandReachedEndOfTopic, CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSend, CommandSendError, CommandSendReceipt, CommandSubscribe, CommandSuccess, CommandUnsubscribe,
+    CommandAck, CommandAckResponse, CommandActiveConsumerChange, CommandAuthChallenge,
+    CommandAuthResponse, CommandCloseConsumer, CommandCloseProducer, CommandConnect,
+    CommandConnected, CommandConsumerStats, CommandConsumerStatsResponse, CommandError,
+    CommandFlow, CommandGetLastMessageId, CommandGetLastMessageIdResponse,
+    CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
+    CommandGetSchemaResponse, CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse,
+    CommandLookupTopic, CommandLookupTopicResponse, CommandMessage,
+    CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPing,
+    CommandPong, CommandProducer, CommandProducerSuccess, CommandReachedEndOfTopic,
+    CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSend, CommandSendError,
+    CommandSendReceipt, CommandSubscribe, CommandSuccess, CommandUnsubscribe,
 };
 
 #[derive(Clone, PartialEq, prost::Message)]

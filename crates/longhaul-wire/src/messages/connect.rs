@@ -1,3 +1,5 @@
+//! The beginning of a connection, authentication, and the sign of life.
+
 use bytes::Bytes;
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,3 +1,5 @@
+//! Subscriptions: from SUBSCRIBE over permits, deliveries and acks to their end.
+
 use super::{KeyLongValue, KeyValue, MessageIdData, Schema};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -1,3 +1,5 @@
+//! Answers that say only whether a request was done.
+
 use super::Schema;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

@@ -1,3 +1,5 @@
+//! Which broker serves a topic, how many partitions it has, which topics there are.
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CommandPartitionedTopicMetadata {
     #[prost(string, required, tag = "1")]

@@ -1,3 +1,5 @@
+//! What describes a message, and one of a batch.
+
 use bytes::Bytes;
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]

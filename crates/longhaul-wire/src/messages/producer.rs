@@ -1,3 +1,5 @@
+//! Publishing, and its receipts.
+
 use super::{KeyValue, MessageIdData, Schema};
 use bytes::Bytes;
 

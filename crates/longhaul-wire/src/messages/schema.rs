@@ -1,3 +1,5 @@
+//! The schemas of a topic's messages.
+
 use super::KeyValue;
 use bytes::Bytes;
 

@@ -129,9 +129,7 @@ async fn consume(bench: &Bench, count: usize) -> Result<u64> {
     for ack in acks {
         ack.await?;
     }
-    let rate = per_second(count, wall_us() - from);
-    consumer.close().await;
-    Ok(rate)
+    Ok(per_second(count, wall_us() - from))
 }
 
 async fn receive(follower: &mut Box<dyn Follower>, count: usize) -> Result<()> {

@@ -49,7 +49,7 @@ async fn a_session_that_ends_gives_back_what_it_held() {
     broker.publish(&at(), message("a"));
     assert_eq!(received(&mut held).await.len(), 1);
     assert!(received(&mut other).await.is_empty());
-    held.close().await;
+    drop(held);
     assert_eq!(keys(&received(&mut other).await), "a");
 }
 
@@ -126,21 +126,16 @@ async fn a_lost_ack_is_forgotten_and_its_session_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acks_under_way_are_lost_with_a_dropped_session_but_not_with_a_closed_one() {
+async fn acks_under_way_may_be_lost_with_the_session() {
     let mut faults = Faults::quiet();
     faults.orphan_dropped = 1.0;
     let (broker, worker) = with_faults(faults);
-    let entries = ["a", "b"].map(|key| broker.publish(&at(), message(key)).entry_id());
+    let entry = broker.publish(&at(), message("a")).entry_id();
     let mut dropped = consumer(&worker).await;
-    let receipt = dropped.ack(entries[0]);
+    let receipt = dropped.ack(entry);
     drop(dropped);
     assert!(receipt.await.is_err());
-    assert!(!broker.is_acked(&at(), GROUP, entries[0]));
-    let mut closed = consumer(&worker).await;
-    let receipt = closed.ack(entries[0]);
-    closed.close().await;
-    assert!(receipt.await.is_ok());
-    assert!(broker.is_acked(&at(), GROUP, entries[0]));
+    assert!(!broker.is_acked(&at(), GROUP, entry));
 }
 
 #[tokio::test(start_paused = true)]

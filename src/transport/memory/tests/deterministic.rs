@@ -37,7 +37,6 @@ async fn session(transport: &MemoryTransport, number: u32, round: u32) -> Option
             drop(transport.tombstone(&at(), vec![key]).await);
         }
     }
-    consumer.close().await;
     Some(())
 }
 

@@ -4,10 +4,10 @@
 //! request without an answer in time, a lost stream, a producer or consumer that the broker closes. The owner of the
 //! [`Connection`] opens another one.
 
-use super::dial::{Wire, command, dial, encode};
-use crate::transport::TransportError;
+use super::dial::{Wire, command, dial, encode, is_hang_up};
 use crate::transport::pulsar::error;
 use crate::transport::pulsar::options::{Endpoint, Token};
+use crate::transport::{TransportError, TransportErrorKind};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use pulsar::error::ConnectionError;
@@ -131,7 +131,8 @@ impl Connection {
         let mut wire = dial(target.endpoint, target.tls).await?;
         let token = target.token.cloned();
         let greeting = greeting(target.behind_proxy, token.as_ref());
-        let message_bytes_max = introduce(&mut wire, target.endpoint, greeting).await?;
+        let message_bytes_max =
+            introduce(&mut wire, target.endpoint, greeting, token.is_some()).await?;
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let end = End {
             address: address.into(),
@@ -193,16 +194,21 @@ async fn introduce(
     wire: &mut Wire,
     endpoint: &Endpoint,
     greeting: Result<Bytes, ConnectionError>,
+    has_token: bool,
 ) -> Result<usize, TransportError> {
     let greeting = greeting.map_err(|cause| error::refused(endpoint, cause))?;
     wire.send(greeting).await.map_err(|cause| error::unreachable(endpoint, cause))?;
     let answer = match wire.next().await {
         Some(Ok(command)) => command,
+        Some(Err(ConnectionError::Io(cause))) if is_hang_up(&cause) => {
+            return Err(hung_up(endpoint));
+        }
         Some(Err(cause)) => return Err(error::refused(endpoint, cause)),
-        None => return Err(error::refused(endpoint, "the connection was closed at the greeting")),
+        None => return Err(hung_up(endpoint)),
     };
     if let Some(failure) = answer.error {
-        return Err(error::server(endpoint, failure.error, &failure.message));
+        let refusal = error::server(endpoint, failure.error, &failure.message);
+        return Err(if has_token { refusal } else { without_token(refusal) });
     }
     let Some(connected) = answer.connected else {
         return Err(error::refused(endpoint, "an unexpected answer to the greeting"));
@@ -212,6 +218,21 @@ async fn introduce(
     }
     let stated = connected.max_message_size.and_then(|bytes| usize::try_from(bytes).ok());
     Ok(stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT))
+}
+
+/// A broker that refuses us says so. One without a word goes down at this moment, or its port is one with TLS and what came was
+/// not encrypted.
+fn hung_up(endpoint: &Endpoint) -> TransportError {
+    let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
+    error::unreachable(endpoint, format_args!("the connection was closed at the greeting{hint}"))
+}
+
+/// The broker's words are the same for a token that is missing and one that is wrong.
+fn without_token(mut refusal: TransportError) -> TransportError {
+    if refusal.kind == TransportErrorKind::Unauthorized {
+        refusal.cause.push_str("; no token was given");
+    }
+    refusal
 }
 
 fn greeting(behind_proxy: Option<String>, token: Option<&Token>) -> Result<Bytes, ConnectionError> {

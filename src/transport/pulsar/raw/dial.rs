@@ -44,11 +44,29 @@ pub(super) async fn dial(
                 error::new(TransportErrorKind::Invalid, endpoint, format_args!("TLS: {cause}"))
             })?;
             let handshake = TlsConnector::from(Arc::clone(config)).connect(name, tcp);
-            let refused = |cause| error::refused(endpoint, format_args!("TLS handshake: {cause}"));
-            Box::new(handshake.await.map_err(refused)?)
+            Box::new(handshake.await.map_err(|cause| no_handshake(endpoint, &cause))?)
         }
     };
     Ok(Framed::new(stream, FrameCodec))
+}
+
+/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers answer in their own tongue.
+fn no_handshake(endpoint: &Endpoint, failure: &io::Error) -> TransportError {
+    let what = "TLS handshake";
+    if is_hang_up(failure) {
+        let cause = format_args!("{what}: {failure}: is this a port with TLS?");
+        return error::unreachable(endpoint, cause);
+    }
+    let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let foreign = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
+    let hint = if foreign { ": is this a port with TLS?" } else { "" };
+    error::refused(endpoint, format_args!("{what}: {failure}{hint}"))
+}
+
+/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
+pub(super) fn is_hang_up(failure: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
 }
 
 async fn dial_tcp(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {

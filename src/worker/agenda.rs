@@ -1,19 +1,24 @@
-//! When to look at which task again: at most one time per task.
+//! When to look at which task or attempt again: at most one time for each. Pure.
 
 use crate::protocol::moment::Moment;
-use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The times at which tasks are to be looked at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Agenda {
-    at: BTreeMap<TaskId, Moment>,
-    order: BTreeSet<(Moment, TaskId)>,
+/// The times at which tasks, or attempts, are to be looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Agenda<K> {
+    at: BTreeMap<K, Moment>,
+    order: BTreeSet<(Moment, K)>,
 }
 
-impl Agenda {
+impl<K> Default for Agenda<K> {
+    fn default() -> Self {
+        Self { at: BTreeMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<K: Copy + Ord> Agenda<K> {
     /// Looks at the task at `at`, and not at any time set before.
-    pub(super) fn set(&mut self, id: TaskId, at: Moment) {
+    pub(super) fn set(&mut self, id: K, at: Moment) {
         if let Some(before) = self.at.insert(id, at) {
             self.order.remove(&(before, id));
         }
@@ -21,20 +26,20 @@ impl Agenda {
     }
 
     /// Looks at the task at `at`, or earlier if an earlier time is set.
-    pub(super) fn set_by(&mut self, id: TaskId, at: Moment) {
+    pub(super) fn set_by(&mut self, id: K, at: Moment) {
         if self.at.get(&id).is_none_or(|before| at < *before) {
             self.set(id, at);
         }
     }
 
-    pub(super) fn remove(&mut self, id: TaskId) {
+    pub(super) fn remove(&mut self, id: K) {
         if let Some(before) = self.at.remove(&id) {
             self.order.remove(&(before, id));
         }
     }
 
     /// The next task whose time has come.
-    pub(super) fn pop_due(&mut self, now: Moment) -> Option<TaskId> {
+    pub(super) fn pop_due(&mut self, now: Moment) -> Option<K> {
         let (at, id) = *self.order.first()?;
         if at > now {
             return None;
@@ -44,7 +49,7 @@ impl Agenda {
     }
 
     /// The task with the earliest time, whether or not it has come.
-    pub(super) fn pop_first(&mut self) -> Option<TaskId> {
+    pub(super) fn pop_first(&mut self) -> Option<K> {
         let (_, id) = self.order.pop_first()?;
         self.at.remove(&id);
         Some(id)
@@ -55,7 +60,7 @@ impl Agenda {
     }
 
     /// Keeps only the tasks that `keep` says.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(TaskId) -> bool) {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(K) -> bool) {
         self.at.retain(|id, _| keep(*id));
         let at = &self.at;
         self.order.retain(|(_, id)| at.contains_key(id));

@@ -1,0 +1,177 @@
+//! The examples of the library as processes: built or found built, started, read line by line, signalled, killed.
+
+use crate::sandbox::guard::Guard;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// How long building an example may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// How long a program may take until it says what it ought to say, or ends.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// After our own death, nobody wakes a frozen process or stops a running one.
+const AFTERMATH: &str = r#"kill -KILL "$1""#;
+/// Names a folder of ready-made binaries of the examples.
+const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
+
+/// Builds an example, or finds it built, and puts a copy into `folder`: a later build must not change it under a running test.
+///
+/// # Errors
+/// It cannot be built or copied.
+pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
+    let built = match std::env::var_os(PROGRAMS_VARIABLE) {
+        Some(programs) => PathBuf::from(programs).join(name),
+        None => build(name).await?,
+    };
+    let copy = folder.join(name);
+    std::fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
+    Ok(copy)
+}
+
+async fn build(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let profile = own
+        .ancestors()
+        .skip(1)
+        .find(|folder| !folder.ends_with("deps"))
+        .context("no folder of the build")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    forget_cargo(&mut command);
+    command.args(["build", "--quiet", "--package", "longhaul", "--example", name]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
+    let target = profile.parent().context("no target folder")?;
+    let building = command.env("CARGO_TARGET_DIR", target).status();
+    let status = timeout(BUILD_LIMIT, building).await.context("building the example")??;
+    ensure!(status.success(), "cargo build --example {name}: {status}");
+    Ok(profile.join("examples").join(name))
+}
+
+/// Takes from a command's environment how cargo has described us: build scripts watch such variables, so that a cargo inside would
+/// build much again, and the one outside after it.
+pub fn forget_cargo(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// A process that we started and that does not outlive us.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    /// Kills it should we die first.
+    guard: Guard,
+    /// What it prints, if that is read.
+    lines: Option<Lines<BufReader<ChildStdout>>>,
+    /// What it has printed so far, for error messages.
+    printed: Vec<String>,
+}
+
+impl Process {
+    /// Starts a command in a process group of its own, because Ctrl-C is for us. To read its lines, `stdout` must be piped.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let name = command.as_std().get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let pid = child.id().with_context(|| format!("{name} ended at once"))?.to_string();
+        let guard = Guard::arm(AFTERMATH, [pid])?;
+        let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        Ok(Self { name, child, guard, lines, printed: Vec::new() })
+    }
+
+    /// Its number; none once it has ended.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Waits for a line with these words.
+    ///
+    /// # Errors
+    /// It ends, or is silent for long, without one.
+    pub async fn line_with(&mut self, words: &str) -> Result<String> {
+        while let Some(line) = self.line().await? {
+            if line.contains(words) {
+                return Ok(line);
+            }
+        }
+        bail!("{} ended without `{words}`, after {:#?}", self.name, self.printed)
+    }
+
+    async fn line(&mut self) -> Result<Option<String>> {
+        let lines = self.lines.as_mut().context("its lines are not read")?;
+        let line = timeout(PATIENCE, lines.next_line()).await;
+        let line = line.with_context(|| {
+            format!("{} says nothing more, after {:#?}", self.name, self.printed)
+        })??;
+        self.printed.extend(line.clone());
+        Ok(line)
+    }
+
+    /// Reads on until it has ended, well; returns all that it has printed.
+    ///
+    /// # Errors
+    /// It does not end, or ends with an error.
+    pub async fn finished(mut self) -> Result<Vec<String>> {
+        while self.line().await?.is_some() {}
+        let status = self.child.wait().await?;
+        ensure!(status.success(), "{}: {status}, after {:#?}", self.name, self.printed);
+        Ok(self.printed)
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// It does not end within `limit`.
+    pub async fn ended(mut self, limit: Duration) -> Result<ExitStatus> {
+        let status = timeout(limit, self.child.wait()).await;
+        Ok(status.with_context(|| format!("{} does not end", self.name))??)
+    }
+
+    /// Kills it by SIGKILL.
+    ///
+    /// # Errors
+    /// It cannot be killed.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await?;
+        drop(self.guard);
+        Ok(())
+    }
+
+    /// Freezes, thaws or terminates it.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let pid = pid.with_context(|| format!("{} has ended", self.name))?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+}

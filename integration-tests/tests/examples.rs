@@ -1,0 +1,164 @@
+//! Each example as its reader runs it: as processes, against a real Pulsar. `scripted` is run by the chaos scenarios.
+//!
+//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::example::{Process, program};
+use integration_tests::sandbox::Sandbox;
+use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::{Follow, Start, TopicPartition, Transport};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// How long anything may take that ought to come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a worker that nothing keeps busy may take to drain.
+const DRAIN_LIMIT: Duration = Duration::from_secs(60);
+/// The file that is compressed: as many chunks as the worker stores checkpoints, of which there is at most one a second. So it is
+/// still at work when its first checkpoint has been seen.
+const FILE_BYTES: usize = 8 * 1024 * 1024;
+
+/// A broker, a folder, and topics of one test.
+struct Bench {
+    sandbox: Sandbox,
+    folder: TempDir,
+    topic: String,
+}
+
+impl Bench {
+    async fn new(test: &str) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let topic = sandbox.topic(test);
+        Ok(Some(Self { sandbox, folder: tempfile::tempdir()?, topic }))
+    }
+
+    async fn program(&self, name: &str) -> Result<PathBuf> {
+        program(name, self.folder.path()).await
+    }
+
+    /// A program that finds the broker where a reader's would.
+    fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command
+            .env("PULSAR_SERVICE_URL", self.sandbox.service_url())
+            .env("PULSAR_ADMIN_URL", self.sandbox.admin().url())
+            .stdout(Stdio::piped());
+        command
+    }
+
+    async fn set_up(&self) -> Result<TopicNames> {
+        let names: TopicNames = self.topic.parse()?;
+        let admin = Admin::new(self.sandbox.admin().url(), &AdminOptions::default())?;
+        setup(&admin, &names, &TopicSettings::default()).await?;
+        Ok(names)
+    }
+}
+
+/// The command of the README: the sandbox says where the broker is, and nobody else does.
+#[tokio::test]
+async fn quickstart_shows_each_transition() -> Result<()> {
+    let Some(bench) = Bench::new("quickstart").await? else { return Ok(()) };
+    let mut sandbox = bench.command(env!("CARGO_BIN_EXE_sandbox"));
+    sandbox
+        .args(["run", "--"])
+        .arg(bench.program("quickstart").await?)
+        .arg(&bench.topic)
+        .env_remove("PULSAR_SERVICE_URL")
+        .env_remove("PULSAR_ADMIN_URL")
+        .env("LONGHAUL_TEST_BROKER", bench.sandbox.service_url())
+        .env("LONGHAUL_TEST_ADMIN", bench.sandbox.admin().url());
+    let printed = Process::start(&mut sandbox)?.finished().await?;
+
+    let has = |words: &str| printed.iter().filter(|line| line.contains(words)).count();
+    ensure!(has("worker ready on") == 1 && has("3 tasks submitted") == 1, "{printed:#?}");
+    ensure!(has("Processing (attempt 1)") >= 3, "{printed:#?}");
+    ensure!(has("Failed (attempt 1) Processing error: hic!") == 1, "{printed:#?}");
+    ensure!(has("Processing (attempt 2)") >= 1, "{printed:#?}");
+    ensure!(has("Completed (attempt 1) 8") == 1, "{printed:#?}");
+    ensure!(has("Completed (attempt 1) 6") == 1, "{printed:#?}");
+    ensure!(has("Completed (attempt 2) 6") == 1, "{printed:#?}");
+    ensure!(printed.last().is_some_and(|line| line == "drained"), "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_greeter_greets() -> Result<()> {
+    let Some(bench) = Bench::new("greeter").await? else { return Ok(()) };
+    let worker = bench.program("greeter_worker").await?;
+    let client = bench.program("greeter_client").await?;
+    // Its log, too: nobody has set the topics up, and it says what that means before anything is made.
+    let mut shell = bench.command("sh");
+    shell.args(["-c", r#"exec "$0" "$1" 2>&1"#]).arg(worker).arg(&bench.topic).env("NO_COLOR", "1");
+    let mut worker = Process::start(&mut shell)?;
+    worker.line_with("the topic does not exist; at risk: ").await?;
+    worker.line_with("greeter ready").await?;
+    let printed = Process::start(bench.command(client).arg(&bench.topic))?.finished().await?;
+    let [submitted, greeting] = printed.as_slice() else { anyhow::bail!("{printed:#?}") };
+    ensure!(submitted.starts_with("submitted ") && greeting == "Hello Dave", "{printed:#?}");
+    worker.signal(Signal::TERM)?;
+    let status = worker.ended(DRAIN_LIMIT).await?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn compress_goes_on_where_a_killed_worker_stopped() -> Result<()> {
+    let Some(bench) = Bench::new("compress").await? else { return Ok(()) };
+    let names = bench.set_up().await?;
+    let compress = bench.program("compress").await?;
+    let file = bench.folder.path().join("letters");
+    let mut rng = fastrand::Rng::with_seed(1);
+    let letters: Vec<u8> = (0..FILE_BYTES).map(|_| rng.u8(b'a'..=b'z')).collect();
+    std::fs::write(&file, &letters)?;
+
+    let compress = |arguments: &[&str]| {
+        let mut command = bench.command(&compress);
+        Process::start(command.args(["--topic", &bench.topic]).args(arguments))
+    };
+    let worker = || compress(&["worker", "--heartbeat", "1"]);
+    let first = worker()?;
+    let path = file.to_str().context("the file's name")?;
+    let submit = compress(&["submit", "--level", "1", path])?;
+    first_checkpoint(&bench, &names).await?;
+    first.kill().await?;
+    let second = worker()?;
+    let printed = submit.finished().await?;
+
+    let [line] = printed.as_slice() else { anyhow::bail!("{printed:#?}") };
+    ensure!(number(line, "bytes_in: ")? == FILE_BYTES, "{line}");
+    let resumed = number(line, "resumed_at: ")?;
+    ensure!(0 < resumed && resumed < FILE_BYTES, "{line}");
+    let output = std::fs::read(file.with_extension("zst"))?;
+    ensure!(output.len() == number(line, "bytes_out: ")?, "{line}");
+    ensure!(zstd::decode_all(output.as_slice())? == letters, "the output is not the input");
+    second.signal(Signal::TERM)?;
+    let status = second.ended(DRAIN_LIMIT).await?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// Follows the ledger until it has a checkpoint.
+async fn first_checkpoint(bench: &Bench, names: &TopicNames) -> Result<()> {
+    let transport = PulsarTransport::connect(ConnectOptions::new(bench.sandbox.service_url()));
+    let ledger = TopicPartition { topic: names.ledger.clone(), partition: -1 };
+    let follow = Follow { start: Start::Earliest, compacted: false };
+    let mut follower = transport.await?.follower(&ledger, follow).await?;
+    let checkpoint = async {
+        while follower.next().await?.properties.get("k").is_none_or(|kind| kind != "ckpt") {}
+        Ok(())
+    };
+    timeout(PATIENCE, checkpoint).await.context("no checkpoint")?
+}
+
+/// The number that follows these words.
+fn number(line: &str, label: &str) -> Result<usize> {
+    let (_, rest) = line.split_once(label).with_context(|| line.to_owned())?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Ok(digits.parse()?)
+}

@@ -1,0 +1,87 @@
+//! Certificates and tokens, made anew in each run.
+
+use anyhow::Result;
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use ring::hmac;
+
+/// The only name in the certificates made here, unless a test wants another.
+pub(crate) const ADDRESS: &str = "127.0.0.1";
+
+/// A certificate authority of one's own.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its private key, in PEM.
+pub(crate) struct Certified {
+    pub(crate) certificate_pem: String,
+    pub(crate) key_pem: String,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// What clients are given to trust.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Certifies a server under a host name or address.
+    pub(crate) fn certify(&self, host: &str) -> Result<Certified> {
+        self.sign(&CertificateParams::new([host.to_owned()])?)
+    }
+
+    /// As [`certify`](Self::certify), but the certificate is no longer valid.
+    pub(crate) fn certify_the_past(&self, host: &str) -> Result<Certified> {
+        let mut params = CertificateParams::new([host.to_owned()])?;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Result<Certified> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.0)?;
+        Ok(Certified { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+}
+
+/// Signs tokens (HS256).
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    pub(crate) fn new() -> Self {
+        let mut bytes = [0; 32];
+        // The generator is seeded from the system; a secret of a test need not be a good one.
+        fastrand::fill(&mut bytes);
+        Self(bytes)
+    }
+
+    pub(crate) fn base64(&self) -> String {
+        BASE64_STANDARD.encode(self.0)
+    }
+
+    /// A token for a role, without an end.
+    pub(crate) fn token(&self, role: &str) -> String {
+        self.sign(&serde_json::json!({"sub": role}))
+    }
+
+    /// A token for a role that was valid for a second, long ago.
+    pub(crate) fn expired_token(&self, role: &str) -> String {
+        self.sign(&serde_json::json!({"sub": role, "exp": 1}))
+    }
+
+    fn sign(&self, claims: &serde_json::Value) -> String {
+        let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let (header, claims) =
+            (encode(br#"{"alg":"HS256"}"#), encode(claims.to_string().as_bytes()));
+        let text = format!("{header}.{claims}");
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        format!("{text}.{}", encode(hmac::sign(&key, text.as_bytes()).as_ref()))
+    }
+}

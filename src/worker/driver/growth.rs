@@ -1,0 +1,124 @@
+//! Whether partitions that the task topic has gained can be worked on, and what to tell the operator.
+
+use crate::topics::TopicNames;
+
+/// Partitions of the task topic and of its ledger; `None` where a topic is not a partitioned one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) struct Counts {
+    pub(in crate::worker) task: Option<u32>,
+    pub(in crate::worker) ledger: Option<u32>,
+}
+
+/// What is not as it should be about the partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// The ledger has fewer, and the broker makes none beyond its number.
+    NotCovered { task: u32, ledger: u32 },
+    /// The ledger is no partitioned topic: the broker makes one topic per partition, without policies.
+    NotSetUp { task: u32 },
+}
+
+/// Remembers what was said, so that it is said once per change.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Growth {
+    said: Option<Trouble>,
+}
+
+impl Growth {
+    /// The number of partitions to work on, of which `open` are worked on already. Whoever grows T grows C and M first.
+    pub(in crate::worker) fn judge(
+        &mut self,
+        counts: Counts,
+        open: usize,
+        topics: &TopicNames,
+    ) -> Option<u32> {
+        let task = counts.task?;
+        let grown = usize::try_from(task).is_ok_and(|task| task > open);
+        let trouble = match counts.ledger {
+            Some(ledger) if ledger < task => Some(Trouble::NotCovered { task, ledger }),
+            None if grown => Some(Trouble::NotSetUp { task }),
+            // What was said of the same number still holds.
+            None => self.said,
+            Some(_) => None,
+        };
+        if trouble != self.said {
+            self.said = trouble;
+            trouble.inspect(|trouble| trouble.tell(topics));
+        }
+        // A new worker would work on all of them, too, where the broker makes the topics as they are needed.
+        Some(counts.ledger.map_or(task, |ledger| ledger.min(task)))
+    }
+}
+
+impl Trouble {
+    fn tell(self, topics: &TopicNames) {
+        let (topic, ledger_topic) = (&topics.task, &topics.ledger);
+        match self {
+            Self::NotCovered { task, ledger } => tracing::warn!(
+                topic,
+                "the task topic has {task} partitions, its ledger {ledger_topic} has {ledger}: tasks of partitions {ledger} to {} \
+                 stand still until ledger and metadata topic have as many; run `topics::setup`",
+                task - 1
+            ),
+            Self::NotSetUp { task } => tracing::warn!(
+                topic,
+                "the task topic has grown to {task} partitions, and its ledger {ledger_topic} was never set up: the broker makes a \
+                 topic per partition, without policies; once no task is open, stop the workers, delete those topics of ledger and \
+                 metadata, and run `topics::setup`"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number to work on, and what was said last, after each count; two partitions are open.
+    #[track_caller]
+    fn check(counts: &[(Option<u32>, Option<u32>)], expected: &[(Option<u32>, Option<Trouble>)]) {
+        let topics = "tasks".parse().unwrap();
+        let mut growth = Growth::default();
+        let judged = counts.iter().map(|(task, ledger)| {
+            let counts = Counts { task: *task, ledger: *ledger };
+            (growth.judge(counts, 2, &topics), growth.said)
+        });
+        assert_eq!(judged.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_the_ledger_covers_is_worked_on() {
+        check(&[(None, None), (None, Some(1))], &[(None, None), (None, None)]);
+        check(
+            &[(Some(2), Some(2)), (Some(3), Some(4)), (Some(4), Some(4))],
+            &[(Some(2), None), (Some(3), None), (Some(4), None)],
+        );
+    }
+
+    #[test]
+    fn what_the_ledger_does_not_cover_is_said_until_it_does() {
+        let trouble = |task, ledger| Some(Trouble::NotCovered { task, ledger });
+        check(
+            &[(Some(4), Some(2)), (Some(4), Some(2)), (Some(4), Some(3)), (Some(4), Some(4))],
+            &[
+                (Some(2), trouble(4, 2)),
+                (Some(2), trouble(4, 2)),
+                (Some(3), trouble(4, 3)),
+                (Some(4), None),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_ledger_that_was_never_set_up_is_said_when_the_task_topic_grows() {
+        check(
+            &[(Some(2), None), (Some(3), None), (Some(3), None), (Some(3), Some(3))],
+            &[
+                (Some(2), None),
+                (Some(3), Some(Trouble::NotSetUp { task: 3 })),
+                (Some(3), Some(Trouble::NotSetUp { task: 3 })),
+                (Some(3), None),
+            ],
+        );
+    }
+}

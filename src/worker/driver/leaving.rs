@@ -1,0 +1,82 @@
+//! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
+
+use super::{Driver, Wish};
+use crate::protocol::key::Key;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use futures::future::join_all;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the end of a drain waits for what is under way.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+
+impl Driver {
+    /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
+    pub(super) fn drain(&mut self, deadline: Moment, now: Moment) -> Moment {
+        for lane in self.lanes.values_mut() {
+            lane.core.drain(now);
+        }
+        if now < deadline {
+            return deadline;
+        }
+        if self.farewell.is_none() {
+            self.release_running();
+        }
+        *self.farewell.get_or_insert(now + FAREWELL_MAX)
+    }
+
+    /// What was under way at the deadline has not come to its end.
+    pub(super) fn has_given_up(&self, now: Moment) -> bool {
+        let given_up = self.farewell.is_some_and(|until| now >= until);
+        if given_up {
+            tracing::warn!("drain: gave up waiting for what was under way");
+        }
+        given_up
+    }
+
+    /// Nothing of this worker is on its way any more.
+    ///
+    /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks: so the search begins where it
+    /// found something last, and goes round only when that has come to rest.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        if self.showing > 0 || self.lanes.values().any(|lane| lane.core.has_bodies()) {
+            return false;
+        }
+        self.busy = match self.busy {
+            Some((lane, task)) => {
+                self.busy_from(lane, Some(task)).or_else(|| self.busy_from(i32::MIN, None))
+            }
+            None => self.busy_from(i32::MIN, None),
+        };
+        self.busy.is_none()
+    }
+
+    fn busy_from(&self, first: i32, task: Option<TaskId>) -> Option<(i32, TaskId)> {
+        self.lanes.range(first..).find_map(|(id, lane)| {
+            let from = task.filter(|_| *id == first);
+            Some((*id, lane.core.busy_task(from)?))
+        })
+    }
+
+    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the wish is to stop at once.
+    pub(super) async fn leave(&mut self) {
+        let transport = &self.env.transport;
+        let goodbyes = self.lanes.values().map(|lane| async {
+            let owner = lane.core.machine().owner();
+            let keys = vec![Key::Heartbeat(owner).to_string()];
+            if let Err(error) = transport.tombstone(&lane.topics.ledger, keys).await {
+                tracing::debug!(%owner, %error, "heartbeat key not tombstoned: others will do it");
+            }
+        });
+        let goodbyes = timeout(FAREWELL_MAX, join_all(goodbyes));
+        tokio::select! {
+            biased;
+            // It resolves, too, when the handle is gone: then nobody waits.
+            _ = self.wish.wait_for(|wish| *wish == Wish::Stop) => {}
+            said = goodbyes => if said.is_err() {
+                tracing::debug!("heartbeat keys not tombstoned in time: others will do it");
+            }
+        }
+    }
+}

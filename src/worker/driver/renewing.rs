@@ -1,0 +1,103 @@
+//! Shows on M that attempts run: when they start, at every keep-alive, and when they have progress to report.
+//!
+//! Invariants:
+//! - Nothing walks the running attempts: an agenda says which one is next, and a report of progress comes as an event.
+//! - Of an attempt at most one entry is on its way. What comes meanwhile is shown once, after its receipt.
+//! - After every look at an attempt its next time lies ahead, or its receipt or its end is waited for.
+
+use super::{Driver, Event, Showing};
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use crate::worker::driver::effects::fate;
+use crate::worker::driver::view;
+use std::time::Duration;
+
+/// At most one report of progress per task is published in this time.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// Renews the entries on M of the attempts whose time has come.
+    pub(super) fn renew(&mut self, id: i32, now: Moment) {
+        while let Some((task, epoch)) =
+            self.lanes.get_mut(&id).and_then(|lane| lane.renewals.pop_due(now))
+        {
+            self.show_processing(id, task, epoch);
+        }
+    }
+
+    /// Shows on M that the attempt runs, unless an entry that says so is on its way.
+    pub(super) fn show_processing(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+        let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        if running.showing {
+            running.missed = true;
+            return;
+        }
+        let machine = lane.core.machine();
+        let task = machine.task(task_id).filter(|_| machine.works_on(task_id, epoch));
+        let Some(task) = task else {
+            // The ledger is being read again and will say whether it is still this worker's.
+            lane.renewals.set((task_id, epoch), now + PROGRESS_EVERY);
+            return;
+        };
+        lane.renewals.set((task_id, epoch), now + self.config.keep_alive);
+        running.shown_at = now;
+        running.showing = true;
+        let progress = running.progress.borrow_and_update().clone();
+        let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
+        let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
+        self.pending.push(Box::pin(async move {
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
+        }));
+        self.await_progress(id, task_id, epoch);
+    }
+
+    /// Shows the attempt again as soon as it may be.
+    pub(super) fn show_again(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        if running.showing {
+            running.missed = true;
+        } else {
+            lane.renewals.set_by((task_id, epoch), running.shown_at + PROGRESS_EVERY);
+        }
+    }
+
+    /// The entry is on M, or will not come there: the next one may follow.
+    pub(super) fn handle_processing_receipt(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        running.showing = false;
+        if std::mem::take(&mut running.missed) {
+            self.show_again(id, task_id, epoch);
+        }
+    }
+
+    /// An attempt has reported progress, or never will again.
+    pub(super) fn handle_progress(&mut self, id: i32, task_id: TaskId, epoch: Epoch, over: bool) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        if !over {
+            running.awaited = false;
+            self.show_again(id, task_id, epoch);
+        }
+    }
+
+    /// Waits for the next report of progress, if nobody does yet.
+    fn await_progress(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
+        if std::mem::replace(&mut running.awaited, true) {
+            return;
+        }
+        let mut progress = running.progress.clone();
+        self.pending.push(Box::pin(async move {
+            let over = progress.changed().await.is_err();
+            Event::Progress { lane: id, id: task_id, epoch, over }
+        }));
+    }
+}

@@ -1,0 +1,359 @@
+//! One driver on the broker in memory, in paused time, taken turn by turn.
+
+use super::*;
+use crate::gate::Gate;
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
+use crate::protocol::key::OwnerId;
+use crate::task::{TaskMetadata, TaskOutcome};
+use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
+use crate::transport::{Outgoing, TopicPartition};
+use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
+use crate::worker::{Plan, Text};
+use async_trait::async_trait;
+use std::sync::{Mutex, PoisonError};
+
+/// What processors have to say.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn note(&self, line: impl Into<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+type Body = dyn Fn(TaskContext) -> BoxFuture<'static, Result<Text, TaskError>> + Send + Sync;
+
+struct Scripted(Box<Body>);
+
+#[async_trait]
+impl TaskProcessor for Scripted {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, _task: Text, context: TaskContext) -> Result<Text, TaskError> {
+        (self.0)(context).await
+    }
+}
+
+struct Bench {
+    broker: MemoryBroker,
+    transport: MemoryTransport,
+    names: TopicNames,
+    driver: Driver,
+    wish: watch::Sender<Wish>,
+    /// How the driver has ended.
+    ended: bool,
+    turns: usize,
+}
+
+impl Bench {
+    /// A worker on a topic of so many partitions, that runs this.
+    fn new<F>(
+        config: WorkerConfig,
+        partitions: Option<u32>,
+        body: impl Fn(TaskContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Text, TaskError>> + Send + 'static,
+    {
+        let broker = MemoryBroker::new(1, Faults::quiet());
+        let names: TopicNames = "tasks".parse().unwrap();
+        for topic in [&names.task, &names.metadata] {
+            broker.create_topic(topic, partitions, false);
+        }
+        broker.create_topic(&names.ledger, partitions, true);
+        broker.create_topic(&names.dead_letters, None, false);
+        let transport = broker.connect("worker");
+        let body = move |context: TaskContext| Box::pin(body(context)) as BoxFuture<'static, _>;
+        let plan = Plan::new(config, names.clone(), Scripted(Box::new(body))).unwrap();
+        let (wish, wished) = watch::channel(Wish::Work);
+        let (events, queue) = mpsc::channel(EVENTS_MAX);
+        let env = Environment {
+            transport: Arc::new(transport.clone()),
+            clock: broker.clock(),
+            rng: fastrand::Rng::with_seed(1),
+            gate: Gate::open(),
+            bodies: Handle::current(),
+            events,
+        };
+        let Plan { config, topics, processor } = plan;
+        let stats = Arc::default();
+        let driver = Driver::new(env, queue, config, topics, processor, partitions, wished, stats);
+        let bench = Self { broker, transport, names, driver, wish, ended: false, turns: 0 };
+        for partition in bench.driver.lanes.keys() {
+            bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
+        }
+        bench
+    }
+
+    fn at(&self, topic: &str, partition: i32) -> TopicPartition {
+        TopicPartition { topic: topic.to_owned(), partition }
+    }
+
+    fn ledger(&self) -> TopicPartition {
+        self.at(&self.names.ledger, -1)
+    }
+
+    /// Submits a task with these properties.
+    fn submit(&self, properties: &[(&str, &str)]) -> TaskId {
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let properties = properties.iter().map(text).collect();
+        let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
+        TaskId::new(self.broker.publish(&self.at(&self.names.task, -1), message), -1)
+    }
+
+    /// Writes to the ledger what another worker or a client would.
+    fn write(&self, entry: &Entry) {
+        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
+        self.broker.publish(&self.ledger(), Outgoing { key, properties, ..Outgoing::default() });
+    }
+
+    /// Lets the worker work for so long, or until it has ended. Returns how long that took.
+    async fn run_for(&mut self, time: Duration) -> Duration {
+        let clock = self.broker.clock();
+        let start = clock.now();
+        let until = clock.sleep_until(start + time);
+        tokio::pin!(until);
+        while !self.ended {
+            self.turns += 1;
+            assert!(self.turns < 100_000, "it spins");
+            tokio::select! {
+                biased;
+                () = &mut until => break,
+                end = self.driver.turn() => self.ended = end.is_some(),
+            }
+        }
+        clock.now().since(start)
+    }
+
+    /// What was shown of tasks, with the time.
+    fn shown(&self) -> Vec<(u64, TaskMetadata)> {
+        let log = self.broker.full_log(&self.at(&self.names.metadata, -1));
+        let read = |message: &Message| serde_json::from_slice(&message.payload).ok();
+        log.iter().filter_map(|entry| Some((entry.publish_time_ms, read(entry)?))).collect()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The first attempt leaves a checkpoint and fails, the second one says what it finds and waits for its end.
+fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| {
+        let notes = notes.clone();
+        async move {
+            if context.attempt() == 1 {
+                context.checkpoint("half").await?;
+                return Err(TaskError::retry_after(10 * SECOND, "half done"));
+            }
+            let found = context.last_checkpoint().map(|bytes| String::from_utf8_lossy(bytes));
+            notes.note(format!("{found:?} {:?}", context.remaining_budget().is_some()));
+            context.cancelled().await;
+            notes.note(format!("cancelled {:?}", context.remaining_budget()));
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, diary)
+}
+
+/// One read that failed once made an attempt begin from zero.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_outlives_reads_that_fail() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 5);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ["Some(\"half\") false"]);
+}
+
+/// While its checkpoint was read an attempt could not be halted: it began, long after it was cancelled.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_over_before_its_body_begins_never_runs() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 1000);
+    bench.run_for(20 * SECOND).await;
+    bench.write(&Entry::Cancel(task));
+    bench.run_for(2 * SECOND).await;
+    assert!(diary.lines().is_empty(), "{:?}", diary.lines());
+    let shown = bench.shown();
+    assert_eq!(shown.last().and_then(|(_, shown)| shown.outcome), Some(TaskOutcome::Cancelled));
+}
+
+/// The budget once began to count when the checkpoint had been read, and what was left of it counted from before.
+#[tokio::test(start_paused = true)]
+async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
+    let (mut bench, diary) = with_checkpoint(WorkerConfig::default());
+    bench.submit(&[("MAX_TASK_DURATION", "PT5S")]);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.fail_requests(&bench.ledger(), 5);
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(diary.lines()[..2], ["Some(\"half\") true", "cancelled Some(0ns)"]);
+    let shown = bench.shown();
+    let of = |attempt| shown.iter().filter(move |(_, shown)| shown.attempts == attempt);
+    let times: Vec<u64> = of(2).map(|(at, _)| *at).take(2).collect();
+    let took = times[1] - times[0];
+    assert!((5000..5100).contains(&took), "{took} ms");
+}
+
+/// A processor that reports once a second, for as long as this.
+async fn report(context: TaskContext, seconds: u64) -> Result<Text, TaskError> {
+    for done in 1..=seconds {
+        tokio::time::sleep(SECOND).await;
+        context.progress(done, seconds, "");
+    }
+    Ok(Text("done".to_owned()))
+}
+
+fn brisk() -> WorkerConfig {
+    let (heartbeat, self_fence, keep_alive) = (SECOND, 5 * SECOND, 2 * SECOND);
+    WorkerConfig { heartbeat, self_fence, keep_alive, ..WorkerConfig::default() }
+}
+
+/// After a self-fence, until the ledger had been read again, the loop waited for the keep-alive of an attempt that nothing could
+/// show yet: for a time in the past, with all the power of a core.
+#[tokio::test(start_paused = true)]
+async fn a_self_fence_makes_no_busy_loop() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
+    bench.submit(&[]);
+    bench.run_for(10 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(4 * SECOND).await;
+    bench.turns = 0;
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert!(bench.turns < 1000, "{} turns", bench.turns);
+    bench.transport.thaw();
+    bench.run_for(60 * SECOND).await;
+    let shown = bench.shown();
+    let (at, last) = shown.last().unwrap();
+    assert!(bench.broker.clock().wall_ms() - at <= 2000 && last.progress.is_some(), "{last:?}");
+}
+
+/// Progress woke nobody: it was shown when the loop happened to turn, with the next heartbeat for one.
+#[tokio::test(start_paused = true)]
+async fn progress_is_shown_within_a_second() {
+    let config = WorkerConfig { heartbeat: 20 * SECOND, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |context| report(context, 30));
+    bench.submit(&[]);
+    bench.run_for(20 * SECOND).await;
+    let shown = bench.shown();
+    let start = shown[0].0;
+    let reports = shown.iter().filter_map(|(at, shown)| Some((at, shown.progress.clone()?)));
+    let late: Vec<u64> = reports.map(|(at, progress)| at - start - progress.done * 1000).collect();
+    assert!(late.len() > 15 && late.iter().all(|late| *late < 1000), "{late:?}");
+}
+
+/// While M took nothing, each report of progress put one more entry with the whole task into its queue, and so did each that
+/// failed.
+#[tokio::test(start_paused = true)]
+async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let metadata = bench.at(&bench.names.metadata, -1);
+    bench.broker.stall_publishes(&metadata, 60 * SECOND);
+    for _ in 0..58 {
+        bench.run_for(SECOND).await;
+        assert!(bench.driver.showing <= 1, "{} on their way", bench.driver.showing);
+    }
+    bench.run_for(6 * SECOND).await;
+    let shown = bench.shown();
+    let newest = shown.iter().filter_map(|(_, shown)| shown.progress.as_ref()).last().unwrap();
+    assert!(newest.done > 60, "{newest:?}");
+}
+
+/// At every turn of a drain all known tasks were looked at, a hundred thousand finished ones too; now the search begins where it
+/// found something last, and must not miss what lies before that.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_every_task_that_is_on_its_way() {
+    let mut bench = Bench::new(brisk(), Some(3), |context| report(context, 1));
+    bench.run_for(2 * SECOND).await;
+    for partition in [2, 0, 1] {
+        let metadata = bench.at(&bench.names.metadata, partition);
+        let tasks = bench.at(&bench.names.task, partition);
+        for _ in 0..3 {
+            bench
+                .broker
+                .publish(&tasks, Outgoing { payload: "task".into(), ..Outgoing::default() });
+        }
+        bench.broker.stall_publishes(&metadata, Duration::from_millis(2500));
+        bench.run_for(Duration::from_millis(700)).await;
+    }
+    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now() + 60 * SECOND));
+    bench.run_for(60 * SECOND).await;
+    assert!(bench.ended);
+    for partition in 0..3 {
+        let tasks = bench.at(&bench.names.task, partition);
+        assert!(bench.broker.backlog(&tasks, "longhaul").is_empty());
+    }
+}
+
+/// The result of an attempt that another worker took over while its outcome was on its way stayed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_superseded_outcome_is_dropped() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
+    let task = bench.submit(&[]);
+    bench.run_for(3 * SECOND).await;
+    bench.broker.next_publish(&bench.ledger(), crate::transport::memory::Fate::Lost);
+    bench.run_for(4 * SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
+    let (attempt, kind) = (2, ClaimKind::Run);
+    bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None }));
+    bench.run_for(SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].core.machine().fold(task).epoch, Epoch(2));
+    assert!(bench.driver.lanes[&-1].bodies.is_empty());
+}
+
+/// A retry that was not yet shown when the worker fenced itself left its reason behind.
+#[tokio::test(start_paused = true)]
+async fn a_self_fence_drops_what_is_not_shown_any_more() {
+    let mut bench = Bench::new(brisk(), None, |context| async move {
+        tokio::time::sleep(3 * SECOND).await;
+        Err(TaskError::retry_after(600 * SECOND, format!("{}", context.attempt())))
+    });
+    bench.submit(&[]);
+    bench.run_for(2 * SECOND).await;
+    bench.broker.stall_publishes(&bench.at(&bench.names.metadata, -1), 60 * SECOND);
+    bench.run_for(3 * SECOND).await;
+    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    bench.transport.freeze();
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert!(bench.driver.lanes[&-1].bodies.is_empty());
+}
+
+/// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.
+async fn leave(partitions: u32, patience: Duration) -> Duration {
+    let mut bench =
+        Bench::new(WorkerConfig::default(), Some(partitions), |context| report(context, 1));
+    bench.run_for(SECOND).await;
+    bench.transport.freeze();
+    let wish = bench.wish.clone();
+    wish.send_replace(Wish::Drain(bench.broker.clock().now() + 30 * SECOND));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        tokio::time::sleep(patience).await;
+        wish.send_replace(Wish::Stop);
+    });
+    let took = bench.run_for(600 * SECOND).await;
+    assert!(bench.ended);
+    took
+}
+
+/// Goodbyes were said one after the other, up to 10 s for each partition, and a wish to stop was not heard meanwhile.
+#[tokio::test(start_paused = true)]
+async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
+    let took = leave(20, 600 * SECOND).await;
+    assert!(took <= 10 * SECOND, "{took:?}");
+    assert_eq!(leave(20, 2 * SECOND).await, 2 * SECOND);
+}

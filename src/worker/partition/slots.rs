@@ -1,0 +1,22 @@
+//! How many attempts a worker may run at once.
+
+/// Processing slots of a worker, shared by its partitions.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    total: usize,
+    pub(super) used: usize,
+}
+
+impl Slots {
+    /// All free.
+    #[must_use]
+    pub const fn new(total: usize) -> Self {
+        Self { total, used: 0 }
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub const fn free(&self) -> usize {
+        self.total.saturating_sub(self.used)
+    }
+}

@@ -1,0 +1,175 @@
+//! What a worker looks at before it starts, and before anything is created: whether its topics are as the protocol needs them.
+//!
+//! The policies of topics can be read through the admin API alone. Where none is configured, or it does not answer, the worker
+//! starts and says what is not known. It refuses to start in one case: the subscription is gone although the ledger remembers
+//! tasks. A new one would deliver finished tasks again, and what the old one held is known to nobody.
+
+use super::handle::WorkerError;
+use crate::config::WorkerConfig;
+use crate::protocol::entry::Entry;
+use crate::topics::{
+    Admin, Finding, FindingKind, Severity, StartCheck, TopicNames, TopicSettings, check_for_start,
+};
+use crate::transport::pulsar::{ConnectOptions, PulsarTransport};
+use crate::transport::{
+    Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the admin API may take for all its answers.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long the ledger may be silent before its end is reached.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// What nobody knows of topics that were not checked.
+const RISK: &str = "if its ledger lacks deduplication, compaction or retention, tasks may run twice or lose their outcomes; \
+    `topics::setup` sees to them";
+
+/// Checks the topics through the admin API, and says what is at risk.
+///
+/// # Errors
+/// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
+pub(super) async fn look(
+    admin: Option<&Admin>,
+    options: &ConnectOptions,
+    topics: &TopicNames,
+    config: &WorkerConfig,
+) -> Result<(), WorkerError> {
+    let topic = &topics.task;
+    let Some(admin) = admin else {
+        tracing::warn!(topic, "topics not checked, for there is no admin URL: {RISK}");
+        return Ok(());
+    };
+    let settings = TopicSettings {
+        ledger_retention: config.ledger_retention,
+        subscription: config.subscription.clone(),
+        ..TopicSettings::default()
+    };
+    let checked = timeout(CHECK_TIME_MAX, check_for_start(admin, topics, &settings)).await;
+    let cause = match checked {
+        Ok(Ok(checked)) => return judge(checked, options, topics).await,
+        Ok(Err(error)) => in_full(&error),
+        Err(_) => "no answer in time".to_owned(),
+    };
+    tracing::warn!(topic, cause, "topics not checked: {RISK}");
+    Ok(())
+}
+
+async fn judge(
+    checked: StartCheck,
+    options: &ConnectOptions,
+    topics: &TopicNames,
+) -> Result<(), WorkerError> {
+    let StartCheck { findings, lost } = checked;
+    for finding in findings {
+        if finding.kind != FindingKind::SubscriptionLost {
+            tell(&finding);
+            continue;
+        }
+        let transport = PulsarTransport::connect(options.clone()).await?;
+        if remembers_tasks(&transport, &topics.ledger, &lost).await? {
+            return Err(WorkerError::SubscriptionLost(Box::new(finding)));
+        }
+        // Another worker is about to make it, or died before it could: it heartbeats first.
+        tracing::debug!(topic = finding.topic, "no subscription yet, and no task in the ledger");
+    }
+    Ok(())
+}
+
+fn tell(finding: &Finding) {
+    let Finding { topic, what, risk, remedy, .. } = finding;
+    match finding.severity {
+        Severity::Error => tracing::warn!(topic, "{what}; at risk: {risk}; remedy: {remedy}"),
+        Severity::Warning => tracing::info!(topic, "{what}; at risk: {risk}; remedy: {remedy}"),
+    }
+}
+
+/// Whether one of these partitions of the ledger holds more than heartbeats and settings.
+async fn remembers_tasks(
+    transport: &dyn Transport,
+    ledger: &str,
+    partitions: &[i32],
+) -> Result<bool, TransportError> {
+    for partition in partitions {
+        let topic = TopicPartition { topic: ledger.to_owned(), partition: *partition };
+        let follow = Follow { start: Start::Earliest, compacted: true };
+        let mut follower = transport.follower(&topic, follow).await?;
+        let Some(last) = follower.last_position().await? else { continue };
+        loop {
+            let message = timeout(SILENCE_MAX, follower.next()).await;
+            let message = message.map_err(|_| silent(&topic))??;
+            if is_of_an_attempt(&message) {
+                return Ok(true);
+            }
+            if message.position >= last {
+                break;
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Whether somebody has claimed a task. A cancel proves no delivery: it may come before the first worker.
+fn is_of_an_attempt(message: &Message) -> bool {
+    let Message { key, properties, null, .. } = message;
+    let entry = Entry::read(key.as_deref(), properties, *null);
+    matches!(entry, Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
+}
+
+fn silent(topic: &TopicPartition) -> TransportError {
+    TransportError {
+        kind: TransportErrorKind::Unreachable,
+        address: topic.to_string(),
+        cause: "the end of the ledger was not reached in time".to_owned(),
+    }
+}
+
+/// An error with its causes, in one line.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topics::AdminOptions;
+
+    fn message(key: &str, properties: &[(&str, &str)]) -> Message {
+        let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Message {
+            position: crate::task::Position { ledger: 1, entry: 1, batch_index: None },
+            batch_size: None,
+            key: Some(key.to_owned()),
+            properties: properties.iter().map(text).collect(),
+            payload: bytes::Bytes::new(),
+            null: false,
+            publish_time_ms: 0,
+        }
+    }
+
+    #[test]
+    fn only_attempts_prove_that_a_subscription_was_there() {
+        let owner = "0".repeat(32);
+        let once = format!("7:3:-1/1/{owner}/1");
+        let of_attempt =
+            [("t", "7:3:-1"), ("e", "1"), ("a", "1"), ("o", owner.as_str()), ("b", "0")];
+        let claim = [[("k", "claim"), ("s", "RUN")].as_slice(), &of_attempt].concat();
+        assert!(is_of_an_attempt(&message(&once, &claim)));
+        let done = [[("k", "done"), ("s", "COMPLETED")].as_slice(), &of_attempt].concat();
+        assert!(is_of_an_attempt(&message(&once, &done)));
+        assert!(!is_of_an_attempt(&message("7:3:-1/cancel", &[("k", "cancel"), ("t", "7:3:-1")])));
+        assert!(!is_of_an_attempt(&message(&format!("hb/{owner}"), &[("k", "hb")])));
+        assert!(!is_of_an_attempt(&message("anything", &[])));
+    }
+
+    #[tokio::test]
+    async fn an_admin_api_that_does_not_answer_keeps_no_worker_from_starting() {
+        let admin = Admin::new("http://127.0.0.1:1", &AdminOptions::default()).unwrap();
+        let (topics, config) = ("tasks".parse().unwrap(), WorkerConfig::default());
+        let options = ConnectOptions::new("pulsar://127.0.0.1:1");
+        assert!(look(Some(&admin), &options, &topics, &config).await.is_ok());
+        assert!(look(None, &options, &topics, &config).await.is_ok());
+    }
+}
