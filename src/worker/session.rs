@@ -23,6 +23,9 @@ use tokio::time::timeout;
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
 /// subscribing anew heals it. So a consumer that waited this long for a delivery does so, backlog or not.
 const IDLE_MAX: Duration = Duration::from_secs(600);
+/// A session that has delivered nothing yet is given up sooner, for stalls begin when brokers and topics come back, and it holds
+/// nothing that would be delivered again. The time doubles as long as nothing comes.
+const IDLE_MIN: Duration = Duration::from_secs(15);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -186,6 +189,7 @@ pub(super) async fn consume(
 ) {
     let mut backoff = Backoff::new(rng);
     let mut unconfirmed = BTreeSet::new();
+    let mut patience = IDLE_MIN;
     for session in 1.. {
         let consumer = match transport.consumer(&topic, &subscription).await {
             Ok(consumer) => consumer,
@@ -199,14 +203,20 @@ pub(super) async fn consume(
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(session, consumer);
+        let mut running = Session::new(session, consumer, patience);
         for entry in unconfirmed {
             running.ack(entry);
         }
         match running.run(&commands, &events).await {
             End::Gone => return,
-            End::Idle => tracing::debug!(%topic, "nothing came for long: subscribing anew"),
-            End::Lost(error) => tracing::warn!(%topic, %error, "consumer session lost"),
+            End::Idle => {
+                tracing::debug!(%topic, "nothing came for long: subscribing anew");
+                patience = (2 * patience).min(IDLE_MAX);
+            }
+            End::Lost(error) => {
+                tracing::warn!(%topic, %error, "consumer session lost");
+                patience = IDLE_MIN;
+            }
         }
         unconfirmed = running.unconfirmed;
         if events.send(Consumed::Lost).await.is_err() {
@@ -220,6 +230,8 @@ struct Session {
     session: u64,
     consumer: Box<dyn Consumer>,
     credit: usize,
+    /// How long to wait for the next delivery.
+    patience: Duration,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
     /// Acks without a receipt: repeated in the next session. A second ack does no harm.
     unconfirmed: BTreeSet<EntryId>,
@@ -246,9 +258,9 @@ impl From<Gone> for End {
 }
 
 impl Session {
-    fn new(session: u64, consumer: Box<dyn Consumer>) -> Self {
+    fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration) -> Self {
         let (acks, unconfirmed) = (FuturesUnordered::new(), BTreeSet::new());
-        Self { session, consumer, credit: 0, acks, unconfirmed }
+        Self { session, consumer, credit: 0, patience, acks, unconfirmed }
     }
 
     fn ack(&mut self, entry: EntryId) {
@@ -278,9 +290,10 @@ impl Session {
                 self.unconfirmed.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
             }
-            delivery = timeout(IDLE_MAX, self.consumer.next()), if self.credit > 0 => {
+            delivery = timeout(self.patience, self.consumer.next()), if self.credit > 0 => {
                 self.credit -= 1;
                 let delivery = delivery.map_err(|_| End::Idle)?;
+                self.patience = IDLE_MAX;
                 events.send(Consumed::Delivery(delivery?)).await?;
             }
         }
