@@ -145,6 +145,19 @@ impl Entry {
         }
     }
 
+    /// The key of a claim or an outcome: those have receipts that somebody waits for, and are counted in heartbeats.
+    #[must_use]
+    pub const fn counted(&self) -> Option<OnceKey> {
+        match self {
+            Self::Claim(Claim { key, .. }) | Self::Done(Done { key, .. }) => Some(*key),
+            Self::Checkpoint(_)
+            | Self::Cancel(_)
+            | Self::Heartbeat(_)
+            | Self::Config(_)
+            | Self::Tombstone(_) => None,
+        }
+    }
+
     /// The task whose fold the entry belongs to.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {

@@ -109,22 +109,19 @@ impl Driver {
 
     fn publish(&mut self, id: i32, entry: &Entry) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let (body, key) = match entry {
+        let body = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
-            Entry::Claim(claim) => {
-                let reason = view::closing_reason(claim.kind);
-                (Bytes::from_static(reason.as_bytes()), Some(claim.key))
-            }
+            Entry::Claim(claim) => Bytes::from_static(view::closing_reason(claim.kind).as_bytes()),
             Entry::Done(done) => {
                 let own = lane.bodies.get(&done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
-                (body.map(|(_, body)| body.bytes()).unwrap_or_default(), Some(done.key))
+                body.map(|(_, body)| body.bytes()).unwrap_or_default()
             }
             Entry::Cancel(_)
             | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
             | Entry::Config(_)
-            | Entry::Tombstone(_) => (Bytes::new(), None),
+            | Entry::Tombstone(_) => Bytes::new(),
         };
         if matches!(entry, Entry::Checkpoint(_)) {
             // `handle_checkpoint` publishes it: it has the bytes.
@@ -133,7 +130,7 @@ impl Driver {
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
         let receipt = lane.publish(entry, body, expires);
-        if let Some(key) = key {
+        if let Some(key) = entry.counted() {
             self.pending.push(Box::pin(async move {
                 let fate = fate(receipt).await;
                 if matches!(fate, Fate::Refused(_)) {
@@ -275,8 +272,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match message {
             Some(message) => {
-                let (bytes, properties) = (message.payload, message.properties);
-                lane.payloads.insert(task_id, super::lane::Payload { bytes, properties });
+                lane.payloads.insert(task_id, message.into());
             }
             None => {
                 lane.not_shown.insert(task_id);
@@ -374,8 +370,7 @@ impl Driver {
         let found = message.is_some();
         let closing = lane.core.is_at_dead_letter(task_id);
         if let Some(message) = message {
-            let (bytes, properties) = (message.payload, message.properties);
-            lane.payloads.insert(task_id, super::lane::Payload { bytes, properties });
+            lane.payloads.insert(task_id, message.into());
         } else if closing {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
             let gone = super::lane::Payload { bytes: Bytes::new(), properties: [].into() };

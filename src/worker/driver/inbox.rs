@@ -1,7 +1,6 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
 
 use super::Driver;
-use super::lane::Payload;
 use crate::protocol::entry::{Entry, EntryError};
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
@@ -73,8 +72,7 @@ impl Driver {
                 lane.credit = lane.credit.saturating_sub(1);
                 let task = TaskId::new(message.position, id);
                 let batch_size = message.batch_size;
-                let payload = Payload { bytes: message.payload, properties: message.properties };
-                lane.payloads.insert(task, payload);
+                lane.payloads.insert(task, message.into());
                 lane.core.handle_delivery(task, batch_size, now);
             }
             Consumed::Delivery(_) => {}

@@ -8,7 +8,9 @@ use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, Progress, TaskId};
 use crate::topics::TopicNames;
-use crate::transport::{Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition};
+use crate::transport::{
+    Batching, Follow, Message, Outgoing, Receipt, Schema, Start, TopicPartition,
+};
 use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Keeper;
@@ -26,6 +28,12 @@ use tokio::task::{AbortHandle, JoinSet};
 pub(super) struct Payload {
     pub(super) bytes: Bytes,
     pub(super) properties: BTreeMap<String, String>,
+}
+
+impl From<Message> for Payload {
+    fn from(message: Message) -> Self {
+        Self { bytes: message.payload, properties: message.properties }
+    }
 }
 
 /// A running attempt.
@@ -237,7 +245,7 @@ impl Lane {
         &self,
         env: &mut Environment,
         services: &mut JoinSet<()>,
-        sink: Sink<crate::transport::Message>,
+        sink: Sink<Message>,
     ) -> AbortHandle {
         services.spawn(env.gate.wrap(follow(
             Arc::clone(&env.transport),

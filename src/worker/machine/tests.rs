@@ -47,6 +47,23 @@ impl Bench {
         }
     }
 
+    /// Claims the task as a holder, runs it, ends it, and answers with the outcome that was published.
+    fn complete(&mut self) -> Done {
+        self.machine.delivered(T, None);
+        let claim = self.claim(T);
+        self.land(&claim);
+        self.machine.finished(T, Epoch(1), Outcome::Completed);
+        self.outcome()
+    }
+
+    /// The outcome that was published last.
+    fn outcome(&mut self) -> Done {
+        match self.actions().pop() {
+            Some(Action::Publish(Entry::Done(done))) => done,
+            other => panic!("no outcome was published: {other:?}"),
+        }
+    }
+
     fn stage(&self) -> Option<Stage> {
         self.machine.task(T).map(|task| task.stage)
     }
@@ -111,12 +128,8 @@ fn payloads_go_with_what_is_forgotten() {
 #[test]
 fn the_payload_stays_until_the_outcome_has_been_shown() {
     let mut bench = Bench::new();
-    bench.machine.delivered(T, None);
-    let claim = bench.claim(T);
-    bench.land(&claim);
-    bench.machine.finished(T, Epoch(1), Outcome::Completed);
-    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
-    assert_eq!(bench.land(&done), [Action::ShowOutcome(T)]);
+    let done = bench.complete();
+    assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(T)]);
     bench.machine.view_stored(T);
     assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
 }
@@ -126,12 +139,8 @@ fn the_payload_stays_until_the_outcome_has_been_shown() {
 #[test]
 fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     let mut bench = Bench::new();
-    bench.machine.delivered(T, None);
-    let claim = bench.claim(T);
-    bench.land(&claim);
-    bench.machine.finished(T, Epoch(1), Outcome::Completed);
-    let Some(Action::Publish(done)) = bench.actions().pop() else { panic!("no outcome") };
-    bench.land(&done);
+    let done = bench.complete();
+    bench.land(&Entry::Done(done));
     bench.machine.view_stored(T);
     bench.machine.session_lost();
     bench.actions();
@@ -145,13 +154,9 @@ fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
 #[test]
 fn a_refused_outcome_is_replaced_under_a_fresh_key() {
     let mut bench = Bench::new();
-    bench.machine.delivered(T, None);
-    let claim = bench.claim(T);
-    bench.land(&claim);
-    bench.machine.finished(T, Epoch(1), Outcome::Completed);
-    let Some(Action::Publish(Entry::Done(done))) = bench.actions().pop() else { panic!("none") };
+    let done = bench.complete();
     bench.machine.publish_refused(done.key, Outcome::Final);
-    let Some(Action::Publish(Entry::Done(second))) = bench.actions().pop() else { panic!("none") };
+    let second = bench.outcome();
     assert_eq!(second.outcome, Outcome::Final);
     assert_ne!(second.key, done.key);
     bench.machine.publish_refused(done.key, Outcome::Final);

@@ -3,7 +3,7 @@
 use super::looking::Open;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::{Claim, Done, Entry, Heartbeat};
+use crate::protocol::entry::{Entry, Heartbeat};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
@@ -71,13 +71,11 @@ impl Partition {
         }
         self.machine.bootstrap_ended();
         self.bootstrapped = now;
-        let seen: Vec<_> = self.machine.tasks().map(|(id, task)| (id, task.fold)).collect();
-        for (id, fold) in seen {
-            if !fold.phase.is_terminal() {
-                let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
-                let due = now + wait.min(self.settings.backoff_max);
-                self.open.insert(id, Open::new(&fold, now, due));
-            }
+        for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
+            let fold = &task.fold;
+            let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
+            let due = now + wait.min(self.settings.backoff_max);
+            self.open.insert(id, Open::new(fold, now, due));
         }
         self.mark_delete_asked = now;
         self.effects.push_back(Effect::Ready);
@@ -130,9 +128,11 @@ impl Partition {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
                 Effect::Do(Action::Stop { .. }) => self.effects.push_back(effect),
-                Effect::Do(Action::Publish(
-                    Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
-                )) => self.sent.given_up(key.owner),
+                Effect::Do(Action::Publish(entry)) => {
+                    if let Some(key) = entry.counted() {
+                        self.sent.given_up(key.owner);
+                    }
+                }
                 Effect::Do(_)
                 | Effect::Ready
                 | Effect::ReadFromStart

@@ -12,7 +12,7 @@ mod sent;
 mod slots;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
@@ -245,7 +245,7 @@ impl Partition {
             late,
         });
         if verdict.is_some()
-            && let Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) = &inbound.entry
+            && let Some(key) = inbound.entry.counted()
         {
             self.gaps.read(key.owner);
         }
@@ -456,9 +456,8 @@ impl Partition {
     /// Passes on what the machine wants, and gives back the slots of claims that came to nothing.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
-            if let Action::Publish(
-                Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }),
-            ) = &action
+            if let Action::Publish(entry) = &action
+                && let Some(key) = entry.counted()
             {
                 self.sent.published(key.owner);
             }
