@@ -66,8 +66,12 @@ async fn main() -> anyhow::Result<()> {
     while open > 0 {
         let Some(event) = watch.next().await else { break };
         if let WatchEvent::Updated { id, metadata, .. } = event? {
-            let result = metadata.result.as_deref().map(String::from_utf8_lossy);
-            let detail = metadata.failure_reason.as_deref().or(result.as_deref()).unwrap_or("");
+            let result =
+                metadata.result.as_deref().map(|it| String::from_utf8_lossy(it).into_owned());
+            let progress = metadata.progress.as_ref();
+            let progress = progress.map(|it| format!("{} {} of {}", it.message, it.done, it.total));
+            let detail =
+                metadata.failure_reason.clone().or(result).or(progress).unwrap_or_default();
             println!("{id}  {:?} (attempt {}) {detail}", metadata.state, metadata.attempts);
             open -= usize::from(metadata.is_terminal());
         }
