@@ -1,0 +1,277 @@
+//! Policies: what they are, and how those of topic, namespace and broker combine. Pure.
+//!
+//! Those that the broker obeys are typed; all others of Pulsar's are kept as they were given, so that tools read back what
+//! they have set.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How long messages stay that every subscription has acknowledged. The broker keeps a message while either says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Retention {
+    /// -1 is for ever, 0 not at all.
+    #[serde(rename = "retentionTimeInMinutes")]
+    pub(crate) minutes: i64,
+    /// -1 is without limit, 0 nothing.
+    #[serde(rename = "retentionSizeInMB")]
+    pub(crate) megabytes: i64,
+}
+
+/// What happens to producers when a subscription's backlog is over its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BacklogAction {
+    /// Their PRODUCER command waits.
+    ProducerRequestHold,
+    /// They are refused.
+    ProducerException,
+    /// The slowest subscription loses its oldest messages.
+    ConsumerBacklogEviction,
+}
+
+/// How large a subscription's backlog may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BacklogQuota {
+    /// In bytes; -1 is without limit.
+    #[serde(rename = "limitSize", default = "unlimited")]
+    pub(crate) limit_bytes: i64,
+    /// Age of the oldest message in seconds; -1 is without limit.
+    #[serde(rename = "limitTime", default = "unlimited")]
+    pub(crate) limit_s: i64,
+    /// What happens then.
+    pub(crate) policy: BacklogAction,
+}
+
+const fn unlimited() -> i64 {
+    -1
+}
+
+/// When a topic that nobody uses is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InactiveTopics {
+    /// Which topics.
+    pub(crate) inactive_topic_delete_mode: InactiveMode,
+    /// For how long nobody must have used it.
+    #[serde(rename = "maxInactiveDurationSeconds")]
+    pub(crate) max_inactive_s: i64,
+    /// Whether at all.
+    pub(crate) delete_while_inactive: bool,
+}
+
+/// Which inactive topics are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum InactiveMode {
+    /// Those without subscriptions.
+    DeleteWhenNoSubscriptions,
+    /// Also those whose subscriptions have read everything.
+    DeleteWhenSubscriptionsCaughtUp,
+}
+
+/// Whether topics come into being when a client uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AutoTopicCreation {
+    /// Whether at all.
+    pub(crate) allow_auto_topic_creation: bool,
+    /// With partitions or without.
+    #[serde(default)]
+    pub(crate) topic_type: TopicType,
+    /// How many partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) default_num_partitions: Option<u32>,
+}
+
+/// Kinds of topics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum TopicType {
+    /// With partitions.
+    #[serde(rename = "partitioned")]
+    Partitioned,
+    /// Without.
+    #[default]
+    #[serde(rename = "non-partitioned")]
+    NonPartitioned,
+}
+
+/// One policy, to be set, or, with `None`, to be unset.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Policy {
+    /// See [`Policies::retention`].
+    Retention(Option<Retention>),
+    /// See [`Policies::deduplication`].
+    Deduplication(Option<bool>),
+    /// See [`Policies::compaction_threshold_bytes`].
+    CompactionThreshold(Option<u64>),
+    /// See [`Policies::message_ttl_s`].
+    MessageTtl(Option<u64>),
+    /// See [`Policies::unacked_per_consumer`].
+    UnackedPerConsumer(Option<u64>),
+    /// See [`Policies::unacked_per_subscription`].
+    UnackedPerSubscription(Option<u64>),
+    /// See [`Policies::backlog_quota`].
+    BacklogQuota(Option<BacklogQuota>),
+    /// See [`Policies::inactive_topics`].
+    InactiveTopics(Option<InactiveTopics>),
+    /// See [`Policies::auto_topic_creation`].
+    AutoTopicCreation(Option<AutoTopicCreation>),
+    /// See [`Policies::other`].
+    Other(&'static str, Option<Value>),
+}
+
+/// What is set on one level. Kept by the broker in this JSON, so fields are only ever added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Policies {
+    /// How long messages stay that every subscription has acknowledged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retention: Option<Retention>,
+    /// Whether the broker drops what a producer sends twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deduplication: Option<bool>,
+    /// Size of the uncompacted part at which the broker compacts by itself; 0 is never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) compaction_threshold_bytes: Option<u64>,
+    /// Age at which the broker itself acknowledges a message; 0 is never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message_ttl_s: Option<u64>,
+    /// Unacknowledged messages at which a consumer gets no more; 0 is without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unacked_per_consumer: Option<u64>,
+    /// Unacknowledged messages at which a subscription gets no more; 0 is without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unacked_per_subscription: Option<u64>,
+    /// How large a backlog may become.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backlog_quota: Option<BacklogQuota>,
+    /// When a topic that nobody uses is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inactive_topics: Option<InactiveTopics>,
+    /// Whether topics come into being by use. Has no meaning on a topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) auto_topic_creation: Option<AutoTopicCreation>,
+    /// Policies that the broker keeps without obeying, by their name in Pulsar's paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) other: BTreeMap<String, Value>,
+}
+
+impl Policies {
+    /// Sets or unsets one.
+    pub(crate) fn apply(&mut self, policy: Policy) {
+        match policy {
+            Policy::Retention(value) => self.retention = value,
+            Policy::Deduplication(value) => self.deduplication = value,
+            Policy::CompactionThreshold(value) => self.compaction_threshold_bytes = value,
+            Policy::MessageTtl(value) => self.message_ttl_s = value,
+            Policy::UnackedPerConsumer(value) => self.unacked_per_consumer = value,
+            Policy::UnackedPerSubscription(value) => self.unacked_per_subscription = value,
+            Policy::BacklogQuota(value) => self.backlog_quota = value,
+            Policy::InactiveTopics(value) => self.inactive_topics = value,
+            Policy::AutoTopicCreation(value) => self.auto_topic_creation = value,
+            Policy::Other(name, Some(value)) => {
+                self.other.insert(name.to_owned(), value);
+            }
+            Policy::Other(name, None) => {
+                self.other.remove(name);
+            }
+        }
+    }
+
+    /// These, and where they say nothing, those of the level below.
+    #[must_use]
+    pub(crate) fn over(&self, below: &Self) -> Self {
+        let mut other = below.other.clone();
+        other.extend(self.other.clone());
+        Self {
+            retention: self.retention.or(below.retention),
+            deduplication: self.deduplication.or(below.deduplication),
+            compaction_threshold_bytes: self
+                .compaction_threshold_bytes
+                .or(below.compaction_threshold_bytes),
+            message_ttl_s: self.message_ttl_s.or(below.message_ttl_s),
+            unacked_per_consumer: self.unacked_per_consumer.or(below.unacked_per_consumer),
+            unacked_per_subscription: self
+                .unacked_per_subscription
+                .or(below.unacked_per_subscription),
+            backlog_quota: self.backlog_quota.or(below.backlog_quota),
+            inactive_topics: self.inactive_topics.or(below.inactive_topics),
+            auto_topic_creation: self.auto_topic_creation.or(below.auto_topic_creation),
+            other,
+        }
+    }
+}
+
+/// The policies of a topic, of its namespace, and what the broker does where neither says anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PolicyLevels {
+    /// Set on the topic.
+    pub(crate) topic: Policies,
+    /// Set on its namespace.
+    pub(crate) namespace: Policies,
+    /// The broker's defaults.
+    pub(crate) broker: Policies,
+}
+
+impl PolicyLevels {
+    /// What is in force.
+    #[must_use]
+    pub(crate) fn applied(&self) -> Policies {
+        self.topic.over(&self.namespace).over(&self.broker)
+    }
+}
+
+/// What a role may do in a namespace. Those that the broker knows no use for are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    /// Publish.
+    Produce,
+    /// Subscribe, read, acknowledge.
+    Consume,
+    /// Manage functions.
+    Functions,
+    /// Manage sources.
+    Sources,
+    /// Manage sinks.
+    Sinks,
+    /// Manage packages.
+    Packages,
+}
+
+/// Who may use a namespace. While nobody was ever granted anything, whoever has a valid token may produce and consume; from
+/// the first grant on, also after it was revoked, only who is named here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grants {
+    roles: Option<BTreeMap<String, Vec<Action>>>,
+}
+
+impl Grants {
+    /// Lets a role do these and nothing else.
+    pub(crate) fn grant(&mut self, role: &str, mut actions: Vec<Action>) {
+        actions.sort_unstable();
+        actions.dedup();
+        self.roles.get_or_insert_default().insert(role.to_owned(), actions);
+    }
+
+    /// Takes all grants from a role.
+    pub(crate) fn revoke(&mut self, role: &str) {
+        self.roles.get_or_insert_default().remove(role);
+    }
+
+    /// Whether the role may do this. Superusers are not asked for.
+    #[must_use]
+    pub(crate) fn allow(&self, role: &str, action: Action) -> bool {
+        match &self.roles {
+            None => true,
+            Some(roles) => roles.get(role).is_some_and(|actions| actions.contains(&action)),
+        }
+    }
+
+    /// What was granted, by role.
+    pub(crate) fn roles(&self) -> impl Iterator<Item = (&str, &[Action])> {
+        let roles = self.roles.iter().flatten();
+        roles.map(|(role, actions)| (role.as_str(), actions.as_slice()))
+    }
+}

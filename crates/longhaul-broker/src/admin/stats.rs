@@ -1,0 +1,269 @@
+//! Figures of a topic, in the JSON of Pulsar's `stats` and `internalStats`. Keys that mean nothing to a broker on one
+//! machine are left out; tools take them as zero.
+//!
+//! The core fills them; times are milliseconds since 1970, 0 for never, rates are messages or bytes per second over the
+//! last minute.
+
+use super::request::Position;
+use super::text::{escape_java, iso_8601};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use std::collections::BTreeMap;
+
+/// A topic without partitions, or one partition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TopicStats {
+    pub(crate) msg_rate_in: f64,
+    pub(crate) msg_throughput_in: f64,
+    pub(crate) msg_rate_out: f64,
+    pub(crate) msg_throughput_out: f64,
+    pub(crate) bytes_in_counter: u64,
+    pub(crate) msg_in_counter: u64,
+    pub(crate) bytes_out_counter: u64,
+    pub(crate) msg_out_counter: u64,
+    pub(crate) average_msg_size: f64,
+    pub(crate) msg_chunk_published: bool,
+    /// Bytes of the entries that are kept.
+    pub(crate) storage_size: u64,
+    /// Bytes of the largest backlog.
+    pub(crate) backlog_size: u64,
+    pub(crate) earliest_msg_publish_time_in_backlogs: u64,
+    pub(crate) publishers: Vec<PublisherStats>,
+    pub(crate) waiting_publishers: u64,
+    pub(crate) subscriptions: BTreeMap<String, SubscriptionStats>,
+    /// `Enabled` or `Disabled`.
+    pub(crate) deduplication_status: DeduplicationStatus,
+    pub(crate) topic_epoch: Option<u64>,
+    pub(crate) non_contiguous_deleted_messages_ranges: u64,
+    pub(crate) compaction: CompactionStats,
+    /// `host:port` of the admin interface; the router fills it.
+    pub(crate) owner_broker: String,
+}
+
+/// Whether deduplication is in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) enum DeduplicationStatus {
+    /// It is.
+    Enabled,
+    /// It is not.
+    #[default]
+    Disabled,
+}
+
+/// A producer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PublisherStats {
+    pub(crate) access_mode: AccessMode,
+    pub(crate) msg_rate_in: f64,
+    pub(crate) msg_throughput_in: f64,
+    pub(crate) average_msg_size: f64,
+    pub(crate) producer_id: u64,
+    pub(crate) producer_name: String,
+    /// `/host:port`, as Java writes it.
+    pub(crate) address: String,
+    #[serde(serialize_with = "moment")]
+    pub(crate) connected_since: u64,
+    pub(crate) client_version: String,
+    pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// What a producer asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) enum AccessMode {
+    /// One among others.
+    #[default]
+    Shared,
+    /// The only one, or none.
+    Exclusive,
+    /// The only one, as soon as the one before has gone.
+    WaitForExclusive,
+    /// The only one, at once.
+    ExclusiveWithFencing,
+}
+
+/// A subscription.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SubscriptionStats {
+    pub(crate) msg_rate_out: f64,
+    pub(crate) msg_throughput_out: f64,
+    pub(crate) bytes_out_counter: u64,
+    pub(crate) msg_out_counter: u64,
+    pub(crate) msg_rate_redeliver: f64,
+    pub(crate) message_ack_rate: f64,
+    /// Entries that are not acknowledged.
+    pub(crate) msg_backlog: u64,
+    /// Their bytes.
+    pub(crate) backlog_size: u64,
+    pub(crate) earliest_msg_publish_time_in_backlog: u64,
+    pub(crate) msg_backlog_no_delayed: u64,
+    pub(crate) blocked_subscription_on_unacked_msgs: bool,
+    pub(crate) msg_delayed: u64,
+    /// Messages that consumers hold.
+    pub(crate) unacked_messages: u64,
+    /// Of its consumers; none has none.
+    #[serde(rename = "type")]
+    pub(crate) kind: SubscriptionKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) active_consumer_name: Option<String>,
+    pub(crate) msg_rate_expired: f64,
+    pub(crate) total_msg_expired: u64,
+    pub(crate) last_expire_timestamp: u64,
+    pub(crate) last_consumed_flow_timestamp: u64,
+    pub(crate) last_consumed_timestamp: u64,
+    pub(crate) last_acked_timestamp: u64,
+    pub(crate) last_mark_delete_advanced_timestamp: u64,
+    pub(crate) consumers: Vec<ConsumerStats>,
+    pub(crate) durable: bool,
+    pub(crate) replicated: bool,
+    pub(crate) allow_out_of_order_delivery: bool,
+    pub(crate) non_contiguous_deleted_messages_ranges: u64,
+    pub(crate) subscription_properties: BTreeMap<String, String>,
+}
+
+/// How a subscription's consumers share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) enum SubscriptionKind {
+    /// There has been no consumer yet.
+    #[default]
+    None,
+    /// One alone.
+    Exclusive,
+    /// All.
+    Shared,
+    /// One at a time.
+    Failover,
+    /// All, by key.
+    #[serde(rename = "Key_Shared")]
+    KeyShared,
+}
+
+/// A consumer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConsumerStats {
+    pub(crate) msg_rate_out: f64,
+    pub(crate) msg_throughput_out: f64,
+    pub(crate) bytes_out_counter: u64,
+    pub(crate) msg_out_counter: u64,
+    pub(crate) msg_rate_redeliver: f64,
+    pub(crate) message_ack_rate: f64,
+    pub(crate) consumer_name: String,
+    /// Negative after a batch.
+    pub(crate) available_permits: i64,
+    pub(crate) unacked_messages: u64,
+    pub(crate) avg_messages_per_entry: u64,
+    pub(crate) blocked_consumer_on_unacked_msgs: bool,
+    /// `/host:port`, as Java writes it.
+    pub(crate) address: String,
+    #[serde(serialize_with = "moment")]
+    pub(crate) connected_since: u64,
+    pub(crate) client_version: String,
+    pub(crate) last_acked_timestamp: u64,
+    pub(crate) last_consumed_timestamp: u64,
+    pub(crate) last_consumed_flow_timestamp: u64,
+    pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// What compaction did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CompactionStats {
+    pub(crate) last_compaction_removed_event_count: u64,
+    pub(crate) last_compaction_succeed_timestamp: u64,
+    pub(crate) last_compaction_failed_timestamp: u64,
+    pub(crate) last_compaction_duration_time_in_mills: u64,
+}
+
+/// Ledgers and cursors of a topic without partitions, or of one partition.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InternalStats {
+    /// Since the topic was loaded.
+    pub(crate) entries_added_counter: u64,
+    /// That are kept.
+    pub(crate) number_of_entries: u64,
+    pub(crate) total_size: u64,
+    pub(crate) current_ledger_entries: u64,
+    pub(crate) current_ledger_size: u64,
+    #[serde(serialize_with = "moment")]
+    pub(crate) last_ledger_created_timestamp: u64,
+    pub(crate) waiting_cursors_count: u64,
+    pub(crate) pending_add_entries_count: u64,
+    #[serde(serialize_with = "position")]
+    pub(crate) last_confirmed_entry: Position,
+    /// `LedgerOpened`, or `Fenced` when the log is poisoned.
+    pub(crate) state: &'static str,
+    pub(crate) ledgers: Vec<LedgerStats>,
+    /// By name, those of compaction (`__compaction`) and deduplication (`pulsar.dedup`) included.
+    #[serde(serialize_with = "cursors")]
+    pub(crate) cursors: BTreeMap<String, CursorStats>,
+    pub(crate) schema_ledgers: Vec<LedgerStats>,
+    /// -1 in its fields when the topic was never compacted.
+    pub(crate) compacted_ledger: LedgerStats,
+}
+
+/// A ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LedgerStats {
+    pub(crate) ledger_id: i64,
+    pub(crate) entries: i64,
+    pub(crate) size: i64,
+    pub(crate) offloaded: bool,
+    pub(crate) under_replicated: bool,
+}
+
+impl LedgerStats {
+    /// What stands for the compacted ledger of a topic that was never compacted.
+    pub(crate) const NONE: Self =
+        Self { ledger_id: -1, entries: -1, size: -1, offloaded: false, under_replicated: false };
+}
+
+/// A cursor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CursorStats {
+    #[serde(serialize_with = "position")]
+    pub(crate) mark_delete_position: Position,
+    #[serde(serialize_with = "position")]
+    pub(crate) read_position: Position,
+    pub(crate) waiting_read_op: bool,
+    pub(crate) pending_read_ops: u64,
+    pub(crate) messages_consumed_counter: u64,
+    pub(crate) cursor_ledger: i64,
+    pub(crate) cursor_ledger_last_entry: i64,
+    /// Holes, in Pulsar's way: `[(3:0..3:2]]`.
+    pub(crate) individually_deleted_messages: String,
+    #[serde(serialize_with = "moment")]
+    pub(crate) last_ledger_switch_timestamp: u64,
+    pub(crate) state: &'static str,
+    pub(crate) active: bool,
+    pub(crate) number_of_entries_since_first_not_acked_message: u64,
+    pub(crate) total_non_contiguous_deleted_messages_range: u64,
+    pub(crate) subscription_have_pending_read: bool,
+    pub(crate) subscription_have_pending_replay_read: bool,
+    pub(crate) properties: BTreeMap<String, i64>,
+}
+
+fn moment<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&iso_8601(*ms))
+}
+
+fn position<S: Serializer>(position: &Position, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(position)
+}
+
+/// Pulsar names a cursor as Java's `URLEncoder` writes the subscription.
+fn cursors<S: Serializer>(
+    cursors: &BTreeMap<String, CursorStats>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(cursors.len()))?;
+    for (name, cursor) in cursors {
+        map.serialize_entry(&escape_java(name), cursor)?;
+    }
+    map.end()
+}
