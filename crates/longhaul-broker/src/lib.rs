@@ -1,3 +1,17 @@
 //! A durable broker for one machine that speaks the Apache Pulsar binary protocol: any Pulsar client of any language talks to it.
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature `testing` makes the inner modules public, for simulation and measurement"
+    )
+)]
 
+#[cfg(not(feature = "testing"))]
 mod log;
+// What the project's own tests may reach. Not a stable interface.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod log;
