@@ -17,7 +17,9 @@ pub enum NameError {
     #[error("`{0}` is no topic: expected persistent://tenant/namespace/topic, or a topic alone")]
     Form(String),
     /// One of its parts has a character that it must not have, or is empty, or consists of dots.
-    #[error("`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`")]
+    #[error(
+        "`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
+    )]
     Characters(String),
     /// It is too long.
     #[error("a topic's name has at most 255 bytes, this one has {0}")]
@@ -80,7 +82,8 @@ impl TopicName {
         let index: u32 = number.parse().ok()?;
         // `-partition-007` is a name like any other.
         let topic = Self { full: topic.to_owned(), namespace_end: self.namespace_end };
-        (index.to_string() == number && topic.full.len() > self.namespace_end + 1).then_some((topic, index))
+        (index.to_string() == number && topic.full.len() > self.namespace_end + 1)
+            .then_some((topic, index))
     }
 
     /// The number of the partition as message ids have it: -1 for none.
@@ -140,8 +143,20 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         for bad in [
-            "", "..", "a b", "a\nb", "persistent://", "persistent://a", "persistent://a/b", "persistent://a/../c",
-            "persistent://a/b/c/d", "non-persistent://a/b/c", "http://a/b/c", "a/b", "a\\b", "persistent:///b/c",
+            "",
+            "..",
+            "a b",
+            "a\nb",
+            "persistent://",
+            "persistent://a",
+            "persistent://a/b",
+            "persistent://a/../c",
+            "persistent://a/b/c/d",
+            "non-persistent://a/b/c",
+            "http://a/b/c",
+            "a/b",
+            "a\\b",
+            "persistent:///b/c",
         ] {
             assert!(TopicName::parse(bad).is_err(), "{bad:?}");
         }

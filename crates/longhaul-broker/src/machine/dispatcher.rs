@@ -155,6 +155,11 @@ impl Dispatcher {
         self.consumers.iter_mut().find(|it| it.key == key)
     }
 
+    /// All of them.
+    pub fn consumers_mut(&mut self) -> &mut [Consumer] {
+        &mut self.consumers
+    }
+
     /// Adds a consumer.
     pub fn add(&mut self, consumer: Consumer) {
         self.consumers.push(consumer);
@@ -167,7 +172,8 @@ impl Dispatcher {
         if self.kind == Kind::Shared {
             return None;
         }
-        let first = self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+        let first =
+            self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
         first.map(|it| it.key)
     }
 
@@ -283,7 +289,8 @@ impl Dispatcher {
             if is_shared {
                 consumer.unacked += u64::from(item.messages);
                 self.unacked += u64::from(item.messages);
-                self.pending.insert(item.ordinal, Pending { consumer: key, messages: item.messages });
+                self.pending
+                    .insert(item.ordinal, Pending { consumer: key, messages: item.messages });
             }
             out.push(Assignment { consumer: key, item, redeliveries });
         }
@@ -306,7 +313,9 @@ impl Dispatcher {
         if !within(self.unacked, limits.per_subscription) {
             return None;
         }
-        let is_ready = |it: &Consumer| it.permits > 0 && it.room > 0 && within(it.unacked, limits.per_consumer);
+        let is_ready = |it: &Consumer| {
+            it.permits > 0 && it.room > 0 && within(it.unacked, limits.per_consumer)
+        };
         if let Some(active) = self.active() {
             let at = self.consumers.iter().position(|it| it.key == active)?;
             return self.consumers.get(at).is_some_and(is_ready).then_some(at);
@@ -320,7 +329,13 @@ impl Dispatcher {
     }
 
     /// The next entry: one to be delivered again, or a new one.
-    fn take(&mut self, now: u64, cursor: &Cursor, view: &View<'_>, budget: &mut usize) -> Option<Item> {
+    fn take(
+        &mut self,
+        now: u64,
+        cursor: &Cursor,
+        view: &View<'_>,
+        budget: &mut usize,
+    ) -> Option<Item> {
         while let Some(ordinal) = self.replay.pop_first() {
             if !cursor.is_acked(ordinal)
                 && let Some(item) = view.get(ordinal)

@@ -1,8 +1,8 @@
 //! What goes into the machine and what comes out of it.
 
 use crate::admin::request::{AdminError, AdminReply, Position};
-use crate::log::Place;
 use crate::log::Slot as CompactedSlot;
+use crate::log::{Place, Position as LogPosition};
 use bytes::Bytes;
 use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
 use longhaul_wire::payload::Payload;
@@ -93,8 +93,13 @@ pub enum Effect {
     Compact(CompactionJob),
     /// Removes the file of a compacted view that nobody needs any more.
     RemoveCompacted(String),
-    /// Writes a checkpoint of this state, which the log has led to so far.
-    Checkpoint(Vec<Bytes>),
+    /// Writes a checkpoint.
+    Checkpoint {
+        /// The log up to here led to it.
+        at: LogPosition,
+        /// The state, in pieces.
+        image: Vec<Bytes>,
+    },
     /// Gives segments of the log back.
     RemoveSegments(Vec<u32>),
 }

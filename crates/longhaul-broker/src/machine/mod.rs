@@ -4,7 +4,7 @@
 //! whoever reads the code, or a simulation that replays it, has one order of events to think about.
 //!
 //! - [`session`]: connections, and which command goes where.
-//! - [`producing`], [`consuming`]: the two sides of a topic. [`dispatcher`] decides who gets which entry.
+//! - [`producing`], [`consuming`], [`acking`]: the two sides of a topic. [`dispatcher`] decides who gets which entry.
 //! - [`topics`]: topics that come and go, policies, schemas.
 //! - [`admin`]: calls of the HTTP interface.
 //! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
@@ -15,6 +15,7 @@
 //! - Answers to the messages of one producer leave in the order in which the messages came.
 //! - What a connection has under way is limited: deliveries by its window, everything else by the driver, which stops reading.
 
+mod acking;
 mod admin;
 mod consuming;
 pub mod dispatcher;
@@ -128,7 +129,7 @@ impl Machine {
     ) -> Self {
         state.close_ledgers();
         let recent = Recent::new(settings.recent_bytes);
-        let keeper = keeping::Keeper::new(composer.end(), now);
+        let keeper = keeping::Keeper::new(now);
         let mut machine = Self {
             settings,
             auth,
@@ -209,7 +210,8 @@ impl Machine {
 
     /// Does something as soon as everything that was recorded so far is on disk: at once, when it is.
     fn after_commit(&mut self, waiting: Waiting) {
-        let number = if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
+        let number =
+            if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
         if number <= self.committed {
             self.settle(waiting);
         } else {
@@ -221,9 +223,10 @@ impl Machine {
     fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
         let record = ChangeRecord { change: Some(change.into()) };
         let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
-        self.composer.append(head, &[&record.encode_to_vec()]).map_err(|cause| {
-            Refusal::new(ServerError::PersistenceError, cause.to_string())
-        })?;
+        self.composer
+            .append(head, &[&record.encode_to_vec()])
+            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        self.totals.records += 1;
         let Some(change) = record.change else { return Ok(()) };
         self.state.apply(&change).map_err(|cause| {
             // The machine asks before it records; this is a defect, and what is on disk says the same as memory.

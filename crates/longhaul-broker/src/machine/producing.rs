@@ -1,8 +1,8 @@
 //! Producers, and what they publish.
 
+use super::Machine;
 use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
 use super::session::ProducerHandle;
-use super::Machine;
 use crate::admin::policies::Action;
 use crate::log::{Head, Kind};
 use crate::state::change::{OpenLedger, TopicEpoch};
@@ -63,17 +63,28 @@ enum Admission {
 }
 
 impl Machine {
-    pub(super) fn create_producer(&mut self, conn: u64, it: &CommandProducer) -> Result<(), Refusal> {
+    pub(super) fn create_producer(
+        &mut self,
+        conn: u64,
+        it: &CommandProducer,
+    ) -> Result<(), Refusal> {
         let name = self.topic_name(&it.topic)?;
         self.authorize(conn, &name, Action::Produce)?;
         let topic = self.ensure_topic(&name, true)?;
         let handles = self.sessions.get(&conn).map_or(0, |it| it.producers.len());
         if handles >= self.settings.handles_per_connection {
-            let text = format!("a connection has at most {} producers", self.settings.handles_per_connection);
+            let text = format!(
+                "a connection has at most {} producers",
+                self.settings.handles_per_connection
+            );
             return Err(Refusal::new(ServerError::TooManyRequests, text));
         }
-        if let Some(known) = self.sessions.get(&conn).and_then(|session| session.producers.get(&it.producer_id)) {
-            if known.topic == topic && it.producer_name.as_ref().is_none_or(|name| *name == known.name) {
+        if let Some(known) =
+            self.sessions.get(&conn).and_then(|session| session.producers.get(&it.producer_id))
+        {
+            if known.topic == topic
+                && it.producer_name.as_ref().is_none_or(|name| *name == known.name)
+            {
                 self.succeed_producer(conn, topic, it.producer_id, it.request_id);
                 return Ok(());
             }
@@ -93,7 +104,12 @@ impl Machine {
         Ok(())
     }
 
-    fn producer(&mut self, conn: u64, topic: u32, it: &CommandProducer) -> Result<Producer, Refusal> {
+    fn producer(
+        &mut self,
+        conn: u64,
+        topic: u32,
+        it: &CommandProducer,
+    ) -> Result<Producer, Refusal> {
         let given = it.producer_name.as_deref().filter(|name| !name.is_empty());
         if given.is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             let text = format!("a producer's name has at most {NAME_BYTES_MAX} bytes");
@@ -129,9 +145,11 @@ impl Machine {
         let Some(old) = live.producers.active.iter().find(|it| it.name == producer.name) else {
             return Ok(());
         };
-        let is_same_client = old.is_generated && producer.is_generated && producer.epoch > old.epoch;
+        let is_same_client =
+            old.is_generated && producer.is_generated && producer.epoch > old.epoch;
         if !is_same_client {
-            let text = format!("producer with name `{}` is already connected to the topic", old.name);
+            let text =
+                format!("producer with name `{}` is already connected to the topic", old.name);
             return Err(Refusal::new(ServerError::ProducerBusy, text));
         }
         let (conn, id) = (old.conn, old.id);
@@ -142,7 +160,12 @@ impl Machine {
         Ok(())
     }
 
-    fn admit(&self, topic: u32, producer: &Producer, epoch: Option<u64>) -> Result<Admission, Refusal> {
+    fn admit(
+        &self,
+        topic: u32,
+        producer: &Producer,
+        epoch: Option<u64>,
+    ) -> Result<Admission, Refusal> {
         let Some(live) = self.live.get(&topic) else { return Ok(Admission::Enter) };
         let producers = &live.producers;
         let is_taken = producers.exclusive().is_some() || !producers.waiting.is_empty();
@@ -153,9 +176,15 @@ impl Machine {
             }
             AccessMode::Shared => Ok(Admission::Enter),
             AccessMode::Exclusive if is_taken => fenced("the topic has an exclusive producer"),
-            AccessMode::Exclusive if !producers.active.is_empty() => fenced("the topic has shared producers"),
-            AccessMode::WaitForExclusive if is_taken || !producers.active.is_empty() => Ok(Admission::Wait),
-            AccessMode::Exclusive | AccessMode::WaitForExclusive | AccessMode::ExclusiveWithFencing => {
+            AccessMode::Exclusive if !producers.active.is_empty() => {
+                fenced("the topic has shared producers")
+            }
+            AccessMode::WaitForExclusive if is_taken || !producers.active.is_empty() => {
+                Ok(Admission::Wait)
+            }
+            AccessMode::Exclusive
+            | AccessMode::WaitForExclusive
+            | AccessMode::ExclusiveWithFencing => {
                 let current = self.state.topic(topic).and_then(|it| it.epoch);
                 if epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current)) {
                     return fenced("the topic's epoch has moved on");
@@ -193,14 +222,17 @@ impl Machine {
     /// Tells a producer that it will be told when it is the only one.
     fn let_wait(&mut self, topic: u32, producer: Producer) {
         self.note_handle(topic, &producer, true);
-        self.send(producer.conn, CommandProducerSuccess {
-            request_id: producer.request_id,
-            producer_name: producer.name.clone(),
-            last_sequence_id: Some(-1),
-            schema_version: Some(producer.schema_version.clone()),
-            topic_epoch: None,
-            producer_ready: Some(false),
-        });
+        self.send(
+            producer.conn,
+            CommandProducerSuccess {
+                request_id: producer.request_id,
+                producer_name: producer.name.clone(),
+                last_sequence_id: Some(-1),
+                schema_version: Some(producer.schema_version.clone()),
+                topic_epoch: None,
+                producer_ready: Some(false),
+            },
+        );
         if let Some(live) = self.live.get_mut(&topic) {
             live.producers.waiting.push_back(producer);
         }
@@ -213,21 +245,26 @@ impl Machine {
         let (producer_name, mode) = (producer.name.clone(), producer.mode);
         let schema_version = Some(producer.schema_version.clone());
         let state = self.state.topic(topic);
-        let last = state.filter(|_| deduplicates).and_then(|it| it.highest_sequence(&producer_name));
+        let last =
+            state.filter(|_| deduplicates).and_then(|it| it.highest_sequence(&producer_name));
         let last_sequence_id = last.and_then(|it| i64::try_from(it).ok()).or(Some(-1));
         let topic_epoch = state.and_then(|it| it.epoch).filter(|_| mode != AccessMode::Shared);
-        self.send_after_commit(conn, CommandProducerSuccess {
-            request_id,
-            producer_name,
-            last_sequence_id,
-            schema_version,
-            topic_epoch,
-            producer_ready: Some(true),
-        });
+        self.send_after_commit(
+            conn,
+            CommandProducerSuccess {
+                request_id,
+                producer_name,
+                last_sequence_id,
+                schema_version,
+                topic_epoch,
+                producer_ready: Some(true),
+            },
+        );
     }
 
     pub(super) fn close_producer(&mut self, conn: u64, it: CommandCloseProducer) {
-        let handle = self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
+        let handle =
+            self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
         if let Some(handle) = handle {
             self.drop_producer(handle.topic, conn, it.producer_id);
         }
@@ -264,7 +301,12 @@ impl Machine {
         }
     }
 
-    pub(super) fn publish(&mut self, conn: u64, send: CommandSend, message: Result<Message, Refusal>) {
+    pub(super) fn publish(
+        &mut self,
+        conn: u64,
+        send: CommandSend,
+        message: Result<Message, Refusal>,
+    ) {
         let published = message.and_then(|message| self.append(conn, send, &message));
         if let Err(refusal) = published {
             self.totals.publish_errors += 1;
@@ -312,11 +354,19 @@ impl Machine {
             live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
         }
         let receipt = receipt(send, (id.ledger, id.entry));
-        self.waiting.push_back((self.composing, Waiting::Published { topic, place: id.place, conn, receipt }));
+        self.waiting.push_back((
+            self.composing,
+            Waiting::Published { topic, place: id.place, conn, receipt },
+        ));
         Ok(())
     }
 
-    fn record_entry(&mut self, id: u32, head: &EntryHead, payload: &[u8]) -> Result<Recorded, Refusal> {
+    fn record_entry(
+        &mut self,
+        id: u32,
+        head: &EntryHead,
+        payload: &[u8],
+    ) -> Result<Recorded, Refusal> {
         let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         if !topic.is_open {
@@ -326,9 +376,12 @@ impl Machine {
         }
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         let position = topic.entries.next_position().ok_or_else(unknown)?;
-        let record = Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
+        let record =
+            Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
         let place = self.composer.append(record, &[&head.encode(), payload]);
-        let place = place.map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        let place = place
+            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        self.totals.records += 1;
         self.state.push(id, place, head).map_err(|_| unknown())?;
         Ok(Recorded { ledger: position.ledger, entry: position.entry, place })
     }

@@ -97,7 +97,11 @@ mod tests {
         assert!(recent.get(1, 2).is_some() && recent.get(2, 7).is_some());
         assert!(recent.get(2, 6).is_none() && recent.get(2, 8).is_none());
         recent.push(1, 3, body(101));
-        assert_eq!((recent.bytes, recent.order.len()), (0, 0), "larger than everything that is kept");
+        assert_eq!(
+            (recent.bytes, recent.order.len()),
+            (0, 0),
+            "larger than everything that is kept"
+        );
     }
 
     #[test]

@@ -82,10 +82,10 @@ impl Machine {
     /// Deliveries of so many bytes were sent on the connection.
     pub fn written(&mut self, conn: u64, bytes: u64) {
         let window = self.settings.window_bytes;
+        self.totals.bytes_out += bytes;
         let Some(session) = self.session(conn) else { return };
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
-        self.totals.bytes_out += bytes;
         if was_full && session.under_way < window {
             let topics: Vec<u32> = session.consumers.values().map(|it| it.topic).collect();
             self.dirty.extend(topics);
@@ -110,7 +110,9 @@ impl Machine {
     fn connect(&mut self, conn: u64, connect: &CommandConnect) {
         let version = connect.protocol_version.unwrap_or_default();
         if version < PROTOCOL_VERSION_MIN {
-            let text = format!("protocol version {version} is too old, at least {PROTOCOL_VERSION_MIN} is needed");
+            let text = format!(
+                "protocol version {version} is too old, at least {PROTOCOL_VERSION_MIN} is needed"
+            );
             let refusal = Refusal::new(ServerError::UnsupportedVersionError, text);
             return self.refuse_connection(conn, &refusal);
         }
@@ -133,18 +135,22 @@ impl Machine {
         let Some(session) = self.session(conn) else { return };
         session.role = Some(role);
         session.client = connect.client_version.chars().take(100).collect();
-        self.send(conn, CommandConnected {
-            server_version: concat!("Pulsar Server (longhaul ", env!("CARGO_PKG_VERSION"), ")").to_owned(),
-            protocol_version: Some(version.min(PROTOCOL_VERSION)),
-            max_message_size,
-            feature_flags: Some(FeatureFlags {
-                supports_auth_refresh: Some(false),
-                supports_broker_entry_metadata: Some(false),
-                supports_partial_producer: Some(true),
-                supports_topic_watchers: Some(false),
-                supports_get_partitioned_metadata_without_auto_creation: Some(true),
-            }),
-        });
+        self.send(
+            conn,
+            CommandConnected {
+                server_version: concat!("Pulsar Server (longhaul ", env!("CARGO_PKG_VERSION"), ")")
+                    .to_owned(),
+                protocol_version: Some(version.min(PROTOCOL_VERSION)),
+                max_message_size,
+                feature_flags: Some(FeatureFlags {
+                    supports_auth_refresh: Some(false),
+                    supports_broker_entry_metadata: Some(false),
+                    supports_partial_producer: Some(true),
+                    supports_topic_watchers: Some(false),
+                    supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                }),
+            },
+        );
     }
 
     /// Says why, and closes.
@@ -162,15 +168,23 @@ impl Machine {
             Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
             Command::Lookup(it) => self.lookup(conn, &it),
             Command::GetTopicsOfNamespace(it) => self.topics_of_namespace(conn, &it),
-            Command::Producer(it) => self.answer(conn, it.request_id, |machine| machine.create_producer(conn, &it)),
+            Command::Producer(it) => {
+                self.answer(conn, it.request_id, |machine| machine.create_producer(conn, &it))
+            }
             Command::CloseProducer(it) => self.close_producer(conn, it),
-            Command::Subscribe(it) => self.answer(conn, it.request_id, |machine| machine.subscribe(conn, &it)),
+            Command::Subscribe(it) => {
+                self.answer(conn, it.request_id, |machine| machine.subscribe(conn, &it))
+            }
             Command::Flow(it) => self.flow(conn, it),
             Command::Ack(it) => self.ack(conn, it),
             Command::Redeliver(it) => self.redeliver(conn, &it),
-            Command::Unsubscribe(it) => self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it)),
+            Command::Unsubscribe(it) => {
+                self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it))
+            }
             Command::CloseConsumer(it) => self.close_consumer(conn, it),
-            Command::Seek(it) => self.answer(conn, it.request_id, |machine| machine.seek(conn, &it)),
+            Command::Seek(it) => {
+                self.answer(conn, it.request_id, |machine| machine.seek(conn, &it))
+            }
             Command::GetLastMessageId(it) => {
                 self.answer(conn, it.request_id, |machine| machine.last_message_id(conn, it));
             }
@@ -183,8 +197,12 @@ impl Machine {
             | Command::EndTxn(it)
             | Command::EndTxnOnPartition(it)
             | Command::EndTxnOnSubscription(it)
-            | Command::TcClientConnect(it) => self.not_supported(conn, it.request_id, "transactions"),
-            Command::WatchTopicList(it) => self.not_supported(conn, it.request_id, "topic watchers"),
+            | Command::TcClientConnect(it) => {
+                self.not_supported(conn, it.request_id, "transactions")
+            }
+            Command::WatchTopicList(it) => {
+                self.not_supported(conn, it.request_id, "topic watchers")
+            }
             other => self.unexpected(conn, &other),
         }
     }
@@ -221,14 +239,24 @@ impl Machine {
     }
 
     /// Does what a request asks for; what is wrong with it is its answer.
-    fn answer(&mut self, conn: u64, request_id: u64, act: impl FnOnce(&mut Self) -> Result<(), Refusal>) {
+    fn answer(
+        &mut self,
+        conn: u64,
+        request_id: u64,
+        act: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) {
         if let Err(refusal) = act(self) {
             self.error(conn, request_id, &refusal);
         }
     }
 
     /// Whether the connection's role may do this to the topic.
-    pub(super) fn authorize(&self, conn: u64, topic: &TopicName, action: Action) -> Result<(), Refusal> {
+    pub(super) fn authorize(
+        &self,
+        conn: u64,
+        topic: &TopicName,
+        action: Action,
+    ) -> Result<(), Refusal> {
         let Some(role) = self.sessions.get(&conn).and_then(|it| it.role.as_ref()) else {
             return Err(Refusal::new(ServerError::AuthorizationError, "not connected"));
         };
@@ -246,7 +274,8 @@ impl Machine {
 
     /// Whether the role may do anything at all with the topic.
     fn authorize_any(&self, conn: u64, topic: &TopicName) -> Result<(), Refusal> {
-        self.authorize(conn, topic, Action::Consume).or_else(|_| self.authorize(conn, topic, Action::Produce))
+        self.authorize(conn, topic, Action::Consume)
+            .or_else(|_| self.authorize(conn, topic, Action::Produce))
     }
 
     fn partitioned_metadata(&mut self, conn: u64, it: &CommandPartitionedTopicMetadata) {
@@ -312,12 +341,15 @@ impl Machine {
             self.topics_in(&it.namespace)
         };
         // A pattern is left to the client, which applies it again in any case.
-        self.send(conn, CommandGetTopicsOfNamespaceResponse {
-            request_id: it.request_id,
-            topics,
-            filtered: Some(false),
-            topics_hash: None,
-            changed: Some(true),
-        });
+        self.send(
+            conn,
+            CommandGetTopicsOfNamespaceResponse {
+                request_id: it.request_id,
+                topics,
+                filtered: Some(false),
+                topics_hash: None,
+                changed: Some(true),
+            },
+        );
     }
 }

@@ -3,8 +3,6 @@
 //! A checkpoint is a list of changes too: those that lead from nothing to the state that it stands for. A change that an older
 //! version wrote is read by every newer one; fields are only ever added.
 
-#![expect(missing_docs, reason = "the fields say what the changes say")]
-
 use bytes::Bytes;
 use longhaul_wire::messages::Schema;
 

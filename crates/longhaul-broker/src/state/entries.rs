@@ -126,7 +126,8 @@ impl Entries {
 
     /// Makes room up to this end, for entries that come back later or are gone for good: their ordinals are not used again.
     pub fn extend_to(&mut self, end: u64) {
-        let gone = Slot { place: Place { segment: 0, offset: 0, size: 0 }, messages: 1, publish_time: 0 };
+        let gone =
+            Slot { place: Place { segment: 0, offset: 0, size: 0 }, messages: 1, publish_time: 0 };
         while self.end() < end {
             self.slots.push_back(gone);
         }
@@ -207,7 +208,8 @@ impl Entries {
     #[must_use]
     pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
         let count = usize::try_from(end.saturating_sub(self.base)).unwrap_or(usize::MAX);
-        let found = self.slots.iter().take(count).position(|it| it.is_here() && it.publish_time >= time);
+        let found =
+            self.slots.iter().take(count).position(|it| it.is_here() && it.publish_time >= time);
         found.map_or(end, |at| self.base + at as u64)
     }
 
@@ -298,9 +300,14 @@ mod tests {
     #[test]
     fn an_id_that_is_not_there_leads_to_the_next_one() {
         let entries = sample();
-        for (position, ordinal) in
-            [(id(1, 7), 0), (id(5, 1), 1), (id(5, 9), 3), (id(7, 0), 3), (id(9, 9), 5), (id(12, 0), 5)]
-        {
+        for (position, ordinal) in [
+            (id(1, 7), 0),
+            (id(5, 1), 1),
+            (id(5, 9), 3),
+            (id(7, 0), 3),
+            (id(9, 9), 5),
+            (id(12, 0), 5),
+        ] {
             assert_eq!(entries.ordinal_at_or_after(position), ordinal, "{position:?}");
         }
     }

@@ -46,7 +46,8 @@ impl EntryHead {
         }
         if let Some((producer, highest)) = &self.sequence {
             // Longer names are refused where a producer is created.
-            let name = producer.as_bytes().get(..usize::from(u8::MAX)).unwrap_or(producer.as_bytes());
+            let name =
+                producer.as_bytes().get(..usize::from(u8::MAX)).unwrap_or(producer.as_bytes());
             out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
             out.put_slice(name);
             out.put_u64(*highest);

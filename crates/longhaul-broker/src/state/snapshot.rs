@@ -2,7 +2,8 @@
 
 use super::change::{
     Ack, AddSchema, BatchAck, Change, Compacted, CreateNamespace, CreateSubscription, CreateTopic,
-    DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch, Trim,
+    DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies, TopicEnd,
+    TopicEpoch, Trim,
 };
 use super::{State, Topic};
 use bytes::Bytes;
@@ -72,11 +73,15 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
             let ranges = ranges.to_vec();
             out.push(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
         }
-        let batches: Vec<BatchAck> = it.cursor.partial().map(|(ordinal, open)| BatchAck {
-            ordinal,
-            open: open.to_vec(),
-            messages: topic.entries.get(ordinal).map_or(0, super::Slot::messages),
-        }).collect();
+        let batches: Vec<BatchAck> = it
+            .cursor
+            .partial()
+            .map(|(ordinal, open)| BatchAck {
+                ordinal,
+                open: open.to_vec(),
+                messages: topic.entries.get(ordinal).map_or(0, super::Slot::messages),
+            })
+            .collect();
         for batches in batches.chunks(PIECES_MAX) {
             let batches = batches.to_vec();
             out.push(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
