@@ -9,6 +9,8 @@
 //! - A sync that failed is never tried again: the log is poisoned for writes, and reads go on.
 //! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file and offset.
 
+mod background;
+mod checkpoint;
 mod compacted;
 mod composer;
 mod error;
@@ -17,8 +19,12 @@ mod options;
 mod reader;
 mod record;
 mod recovery;
+mod scanner;
 mod segment;
+mod shared;
 mod storage;
+mod tail;
+mod writer;
 
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use composer::{Composer, Group};
@@ -29,3 +35,5 @@ pub use reader::{Reader, Scan};
 pub use record::{Head, Kind, Place, Position, RECORD_OVERHEAD};
 pub use recovery::{Opened, Replayed, Truncated};
 pub use storage::{FileStorage, LockError, Storage, StorageFile, StorageLock};
+#[cfg(any(test, feature = "testing"))]
+pub use storage::{SimulatedStorage, Surprise};
