@@ -125,7 +125,9 @@ impl Composer {
         if self.open.is_none() {
             self.open_chunk(None);
         }
-        self.put_mark(Mark::Seal { group: self.group });
+        let begin = self.open.map_or(self.offset, |chunk| chunk.offset);
+        let bytes = self.offset + MARK_BYTES - begin;
+        self.put_mark(Mark::Seal { group: self.group, bytes });
         self.close_chunk();
     }
 

@@ -90,6 +90,8 @@ pub(super) enum Mark {
     Seal {
         /// The number of the group during which the segment ended.
         group: u64,
+        /// Bytes of the part that this seal ends, itself included.
+        bytes: u32,
     },
 }
 
@@ -97,7 +99,7 @@ impl Mark {
     /// The number of the group.
     pub(super) fn group(self) -> u64 {
         match self {
-            Self::Group { group, .. } | Self::Seal { group } => group,
+            Self::Group { group, .. } | Self::Seal { group, .. } => group,
         }
     }
 }
@@ -140,7 +142,7 @@ pub(super) fn encode(seed: u32, head: Head, body: &[&[u8]], size: u32, out: &mut
 pub(super) fn encode_mark(seed: u32, mark: Mark) -> [u8; HEAD_BYTES] {
     let fixed = match mark {
         Mark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
-        Mark::Seal { group } => fixed(KIND_SEAL, MARK_TOPIC, group, 0),
+        Mark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
     };
     let mut out = [0; HEAD_BYTES];
     let mut rest = &mut out[..];
@@ -184,13 +186,12 @@ pub(super) fn parse(seed: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
     let head = |kind| Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry };
     let mark = *topic == MARK_TOPIC && body.is_empty();
+    let bytes = || u32::try_from(entry).ok();
     match *kind {
         KIND_ENTRY => Some(Parsed::Record(head(Kind::Entry), body)),
         KIND_CHANGE => Some(Parsed::Record(head(Kind::Change), body)),
-        KIND_GROUP if mark => {
-            Some(Parsed::Mark(Mark::Group { group: ledger, bytes: u32::try_from(entry).ok()? }))
-        }
-        KIND_SEAL if mark => Some(Parsed::Mark(Mark::Seal { group: ledger })),
+        KIND_GROUP if mark => Some(Parsed::Mark(Mark::Group { group: ledger, bytes: bytes()? })),
+        KIND_SEAL if mark => Some(Parsed::Mark(Mark::Seal { group: ledger, bytes: bytes()? })),
         _ => None,
     }
 }
@@ -250,9 +251,9 @@ mod tests {
             let mut bytes = vec![0xff; before];
             bytes.extend(encode_mark(3, mark));
             bytes.extend(encode_mark(4, mark));
-            bytes.extend(encode_mark(3, Mark::Seal { group: 8 }));
+            bytes.extend(encode_mark(3, Mark::Seal { group: 8, bytes: 29 }));
             let found: Vec<_> = marks(3, &bytes).collect();
-            assert_eq!(found, [(before, mark), (before + 58, Mark::Seal { group: 8 })]);
+            assert_eq!(found, [(before, mark), (before + 58, Mark::Seal { group: 8, bytes: 29 })]);
         }
     }
 

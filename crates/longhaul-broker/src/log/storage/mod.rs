@@ -3,8 +3,12 @@
 //! Names are paths within the data directory, as `log/0000000001.seg`.
 
 mod directory;
+#[cfg(any(test, feature = "testing"))]
+mod simulated;
 
 pub use directory::FileStorage;
+#[cfg(any(test, feature = "testing"))]
+pub use simulated::{SimulatedStorage, Surprise};
 
 use std::fmt::Debug;
 use std::io;
