@@ -2,6 +2,8 @@
 
 #[allow(dead_code, reason = "nobody serves it yet")]
 mod admin;
+pub mod auth;
 mod log;
 #[allow(dead_code, reason = "nobody fills it yet")]
 mod metrics;
+pub mod tls;
