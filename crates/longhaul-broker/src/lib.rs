@@ -17,6 +17,7 @@ mod machine;
 mod metrics;
 mod name;
 mod state;
+mod tls;
 // What the project's own tests may reach. Not a stable interface.
 #[cfg(feature = "testing")]
 #[doc(hidden)]

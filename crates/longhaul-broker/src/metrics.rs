@@ -1,8 +1,13 @@
 //! Figures for Prometheus.
 //!
-//! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything.
+//! The core fills a [`MetricsSnapshot`] when it is asked; nothing here counts anything. Names are Pulsar's where Pulsar has an
+//! equal figure, so that its dashboards show this broker, too.
 
 use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+/// Topics that are shown one by one. The sums over all are always there.
+pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
 
 /// Everything that is shown. Counters count since the broker was started.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,4 +94,294 @@ pub(crate) struct SubscriptionMetrics {
     pub(crate) bytes_out: u64,
     pub(crate) redeliveries: u64,
     pub(crate) acks: u64,
+}
+
+/// Writes the text that Prometheus reads.
+#[must_use]
+pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
+    let mut page = Page::default();
+    broker(&mut page, snapshot);
+    log(&mut page, &snapshot.log);
+    topics(&mut page, snapshot);
+    subscriptions(&mut page, snapshot);
+    page.text
+}
+
+fn broker(page: &mut Page, snapshot: &MetricsSnapshot) {
+    let gauges = [
+        ("pulsar_broker_topics_count", "Topics and partitions.", snapshot.topics_total),
+        ("pulsar_active_connections", "Open connections.", snapshot.connections),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Kind::Gauge, help, value);
+    }
+    let counters = [
+        (
+            "pulsar_connection_created_total_count",
+            "Connections accepted.",
+            snapshot.connections_accepted,
+        ),
+        (
+            "longhaul_broker_connections_refused_total",
+            "Connections closed for what they sent or for a limit.",
+            snapshot.connections_refused,
+        ),
+        ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.bytes_in),
+        ("longhaul_broker_written_bytes_total", "Bytes written to clients.", snapshot.bytes_out),
+        ("longhaul_broker_publishes_total", "Entries that got a receipt.", snapshot.publishes),
+        (
+            "longhaul_broker_publish_errors_total",
+            "Entries that got an error.",
+            snapshot.publish_errors,
+        ),
+        (
+            "longhaul_broker_publishes_deduplicated_total",
+            "Entries dropped as sent before.",
+            snapshot.publishes_deduplicated,
+        ),
+        ("longhaul_broker_deliveries_total", "Entries handed to consumers.", snapshot.deliveries),
+        (
+            "longhaul_broker_redeliveries_total",
+            "Entries handed to consumers again.",
+            snapshot.redeliveries,
+        ),
+        ("longhaul_broker_acks_total", "Entries acknowledged.", snapshot.acks),
+        ("longhaul_broker_compactions_total", "Compactions that ended well.", snapshot.compactions),
+        (
+            "longhaul_broker_compactions_failed_total",
+            "Compactions that failed.",
+            snapshot.compactions_failed,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Kind::Counter, help, value);
+    }
+}
+
+fn log(page: &mut Page, log: &LogMetrics) {
+    let counters = [
+        ("longhaul_broker_log_groups_total", "Groups of records committed.", log.groups),
+        ("longhaul_broker_log_records_total", "Records written.", log.records),
+        (
+            "longhaul_broker_log_syncs_total",
+            "Times the disk was made to keep what was written.",
+            log.syncs,
+        ),
+        ("longhaul_broker_log_written_bytes_total", "Bytes written.", log.bytes),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Kind::Counter, help, value);
+    }
+    let name = "longhaul_broker_log_sync_seconds_total";
+    page.single(
+        name,
+        Kind::Counter,
+        "Time spent making the disk keep what was written.",
+        log.sync_seconds,
+    );
+    let gauges = [
+        ("longhaul_broker_log_segments", "Files of the log.", Some(log.segments)),
+        (
+            "longhaul_broker_disk_used_bytes",
+            "Size of the data directory.",
+            Some(log.disk_used_bytes),
+        ),
+        (
+            "longhaul_broker_disk_limit_bytes",
+            "Size that the data directory may reach.",
+            log.disk_limit_bytes,
+        ),
+        (
+            "longhaul_broker_log_poisoned",
+            "1 when a write has failed and nothing is written until a restart.",
+            Some(u64::from(log.poisoned)),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            page.single(name, Kind::Gauge, help, value);
+        }
+    }
+}
+
+type TopicFigure = (&'static str, Kind, &'static str, fn(&TopicMetrics) -> u64);
+
+fn topics(page: &mut Page, snapshot: &MetricsSnapshot) {
+    let figures: [TopicFigure; 6] = [
+        ("pulsar_producers_count", Kind::Gauge, "Producers.", |topic| topic.producers),
+        ("pulsar_subscriptions_count", Kind::Gauge, "Subscriptions.", |topic| {
+            count(topic.subscriptions.len())
+        }),
+        ("pulsar_consumers_count", Kind::Gauge, "Consumers.", |topic| {
+            topic.subscriptions.values().map(|it| it.consumers).sum()
+        }),
+        ("pulsar_in_messages_total", Kind::Counter, "Messages published.", |topic| {
+            topic.messages_in
+        }),
+        ("pulsar_in_bytes_total", Kind::Counter, "Bytes published.", |topic| topic.bytes_in),
+        ("pulsar_storage_size", Kind::Gauge, "Bytes of the entries that are kept.", |topic| {
+            topic.storage_bytes
+        }),
+    ];
+    for (name, kind, help, figure) in figures {
+        page.head(name, kind, help);
+        for (topic, metrics) in snapshot.topics.iter().take(TOPICS_SHOWN_MAX) {
+            page.sample(name, &labels(topic, None), figure(metrics));
+        }
+    }
+}
+
+type SubscriptionFigure = (&'static str, Kind, &'static str, fn(&SubscriptionMetrics) -> u64);
+
+fn subscriptions(page: &mut Page, snapshot: &MetricsSnapshot) {
+    let figures: [SubscriptionFigure; 8] = [
+        ("pulsar_subscription_consumers_count", Kind::Gauge, "Consumers.", |it| it.consumers),
+        ("pulsar_subscription_back_log", Kind::Gauge, "Entries that are not acknowledged.", |it| {
+            it.backlog
+        }),
+        ("pulsar_subscription_delayed", Kind::Gauge, "Entries that wait for their time.", |it| {
+            it.delayed
+        }),
+        (
+            "pulsar_subscription_unacked_messages",
+            Kind::Gauge,
+            "Messages that consumers hold.",
+            |it| it.unacked,
+        ),
+        ("pulsar_out_messages_total", Kind::Counter, "Messages handed to consumers.", |it| {
+            it.messages_out
+        }),
+        ("pulsar_out_bytes_total", Kind::Counter, "Bytes handed to consumers.", |it| it.bytes_out),
+        (
+            "longhaul_broker_subscription_redeliveries_total",
+            Kind::Counter,
+            "Entries handed to consumers again.",
+            |it| it.redeliveries,
+        ),
+        ("longhaul_broker_subscription_acks_total", Kind::Counter, "Entries acknowledged.", |it| {
+            it.acks
+        }),
+    ];
+    for (name, kind, help, figure) in figures {
+        page.head(name, kind, help);
+        for (topic, metrics) in snapshot.topics.iter().take(TOPICS_SHOWN_MAX) {
+            for (subscription, metrics) in &metrics.subscriptions {
+                page.sample(name, &labels(topic, Some(subscription)), figure(metrics));
+            }
+        }
+    }
+}
+
+fn count(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        self.write(format_args!("{name}{labels} {value}\n"));
+    }
+
+    fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.head(name, kind, help);
+        self.sample(name, "", value);
+    }
+
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        self.text.write_fmt(text).ok();
+    }
+}
+
+fn labels(topic: &str, subscription: Option<&str>) -> String {
+    let name = topic.strip_prefix("persistent://").unwrap_or(topic);
+    let namespace = name.rsplit_once('/').map_or(name, |(namespace, _)| namespace);
+    let (namespace, topic) = (escape(namespace), escape(topic));
+    let subscription = subscription.map(|name| format!(",subscription=\"{}\"", escape(name)));
+    let subscription = subscription.unwrap_or_default();
+    format!("{{cluster=\"standalone\",namespace=\"{namespace}\",topic=\"{topic}\"{subscription}}}")
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(topics: usize) -> MetricsSnapshot {
+        let subscription = SubscriptionMetrics { backlog: 7, consumers: 2, ..Default::default() };
+        let topic = TopicMetrics {
+            messages_in: 3,
+            subscriptions: BTreeMap::from([("a\"b".to_owned(), subscription)]),
+            ..TopicMetrics::default()
+        };
+        let name = |number| format!("persistent://public/default/t{number}");
+        let topics: BTreeMap<_, _> =
+            (0..topics).map(|number| (name(number), topic.clone())).collect();
+        MetricsSnapshot { topics_total: 9, topics, ..MetricsSnapshot::default() }
+    }
+
+    #[test]
+    fn each_figure_has_its_help_and_type_once() {
+        let text = render(&snapshot(2));
+        let mut heads = std::collections::BTreeSet::new();
+        let mut lines = text.lines().peekable();
+        while let Some(help) = lines.next() {
+            let name =
+                help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).unwrap().0;
+            assert!(heads.insert(name), "{name} twice");
+            let kind = lines.next().unwrap();
+            assert!(kind.starts_with(&format!("# TYPE {name} ")), "{kind}");
+            assert_eq!(
+                kind.ends_with("counter"),
+                name.ends_with("_total") || name.ends_with("_total_count"),
+                "{kind}"
+            );
+            while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
+                let (labelled, value) = sample.rsplit_once(' ').unwrap();
+                assert!(labelled == name || labelled.starts_with(&format!("{name}{{")), "{sample}");
+                assert!(value.parse::<f64>().is_ok(), "{sample}");
+            }
+        }
+    }
+
+    #[test]
+    fn topics_and_subscriptions_are_labelled() {
+        let text = render(&snapshot(1));
+        let topic = r#"cluster="standalone",namespace="public/default",topic="persistent://public/default/t0""#;
+        assert!(text.contains(&format!("\npulsar_in_messages_total{{{topic}}} 3\n")), "{text}");
+        let subscription = format!(r#"{{{topic},subscription="a\"b"}}"#);
+        assert!(
+            text.contains(&format!("\npulsar_subscription_back_log{subscription} 7\n")),
+            "{text}"
+        );
+        assert!(text.contains("\npulsar_broker_topics_count 9\n"));
+        assert!(!text.contains("disk_limit"));
+    }
+
+    #[test]
+    fn too_many_topics_are_left_out() {
+        let text = render(&snapshot(TOPICS_SHOWN_MAX + 5));
+        assert_eq!(text.matches("\npulsar_producers_count{").count(), TOPICS_SHOWN_MAX);
+    }
 }

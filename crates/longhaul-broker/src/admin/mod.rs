@@ -3,10 +3,27 @@
 //! - [`request`]: what may be asked of the broker's core, and what it answers. Pure types: no HTTP, no I/O.
 //! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine.
 //! - [`stats`]: figures of topics, in the JSON that Pulsar's tools read.
+//! - `route`: from method, path, query and body to a request. Pure.
+//! - `answer`: from the core's reply to status and body. Pure.
+//! - [`serve`]: connections, limits, and who may do what.
 //!
 //! It decides nothing about topics: it reads a request, asks the core, and writes the answer.
 
+mod answer;
+mod message;
+mod names;
 pub(crate) mod policies;
+mod policy_json;
 pub(crate) mod request;
+mod route;
+pub(crate) mod serve;
 pub(crate) mod stats;
+mod summary;
+mod target;
 mod text;
+
+#[cfg(test)]
+mod tests;
+
+/// The name of the only cluster: that of Pulsar on one machine.
+const CLUSTER: &str = "standalone";

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How long messages stay that every subscription has acknowledged. The broker keeps a message while either says so.
+/// How long messages stay that every subscription has acknowledged. They may go as soon as one of the two is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Retention {
     /// -1 is for ever, 0 not at all.

@@ -100,9 +100,9 @@ pub(crate) enum TopicCall {
     /// Creates one without partitions, or a single partition; [`AdminError::Conflict`] when a topic of that name exists,
     /// partitioned or not.
     Create,
-    /// Deletes it; [`AdminError::PreconditionFailed`] while it has producers, consumers or subscriptions, unless forced.
+    /// Deletes it with its subscriptions; [`AdminError::PreconditionFailed`] while it has producers or consumers, unless forced.
     Delete {
-        /// Closes producers and consumers and deletes subscriptions, too.
+        /// Closes producers and consumers, too.
         force: bool,
     },
     /// Creates a partitioned topic and its partitions; [`AdminError::Conflict`] when a topic of that name exists.
@@ -175,7 +175,7 @@ pub(crate) enum TopicCall {
 /// Calls about a subscription. But for creating one, a topic or subscription that does not exist is [`AdminError::NotFound`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SubscriptionCall {
-    /// Creates a durable one; [`AdminError::Conflict`] when it exists.
+    /// Creates a durable one, and the topic where those come into being by use; [`AdminError::Conflict`] when it exists.
     Create {
         /// Where it starts.
         at: Start,

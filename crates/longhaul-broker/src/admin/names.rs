@@ -1,0 +1,74 @@
+//! Names as they come in paths: what is no name ends here and never reaches the core. Pure.
+
+use super::request::AdminError;
+
+/// Longest name of a tenant, a namespace, a topic without the former two, a subscription, or a role.
+const NAME_BYTES_MAX: usize = 512;
+
+/// Name of a tenant or of a namespace within it: what Pulsar allows.
+pub(super) fn plain<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
+    if name.chars().all(allowed) { checked(what, name) } else { Err(refused(what, name)) }
+}
+
+/// `tenant/namespace`.
+pub(super) fn namespace(tenant: &str, name: &str) -> Result<String, AdminError> {
+    Ok(format!("{}/{}", plain("tenant", tenant)?, plain("namespace", name)?))
+}
+
+/// `persistent://tenant/namespace/topic`.
+pub(super) fn topic(tenant: &str, namespace: &str, local: &str) -> Result<String, AdminError> {
+    let namespace = self::namespace(tenant, namespace)?;
+    if local.contains('/') {
+        return Err(refused("topic", local));
+    }
+    Ok(format!("persistent://{namespace}/{}", checked("topic", local)?))
+}
+
+/// Name of a subscription.
+pub(super) fn subscription(name: &str) -> Result<String, AdminError> {
+    checked("subscription", name).map(str::to_owned)
+}
+
+/// Subject of tokens.
+pub(super) fn role(name: &str) -> Result<String, AdminError> {
+    checked("role", name).map(str::to_owned)
+}
+
+fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminError> {
+    let odd = name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control);
+    if odd || name.len() > NAME_BYTES_MAX { Err(refused(what, name)) } else { Ok(name) }
+}
+
+/// Shows the beginning, so that what was sent to do harm fills no log.
+fn refused(what: &str, name: &str) -> AdminError {
+    let shown: String = name.chars().take(64).flat_map(char::escape_default).collect();
+    AdminError::PreconditionFailed(format!("`{shown}` is no name of a {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_pulsar_are_taken() {
+        assert_eq!(topic("public", "default", "a").unwrap(), "persistent://public/default/a");
+        for local in ["a-partition-0", "a b", "é+%", "a..b", "__change_events"] {
+            assert!(topic("t-1", "n.2=:", local).is_ok(), "{local}");
+        }
+        assert_eq!(subscription("a b:c/d").unwrap(), "a b:c/d");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for local in ["", ".", "..", "a/b", "../a", "a\nb", "a\0", long.as_str()] {
+            assert!(topic("public", "default", local).is_err(), "{local:?}");
+        }
+        for name in ["", "..", "a b", "a/b", "é", long.as_str()] {
+            assert!(namespace("public", name).is_err() && namespace(name, "default").is_err());
+        }
+        let shown = topic("public", "default", &format!("\n{long}")).unwrap_err().to_string();
+        assert!(shown.len() < 100 && !shown.contains('\n'), "{shown}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Connections of the admin interface, with a limit on everything: connections, requests under way, headers, bodies, time.
+//!
+//! One failing connection or request never reaches another. A request that is not answered in time gets 503, though what it
+//! asked for may still happen.
+
+use super::answer::{Advertised, Answer, known, reply};
+use super::policies::Action;
+use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
+use super::route::{Access, Asked, Work, route};
+use super::target::Target;
+use crate::auth::{AuthError, Authenticator, Role};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What the core answers, later.
+pub(crate) type Replying =
+    Pin<Box<dyn Future<Output = Result<AdminReply, AdminError>> + Send + 'static>>;
+/// Asks the core.
+pub(crate) type Handler = Arc<dyn Fn(AdminRequest) -> Replying + Send + Sync>;
+/// Seconds since 1970.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Pause after a connection could not be accepted, mostly for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What stands before a token.
+const BEARER: &[u8] = b"Bearer ";
+/// Largest head of a request.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 64;
+
+/// Limits of the admin interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Open connections. One above it is closed at once.
+    pub(crate) connections: usize,
+    /// Bytes of a body.
+    pub(crate) body_bytes: usize,
+    /// For a request's head to come whole, and for a connection to stay idle.
+    pub(crate) head_timeout: Duration,
+    /// From a request's head to its answer.
+    pub(crate) request_timeout: Duration,
+    /// For connections to end after the stop.
+    pub(crate) stop_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            body_bytes: 1024 * 1024,
+            head_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What the interface needs besides a port.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    /// The core.
+    pub(crate) handler: Handler,
+    /// What clients are told.
+    pub(crate) advertised: Advertised,
+    /// Where tokens are asked for.
+    pub(crate) authenticator: Option<Arc<Authenticator>>,
+    /// Where connections are encrypted.
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// For the ends of tokens.
+    pub(crate) clock: Clock,
+    /// Limits.
+    pub(crate) limits: Limits,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").field("advertised", &self.advertised).finish_non_exhaustive()
+    }
+}
+
+/// Serves until it is told to stop; requests under way are answered, within limits.
+pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
+    let admin = Arc::new(admin);
+    let connections = Arc::new(Semaphore::new(admin.limits.connections));
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the admin interface cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Who is one too many learns it at once instead of waiting.
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
+        let (admin, stop) = (Arc::clone(&admin), stop.clone());
+        tasks.spawn(async move {
+            connect(stream, &admin, &stop).await;
+            drop(permit);
+        });
+    }
+    tasks.close();
+    if timeout(admin.limits.stop_timeout, tasks.wait()).await.is_err() {
+        tracing::warn!("connections of the admin interface did not end in time");
+    }
+}
+
+async fn connect(stream: TcpStream, admin: &Arc<Admin>, stop: &CancellationToken) {
+    // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
+    stream.set_nodelay(true).ok();
+    let Some(tls) = &admin.tls else { return converse(stream, admin, stop).await };
+    match timeout(admin.limits.head_timeout, tls.accept(stream)).await {
+        Ok(Ok(stream)) => converse(stream, admin, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS on the admin interface"),
+        Err(_) => tracing::debug!("no TLS handshake in time on the admin interface"),
+    }
+}
+
+async fn converse<S>(stream: S, admin: &Arc<Admin>, stop: &CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|request| async { Ok::<_, Infallible>(admin.answer(request).await) });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(admin.limits.head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            match timeout(admin.limits.stop_timeout, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection of the admin interface ended");
+    }
+}
+
+/// Who asks.
+#[derive(Debug)]
+enum Asker {
+    /// Anybody, where no tokens are asked for.
+    Trusted,
+    /// Somebody without a token, which is enough for a few paths.
+    Nobody,
+    /// Somebody with a valid token.
+    Role(Role),
+}
+
+impl Admin {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let late = "not answered in time: what was asked for may still happen";
+        let answer = match timeout(self.limits.request_timeout, self.process(request)).await {
+            Ok(Ok(answer) | Err(answer)) => answer,
+            Err(_) => Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, late),
+        };
+        response(answer)
+    }
+
+    /// Both are answers; a refusal is the second kind.
+    async fn process(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
+        let asker = self.authenticate(&request).map_err(|error| unknown(&error))?;
+        let (head, body) = request.into_parts();
+        let body = self.read(body).await?;
+        let target = Target::parse(head.uri.path(), head.uri.query())?;
+        let asked = Asked { method: head.method.as_str(), target: &target, body: &body };
+        let route = match route(asked) {
+            Ok(route) => route,
+            // What exists is nobody's business.
+            Err(_) if matches!(asker, Asker::Nobody) => return Err(unknown(&AuthError::Missing)),
+            Err(error) => return Err(error.into()),
+        };
+        self.authorize(&asker, route.access).await?;
+        Ok(match route.work {
+            Work::Tell(fact) => known(fact, &self.advertised),
+            Work::Ask(request, show) => {
+                reply((self.handler)(request).await?, &show, &self.advertised)
+            }
+        })
+    }
+
+    async fn read(&self, body: Incoming) -> Result<Bytes, Answer> {
+        let limit = self.limits.body_bytes;
+        match Limited::new(body, limit).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let reason = format!("a body of at most {limit} bytes is taken");
+                Err(Answer::refusal(StatusCode::PAYLOAD_TOO_LARGE, &reason))
+            }
+            Err(_) => Err(Answer::refusal(StatusCode::BAD_REQUEST, "the body broke off")),
+        }
+    }
+
+    fn authenticate(&self, request: &Request<Incoming>) -> Result<Asker, AuthError> {
+        let Some(authenticator) = &self.authenticator else { return Ok(Asker::Trusted) };
+        let Some(header) = request.headers().get(AUTHORIZATION) else { return Ok(Asker::Nobody) };
+        let header = header.as_bytes().split_at_checked(BEARER.len());
+        let bearer = header.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER));
+        let (_, token) = bearer.ok_or(AuthError::Missing)?;
+        authenticator.authenticate("token", token, (self.clock)()).map(Asker::Role)
+    }
+
+    async fn authorize(&self, asker: &Asker, access: Access) -> Result<(), Answer> {
+        let role = match asker {
+            Asker::Trusted => return Ok(()),
+            Asker::Nobody if access == Access::Everybody => return Ok(()),
+            Asker::Nobody => return Err(unknown(&AuthError::Missing)),
+            Asker::Role(role) if role.superuser => return Ok(()),
+            Asker::Role(role) => role,
+        };
+        match access {
+            Access::Everybody | Access::Authenticated => Ok(()),
+            Access::Superuser => Err(denied(role, "is no superuser")),
+            Access::User { namespace } => {
+                let call = NamespaceCall::Grants;
+                let request = AdminRequest::Namespace { namespace, call };
+                let AdminReply::Grants(grants) = (self.handler)(request).await? else {
+                    return Err(denied(role, "may not use this namespace"));
+                };
+                let mut uses = [Action::Produce, Action::Consume].into_iter();
+                if uses.any(|action| grants.allow(&role.name, action)) {
+                    Ok(())
+                } else {
+                    Err(denied(role, "may not use this namespace"))
+                }
+            }
+        }
+    }
+}
+
+fn unknown(error: &AuthError) -> Answer {
+    let mut answer = Answer::refusal(StatusCode::UNAUTHORIZED, &error.to_string());
+    answer.headers.push((WWW_AUTHENTICATE.to_string(), "Bearer".to_owned()));
+    answer
+}
+
+fn denied(role: &Role, why: &str) -> Answer {
+    AdminError::Forbidden(format!("the role `{}` {why}", role.name)).into()
+}
+
+/// Headers that came from messages and cannot be sent are left out.
+fn response(answer: Answer) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(answer.body));
+    *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
+    if let Some(content_type) = answer.content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    for (name, value) in answer.headers {
+        let name = HeaderName::try_from(name);
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+            headers.append(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,101 @@
+//! A partitioned topic's figures: the sum of those of its partitions.
+
+use super::stats::{SubscriptionStats, TopicStats};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// As Pulsar shows a partitioned topic.
+#[derive(Debug, Serialize)]
+pub(super) struct PartitionedStats {
+    #[serde(flatten)]
+    sum: TopicStats,
+    metadata: Value,
+    partitions: BTreeMap<String, TopicStats>,
+}
+
+impl PartitionedStats {
+    /// Sums up, and leaves the partitions out unless they are asked for.
+    pub(super) fn new(count: u32, partitions: BTreeMap<String, TopicStats>, each: bool) -> Self {
+        let mut sum = TopicStats::default();
+        for stats in partitions.values() {
+            add(&mut sum, stats);
+        }
+        if sum.msg_in_counter > 0 {
+            sum.average_msg_size = ratio(sum.bytes_in_counter, sum.msg_in_counter);
+        }
+        let metadata = json!({ "partitions": count, "deleted": false });
+        Self { sum, metadata, partitions: if each { partitions } else { BTreeMap::new() } }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an average for people to look at")]
+fn ratio(total: u64, count: u64) -> f64 {
+    total as f64 / count as f64
+}
+
+fn add(sum: &mut TopicStats, stats: &TopicStats) {
+    sum.msg_rate_in += stats.msg_rate_in;
+    sum.msg_throughput_in += stats.msg_throughput_in;
+    sum.msg_rate_out += stats.msg_rate_out;
+    sum.msg_throughput_out += stats.msg_throughput_out;
+    sum.bytes_in_counter += stats.bytes_in_counter;
+    sum.msg_in_counter += stats.msg_in_counter;
+    sum.bytes_out_counter += stats.bytes_out_counter;
+    sum.msg_out_counter += stats.msg_out_counter;
+    sum.msg_chunk_published |= stats.msg_chunk_published;
+    sum.storage_size += stats.storage_size;
+    sum.backlog_size += stats.backlog_size;
+    sum.waiting_publishers += stats.waiting_publishers;
+    sum.non_contiguous_deleted_messages_ranges += stats.non_contiguous_deleted_messages_ranges;
+    sum.publishers.extend(stats.publishers.iter().cloned());
+    for (name, subscription) in &stats.subscriptions {
+        add_subscription(sum.subscriptions.entry(name.clone()).or_default(), subscription);
+    }
+}
+
+fn add_subscription(sum: &mut SubscriptionStats, stats: &SubscriptionStats) {
+    sum.msg_rate_out += stats.msg_rate_out;
+    sum.msg_throughput_out += stats.msg_throughput_out;
+    sum.bytes_out_counter += stats.bytes_out_counter;
+    sum.msg_out_counter += stats.msg_out_counter;
+    sum.msg_rate_redeliver += stats.msg_rate_redeliver;
+    sum.message_ack_rate += stats.message_ack_rate;
+    sum.msg_backlog += stats.msg_backlog;
+    sum.backlog_size += stats.backlog_size;
+    sum.msg_backlog_no_delayed += stats.msg_backlog_no_delayed;
+    sum.blocked_subscription_on_unacked_msgs |= stats.blocked_subscription_on_unacked_msgs;
+    sum.msg_delayed += stats.msg_delayed;
+    sum.unacked_messages += stats.unacked_messages;
+    sum.kind = stats.kind;
+    sum.msg_rate_expired += stats.msg_rate_expired;
+    sum.total_msg_expired += stats.total_msg_expired;
+    sum.durable |= stats.durable;
+    sum.consumers.extend(stats.consumers.iter().cloned());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_summed_up() {
+        let subscription =
+            SubscriptionStats { msg_backlog: 2, durable: true, ..Default::default() };
+        let subscriptions = BTreeMap::from([("s".to_owned(), subscription)]);
+        let stats = TopicStats {
+            msg_in_counter: 3,
+            bytes_in_counter: 30,
+            subscriptions,
+            ..Default::default()
+        };
+        let partitions = BTreeMap::from([("a".to_owned(), stats.clone()), ("b".to_owned(), stats)]);
+        let shown = json!(PartitionedStats::new(2, partitions.clone(), true));
+        assert_eq!(shown["msgInCounter"], 6);
+        assert_eq!(shown["averageMsgSize"], 10.0);
+        assert_eq!(shown["subscriptions"]["s"]["msgBacklog"], 4);
+        assert_eq!(shown["metadata"]["partitions"], 2);
+        assert_eq!(shown["partitions"]["b"]["msgInCounter"], 3);
+        assert_eq!(json!(PartitionedStats::new(2, partitions, false))["partitions"], json!({}));
+    }
+}

@@ -1,0 +1,397 @@
+//! The interface over a socket, with a stand-in for the core.
+
+use super::answer::Advertised;
+use super::policies::{Action, Grants, Policies, PolicyLevels};
+use super::request::{
+    AdminError, AdminReply, AdminRequest, CompactionState, CompactionStatus, NamespaceCall,
+    Position, StoredMessage, StoredSchema, SubscriptionCall, TopicCall,
+};
+use super::serve::{Admin, Handler, Limits, serve};
+use super::stats::{CursorStats, InternalStats, LedgerStats, TopicStats};
+use crate::auth::{AuthConfig, Authenticator, TokenKey};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use longhaul_wire::messages::MessageMetadata;
+use longhaul_wire::payload::Payload;
+use proptest::prelude::*;
+use ring::hmac;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const SECRET: [u8; 32] = [3; 32];
+
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinSet<()>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Admin)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handler: Handler = Arc::new(|request| Box::pin(async move { core(request).await }));
+        let mut admin = Admin {
+            handler,
+            advertised: Advertised {
+                broker_url: "pulsar://broker:6650".to_owned(),
+                broker_url_tls: None,
+                http_url: format!("http://{address}"),
+                message_bytes_max: 5_242_880,
+            },
+            authenticator: None,
+            tls: None,
+            clock: Arc::new(|| 1_800_000_000),
+            limits: Limits::default(),
+        };
+        change(&mut admin);
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
+        serving.spawn(serve(listener, admin, stop.clone()));
+        Self { address, stop, serving }
+    }
+
+    async fn guarded() -> Self {
+        let superusers = BTreeSet::from(["root".to_owned()]);
+        let config = AuthConfig { key: TokenKey::Secret(SECRET.to_vec()), superusers };
+        let authenticator = Arc::new(Authenticator::new(&config).unwrap());
+        Self::with(|admin| admin.authenticator = Some(authenticator)).await
+    }
+
+    /// Sends bytes, reads all that comes back.
+    async fn raw(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        // The server may hang up before it has read all.
+        stream.write_all(bytes).await.ok();
+        stream.shutdown().await.ok();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.ok();
+        answer
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+        );
+        let answer = String::from_utf8(self.raw(request.as_bytes()).await).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or(0), body.to_owned())
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let (status, body) = self.send("GET", path, "", "").await;
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        self.serving.join_next().await.unwrap().unwrap();
+    }
+}
+
+/// What stands in for the core: one topic, `a`, of `public/default`.
+#[expect(clippy::wildcard_enum_match_arm, reason = "it plays only what the tests ask for")]
+async fn core(request: AdminRequest) -> Result<AdminReply, AdminError> {
+    let missing = || AdminError::NotFound("no such topic".to_owned());
+    match request {
+        AdminRequest::Health => Ok(AdminReply::Done),
+        AdminRequest::Metrics => Ok(AdminReply::Metrics(Box::default())),
+        AdminRequest::Tenants => Ok(AdminReply::Names(vec!["public".to_owned()])),
+        AdminRequest::Namespace { call: NamespaceCall::Grants, .. } => {
+            let mut grants = Grants::default();
+            grants.grant("tasks", vec![Action::Consume]);
+            Ok(AdminReply::Grants(grants))
+        }
+        AdminRequest::Namespace { call: NamespaceCall::Policies, .. } => {
+            let policies = Policies { message_ttl_s: Some(3), ..Policies::default() };
+            Ok(AdminReply::Policies(Box::new(policies)))
+        }
+        AdminRequest::Topic { topic, call } if topic.ends_with("default/a") => about_a(call).await,
+        AdminRequest::Subscription { call: SubscriptionCall::SkipAll, .. } => Ok(AdminReply::Done),
+        _ => Err(missing()),
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "it plays only what the tests ask for")]
+async fn about_a(call: TopicCall) -> Result<AdminReply, AdminError> {
+    let schema = StoredSchema {
+        version: 1,
+        kind: "JSON".to_owned(),
+        timestamp: 5,
+        data: "{}".to_owned(),
+        properties: BTreeMap::new(),
+    };
+    Ok(match call {
+        TopicCall::Create => {
+            return Err(AdminError::Conflict("This topic already exists".to_owned()));
+        }
+        TopicCall::Partitions { .. } => AdminReply::Partitions(0),
+        TopicCall::Stats => AdminReply::Stats(Box::default()),
+        TopicCall::PartitionedStats => {
+            let stats = BTreeMap::from([("p".to_owned(), TopicStats::default())]);
+            AdminReply::PartitionedStats { partitions: 1, stats }
+        }
+        TopicCall::InternalStats => AdminReply::InternalStats(Box::new(internal_stats())),
+        TopicCall::Compaction => AdminReply::Compaction(CompactionStatus {
+            status: CompactionState::NotRun,
+            last_error: String::new(),
+        }),
+        TopicCall::LastMessageId => AdminReply::MessageId(Position::NONE),
+        TopicCall::Schema { .. } => AdminReply::Schema(schema),
+        TopicCall::Schemas => AdminReply::Schemas(vec![schema]),
+        TopicCall::CreateSchema(_) | TopicCall::DeleteSchema => AdminReply::SchemaVersion(4),
+        TopicCall::Message(position) => {
+            let metadata = MessageMetadata {
+                producer_name: "p\nx".to_owned(),
+                partition_key: Some("k".to_owned()),
+                ..MessageMetadata::default()
+            };
+            let payload = Payload::new(&metadata, b"body");
+            AdminReply::Message(StoredMessage { position, payload })
+        }
+        TopicCall::Policies => {
+            let namespace = Policies { message_ttl_s: Some(3), ..Policies::default() };
+            AdminReply::PolicyLevels(Box::new(PolicyLevels {
+                namespace,
+                ..PolicyLevels::default()
+            }))
+        }
+        TopicCall::Compact => std::future::pending().await,
+        _ => AdminReply::Done,
+    })
+}
+
+fn internal_stats() -> InternalStats {
+    let cursor = CursorStats {
+        mark_delete_position: Position { ledger: 3, entry: -1 },
+        read_position: Position { ledger: 3, entry: 0 },
+        waiting_read_op: false,
+        pending_read_ops: 0,
+        messages_consumed_counter: 0,
+        cursor_ledger: -1,
+        cursor_ledger_last_entry: -1,
+        individually_deleted_messages: "[]".to_owned(),
+        last_ledger_switch_timestamp: 1,
+        state: "Open",
+        active: false,
+        number_of_entries_since_first_not_acked_message: 1,
+        total_non_contiguous_deleted_messages_range: 0,
+        subscription_have_pending_read: false,
+        subscription_have_pending_replay_read: false,
+        properties: BTreeMap::new(),
+    };
+    InternalStats {
+        entries_added_counter: 0,
+        number_of_entries: 2,
+        total_size: 0,
+        current_ledger_entries: 0,
+        current_ledger_size: 0,
+        last_ledger_created_timestamp: 1,
+        waiting_cursors_count: 0,
+        pending_add_entries_count: 0,
+        last_confirmed_entry: Position { ledger: 3, entry: 1 },
+        state: "LedgerOpened",
+        ledgers: Vec::new(),
+        cursors: BTreeMap::from([("a b".to_owned(), cursor)]),
+        schema_ledgers: Vec::new(),
+        compacted_ledger: LedgerStats::NONE,
+    }
+}
+
+const A: &str = "/admin/v2/persistent/public/default/a";
+
+#[tokio::test]
+async fn replies_have_the_form_that_tools_read() {
+    let server = Server::start().await;
+    let get = async |tail: &str| server.get(&format!("{A}{tail}")).await.1;
+    assert_eq!(get("/partitions").await, json!({"partitions": 0, "deleted": false}));
+    let stats = get("/stats").await;
+    assert_eq!(stats["ownerBroker"], server.address.to_string());
+    assert_eq!((&stats["msgInCounter"], &stats["publishers"]), (&json!(0), &json!([])));
+    assert_eq!(get("/partitioned-stats").await["partitions"]["p"]["storageSize"], 0);
+    let internal = get("/internalStats").await;
+    assert_eq!(internal["cursors"]["a+b"]["markDeletePosition"], "3:-1");
+    assert_eq!(internal["lastConfirmedEntry"], "3:1");
+    assert_eq!(internal["lastLedgerCreatedTimestamp"], "1970-01-01T00:00:00.001Z");
+    assert_eq!(internal["compactedLedger"]["entries"], -1);
+    assert_eq!(get("/compaction").await, json!({"status": "NOT_RUN", "lastError": ""}));
+    let last = json!({"ledgerId": -1, "entryId": -1, "partitionIndex": -1});
+    assert_eq!(get("/lastMessageId").await, last);
+    assert_eq!(get("/messageTTL?applied=true").await, 3);
+    assert_eq!(server.get(&format!("{A}/messageTTL")).await, (204, json!("")));
+    let schemas = "/admin/v2/schemas/public/default/a";
+    let schema =
+        json!({"version": 1, "type": "JSON", "timestamp": 5, "data": "{}", "properties": {}});
+    assert_eq!(server.get(&format!("{schemas}/schema")).await.1, schema);
+    assert_eq!(server.get(&format!("{schemas}/schemas")).await.1["getSchemaResponses"][0], schema);
+    let body = r#"{"type":"JSON","schema":"{}","properties":{}}"#;
+    let (_, posted) = server.send("POST", &format!("{schemas}/schema"), "", body).await;
+    assert_eq!(posted, r#"{"version":{"version":4}}"#);
+    let namespace = server.get("/admin/v2/namespaces/public/default").await.1;
+    assert_eq!(namespace["message_ttl_in_seconds"], 3);
+    let grants = server.get("/admin/v2/namespaces/public/default/permissions").await.1;
+    assert_eq!(grants, json!({"tasks": ["consume"]}));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_broker_tells_where_it_is() {
+    let server = Server::start().await;
+    let http_url = format!("http://{}", server.address);
+    let lookup = json!({"brokerUrl": "pulsar://broker:6650", "httpUrl": http_url,
+        "nativeUrl": "pulsar://broker:6650", "brokerUrlSsl": ""});
+    assert_eq!(server.get("/lookup/v2/topic/persistent/public/default/a").await, (200, lookup));
+    assert_eq!(server.get("/admin/v2/clusters").await.1, json!(["standalone"]));
+    assert_eq!(server.get("/admin/v2/brokers/health").await, (200, json!("ok")));
+    assert_eq!(server.get("/status.html").await, (200, json!("ok")));
+    let configuration = server.get("/admin/v2/brokers/configuration/runtime").await.1;
+    assert_eq!(configuration["maxMessageSize"], "5242880");
+    assert_eq!(server.get("/admin/v2/tenants/public").await.0, 200);
+    assert_eq!(server.get("/admin/v2/tenants/other").await.0, 404);
+    let (status, metrics) = server.send("GET", "/metrics", "", "").await;
+    assert!(status == 200 && metrics.starts_with("# HELP "), "{metrics}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn refusals_say_why() {
+    let server = Server::start().await;
+    let (status, answer) = server.send("PUT", A, "", "").await;
+    assert_eq!((status, answer.as_str()), (409, r#"{"reason":"This topic already exists"}"#));
+    let (status, answer) = server.get("/admin/v2/functions").await;
+    assert_eq!(status, 404);
+    assert!(answer["reason"].as_str().unwrap().contains("not part of this broker"), "{answer}");
+    assert_eq!(server.get("/admin/v2/persistent/public/default/b/stats").await.0, 404);
+    assert_eq!(server.get("/%ff").await.0, 400);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_message_is_shown_without_its_bad_headers() {
+    let server = Server::start().await;
+    let request = format!("GET {A}/ledger/3/entry/7 HTTP/1.0\r\n\r\n");
+    let answer = String::from_utf8(server.raw(request.as_bytes()).await).unwrap();
+    assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
+    assert!(answer.contains("x-pulsar-message-id: 3:7\r\n"), "{answer}");
+    assert!(answer.contains("x-pulsar-partition-key: k\r\n"), "{answer}");
+    assert!(!answer.contains("x-pulsar-producer-name"), "{answer}");
+    server.end().await;
+}
+
+fn bearer(role: &str) -> String {
+    let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    let claims = json!({ "sub": role }).to_string();
+    let text = format!("{}.{}", encode(br#"{"alg":"HS256"}"#), encode(claims.as_bytes()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &SECRET), text.as_bytes());
+    format!("authorization: Bearer {text}.{}\r\n", encode(tag.as_ref()))
+}
+
+#[tokio::test]
+async fn a_token_opens_what_its_role_may_do() {
+    let server = Server::guarded().await;
+    let status = async |path: &str, headers: &str| server.send("GET", path, headers, "").await.0;
+    let (root, tasks, stranger) = (bearer("root"), bearer("tasks"), bearer("stranger"));
+    let lookup = "/lookup/v2/topic/persistent/public/default/a";
+    let stats = &format!("{A}/stats");
+    let cases = [
+        ("", [200, 401, 401, 401, 401]),
+        ("authorization: Bearer nonsense\r\n", [401; 5]),
+        ("authorization: Basic x\r\n", [401; 5]),
+        (stranger.as_str(), [200, 200, 403, 403, 404]),
+        (tasks.as_str(), [200, 200, 200, 403, 404]),
+        (root.as_str(), [200, 200, 200, 200, 404]),
+    ];
+    for (headers, expected) in cases {
+        let paths = ["/admin/v2/brokers/health", "/metrics", lookup, stats, "/nowhere"];
+        for (path, expected) in paths.into_iter().zip(expected) {
+            assert_eq!(status(path, headers).await, expected, "{path} {headers}");
+        }
+    }
+    let (_, refused) = server.send("GET", stats, &tasks, "").await;
+    assert_eq!(refused, r#"{"reason":"the role `tasks` is no superuser"}"#);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_too_slow_is_cut_off() {
+    let short = Duration::from_millis(100);
+    let server = Server::with(|admin| {
+        let limits = Limits { body_bytes: 100, ..Limits::default() };
+        admin.limits = Limits { head_timeout: short, request_timeout: short, ..limits };
+    })
+    .await;
+    let (status, _) = server.send("POST", &format!("{A}/retention"), "", &"x".repeat(101)).await;
+    assert_eq!(status, 413);
+    let header = format!("x: {}\r\n", "y".repeat(100_000));
+    assert_eq!(server.send("GET", "/status.html", &header, "").await.0, 431);
+    let headers: String = (0..100).map(|n| format!("x{n}: y\r\n")).collect();
+    assert_eq!(server.send("GET", "/status.html", &headers, "").await.0, 431);
+    let (status, reason) = server.send("PUT", &format!("{A}/compaction"), "", "").await;
+    assert_eq!(status, 503);
+    assert!(reason.contains("may still happen"), "{reason}");
+    // Half a head, then nothing: the server hangs up.
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET / HT").await.unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.ok();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed_and_the_others_live() {
+    let server = Server::with(|admin| admin.limits.connections = 2).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    let _second = TcpStream::connect(server.address).await.unwrap();
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(third.read(&mut [0; 8]).await.unwrap_or(0), 0);
+    first.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    first.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_idle_connections() {
+    let server = Server::start().await;
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    idle.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    idle.read_exact(&mut [0; 12]).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(1), server.end()).await.unwrap();
+}
+
+#[test]
+fn random_bytes_never_break_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(Server::start());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(200));
+    let heads = prop::sample::select(vec![
+        "",
+        "GET ",
+        "GET / HTTP/1.1\r\n",
+        "PUT /a HTTP/1.1\r\ncontent-length: 9\r\n\r\n",
+    ]);
+    let bytes = prop::collection::vec(any::<u8>(), 0..300);
+    runner
+        .run(&(heads, bytes), |(head, bytes)| {
+            let sent = [head.as_bytes(), &bytes].concat();
+            runtime.block_on(server.raw(&sent));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(runtime.block_on(server.get("/status.html")).0, 200);
+    runtime.block_on(server.end());
+}
