@@ -2,7 +2,7 @@
 //!
 //! Header: `8 magic | u32 version | u32 crc32c`. Entries, each from a multiple of 16 bytes on: `u32 len | u32 crc32c |
 //! u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts what follows the checksum. Index: per entry `u64 ordinal |
-//! u64 ledger | u64 entry | u32 offset | u32 size of the body`, the offset in units of 16 bytes. Trailer: `u64 offset of the
+//! u64 ledger | u64 entry | u32 messages | u32 offset | u32 size of the body`, the offset in units of 16 bytes. Trailer: `u64 offset of the
 //! index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big endian.
 
 use super::error::{CompactedError, ReadError};
@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"LHLOGCPT";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 32;
-const SLOT_BYTES: usize = 32;
+const SLOT_BYTES: usize = 36;
 /// Bytes of an entry in front of its body.
 const ENTRY_HEAD_BYTES: usize = 32;
 /// What offsets count, so that 32 bits reach 64 GiB.
@@ -23,7 +23,7 @@ const UNIT_BYTES: u64 = 16;
 /// Bytes that are written at once.
 const WRITE_BYTES: usize = 1024 * 1024;
 
-/// Where an entry lies: what the file costs in memory, 32 bytes per entry.
+/// Where an entry lies: what the file costs in memory, 40 bytes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The entry's number within its topic.
@@ -82,6 +82,7 @@ impl CompactedWriter {
         ordinal: u64,
         ledger: u64,
         entry: u64,
+        messages: u32,
         body: &[u8],
     ) -> Result<(), CompactedError> {
         let too_large = || CompactedError::TooLarge { file: self.storage.describe(&self.name) };
@@ -100,7 +101,7 @@ impl CompactedWriter {
         let padding = self.buffer.len().next_multiple_of(16) - self.buffer.len();
         self.buffer.put_bytes(0, padding);
         let size = len - 24;
-        self.slots.push(Slot { ordinal, ledger, entry, offset, size });
+        self.slots.push(Slot { ordinal, ledger, entry, messages, offset, size });
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -110,9 +111,9 @@ impl CompactedWriter {
     /// [`CompactedError::Io`]. Nothing is left of the file then, unless its name could not be made durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
-        let slots = std::mem::take(&mut self.slots);
+        let slots: Arc<[Slot]> = std::mem::take(&mut self.slots).into();
         let mut crc = 0;
-        for slot in &slots {
+        for slot in slots.iter() {
             let bytes = slot.encode();
             crc = crc32c::crc32c_append(crc, &bytes);
             self.buffer.put_slice(&bytes);
@@ -171,7 +172,7 @@ pub struct CompactedFile {
 struct Inner {
     file: Arc<dyn StorageFile>,
     path: String,
-    slots: Vec<Slot>,
+    slots: Arc<[Slot]>,
 }
 
 impl CompactedFile {
@@ -214,7 +215,7 @@ impl CompactedFile {
         if crc32c::crc32c(&bytes) != crc {
             return damaged(index, "the index does not match its checksum");
         }
-        let slots: Vec<Slot> = bytes.chunks_exact(SLOT_BYTES).map(Slot::decode).collect();
+        let slots: Arc<[Slot]> = bytes.chunks_exact(SLOT_BYTES).map(Slot::decode).collect();
         if slots.iter().any(|slot| slot.position() + slot.bytes() as u64 > index) {
             return damaged(index, "the index points behind the entries");
         }
@@ -223,7 +224,7 @@ impl CompactedFile {
 
     /// The entries, in the order in which they were appended.
     #[must_use]
-    pub fn slots(&self) -> &[Slot] {
+    pub fn slots(&self) -> &Arc<[Slot]> {
         &self.inner.slots
     }
 
@@ -268,6 +269,7 @@ impl Slot {
         rest.put_u64(self.ordinal);
         rest.put_u64(self.ledger);
         rest.put_u64(self.entry);
+        rest.put_u32(self.messages);
         rest.put_u32(self.offset);
         rest.put_u32(self.size);
         out
@@ -276,7 +278,8 @@ impl Slot {
     /// Reads what [`Slot::encode`] made.
     fn decode(mut bytes: &[u8]) -> Self {
         let (ordinal, ledger, entry) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
-        Self { ordinal, ledger, entry, offset: bytes.get_u32(), size: bytes.get_u32() }
+        let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
+        Self { ordinal, ledger, entry, messages, offset, size }
     }
 }
 
@@ -302,7 +305,7 @@ mod tests {
     fn write(storage: &SimulatedStorage, bodies: &[Vec<u8>]) -> CompactedFile {
         let mut writer = CompactedWriter::create(Arc::new(storage.clone()), NAME).unwrap();
         for (number, body) in (0..).zip(bodies) {
-            writer.append(number * 3, 7, number, body).unwrap();
+            writer.append(number * 3, 7, number, 1, body).unwrap();
         }
         writer.finish().unwrap()
     }
@@ -310,7 +313,7 @@ mod tests {
     #[track_caller]
     fn check(file: &CompactedFile, bodies: &[Vec<u8>]) {
         assert_eq!(file.slots().len(), bodies.len());
-        for ((number, slot), body) in (0..).zip(file.slots()).zip(bodies) {
+        for ((number, slot), body) in (0..).zip(file.slots().iter()).zip(bodies) {
             assert_eq!((slot.ordinal, slot.ledger, slot.entry), (number * 3, 7, number));
             assert_eq!(&file.read(slot).unwrap()[..], &body[..]);
         }

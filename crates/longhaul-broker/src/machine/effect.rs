@@ -15,6 +15,8 @@ pub enum Request {
     Command(Command),
     /// A message, or why it is none.
     Publish(CommandSend, Result<Message, Refusal>),
+    /// What is no frame. Nothing that comes after it can be read.
+    Garbage(Refusal),
 }
 
 /// A message to be published, its checksum verified and its metadata read.

@@ -357,6 +357,11 @@ fn trim_point(topic: &Topic, policies: &Policies, readable: u64, now: u64) -> u6
         (None, None) => return first,
         (None, Some(_)) => readable,
     };
+    // What compaction has not seen yet is nowhere else.
+    let is_compacted =
+        policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some();
+    let horizon = topic.compacted.as_ref().map_or(first, |it| it.horizon);
+    let limit = if is_compacted { limit.min(horizon) } else { limit };
     let retention = retention.unwrap_or_default();
     let forever = |it: i64| it < 0;
     if forever(retention.minutes) && forever(retention.megabytes) {

@@ -94,7 +94,7 @@ struct Live {
 #[derive(Debug)]
 pub struct Machine {
     settings: Settings,
-    auth: Option<Arc<dyn Authenticator>>,
+    auth: Option<Arc<Authenticator>>,
     state: State,
     composer: Composer,
     sessions: HashMap<u64, Session>,
@@ -121,7 +121,7 @@ impl Machine {
     #[must_use]
     pub fn new(
         settings: Settings,
-        auth: Option<Arc<dyn Authenticator>>,
+        auth: Option<Arc<Authenticator>>,
         mut state: State,
         composer: Composer,
         compacted: HashMap<String, Arc<[CompactedSlot]>>,

@@ -103,6 +103,7 @@ impl Machine {
                 self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));
             }
             Request::Publish(send, message) => self.publish(conn, send, message),
+            Request::Garbage(refusal) => self.refuse_connection(conn, &refusal),
             Request::Command(command) => self.command(conn, command),
         }
     }
@@ -117,7 +118,7 @@ impl Machine {
             return self.refuse_connection(conn, &refusal);
         }
         let role = match &self.auth {
-            None => Ok(Role::anonymous()),
+            None => Ok(Role { name: String::new(), superuser: true }),
             Some(auth) => {
                 let method = connect.auth_method_name.as_deref().unwrap_or_default();
                 let data = connect.auth_data.as_deref().unwrap_or_default();
@@ -260,15 +261,15 @@ impl Machine {
         let Some(role) = self.sessions.get(&conn).and_then(|it| it.role.as_ref()) else {
             return Err(Refusal::new(ServerError::AuthorizationError, "not connected"));
         };
-        if self.auth.is_none() || role.is_superuser() {
+        if self.auth.is_none() || role.superuser {
             return Ok(());
         }
         let grants = self.state.settings(topic.namespace()).map(|it| &it.grants);
-        if grants.is_none_or(|it| it.allow(role.name(), action)) {
+        if grants.is_none_or(|it| it.allow(&role.name, action)) {
             return Ok(());
         }
         let what = if action == Action::Produce { "produce" } else { "consume" };
-        let text = format!("role {} may not {what} in {}", role.name(), topic.namespace());
+        let text = format!("role {} may not {what} in {}", role.name, topic.namespace());
         Err(Refusal::new(ServerError::AuthorizationError, text))
     }
 
