@@ -168,6 +168,9 @@ impl Machine {
         if let Some(view) = compacted {
             cursors.insert("__compaction".to_owned(), plain_cursor(topic, view.horizon));
         }
+        if live.deduplicates {
+            cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
+        }
         let compacted_ledger = compacted.and_then(|it| self.compacted.get(&it.file)).map_or(
             LedgerStats::NONE,
             |slots| {
