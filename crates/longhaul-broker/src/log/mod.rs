@@ -26,6 +26,9 @@ mod storage;
 mod tail;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use composer::{Composer, Group};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};

@@ -1,0 +1,1 @@
+//! Random bytes in place of each file.

@@ -1,0 +1,1 @@
+//! Damage to files that were sound.

@@ -1,0 +1,1 @@
+//! The log with its threads, over a directory.
