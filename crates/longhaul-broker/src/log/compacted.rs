@@ -233,12 +233,13 @@ impl CompactedFile {
         let (file, offset) = (&self.inner.file, slot.position());
         let path = || self.inner.path.clone();
         let mut bytes = vec![0; slot.bytes()];
-        file.read_at(&mut bytes, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ReadError::Damaged { file: path(), offset },
-            _ => ReadError::Io { file: path(), offset, reason: error.to_string() },
+        file.read_at(&mut bytes, offset).map_err(|error| {
+            if error.kind() == io::ErrorKind::UnexpectedEof {
+                return ReadError::Damaged { file: path(), offset };
+            }
+            ReadError::Io { file: path(), offset, reason: error.to_string() }
         })?;
-        let bytes = Bytes::from(bytes);
-        let mut rest = bytes.clone();
+        let mut rest = Bytes::from(bytes);
         let (len, crc) = (rest.get_u32(), rest.get_u32());
         let sound = len as usize == rest.len() && crc32c::crc32c(&rest) == crc;
         let ids = (rest.get_u64(), rest.get_u64(), rest.get_u64());
