@@ -130,14 +130,10 @@ fn end_of(segment: &[u8]) -> usize {
 /// The place of a flipped byte is that of the record that has it.
 #[track_caller]
 fn check_place(name: &str, at: usize, error: &OpenError) {
-    match error {
-        OpenError::Damaged { file, offset, .. } => {
-            assert_eq!(file, &format!("simulated/{name}"));
-            let distance = (at as u64).checked_sub(*offset);
-            assert!(distance.is_some_and(|it| it < 400), "{error} instead of {at}");
-        }
-        other => panic!("{name} {at}: {other}"),
-    }
+    let OpenError::Damaged { file, offset, .. } = error else { panic!("{name} {at}: {error}") };
+    assert_eq!(file, &format!("simulated/{name}"));
+    let distance = (at as u64).checked_sub(*offset);
+    assert!(distance.is_some_and(|it| it < 400), "{error} instead of {at}");
 }
 
 #[test]
