@@ -63,7 +63,7 @@ pub struct Opened {
 }
 
 /// Is given everything that is replayed.
-pub(super) type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+pub type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
 
 /// An open log without its threads.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use super::record::{Head, Kind, Place};
 use super::recovery::{self, Parts, Replayed};
 use super::storage::SimulatedStorage;
 use super::{OpenError, Options, background};
+use proptest::prelude::*;
 use std::sync::Arc;
 
 /// Everything that was replayed.
@@ -187,4 +188,29 @@ fn a_directory_in_use_is_refused() {
     assert!(matches!(recover(&storage), Err(OpenError::Locked { pid: Some(1), .. })));
     drop(parts);
     recover(&storage).unwrap();
+}
+
+proptest! {
+    #[test]
+    fn groups_of_any_shape_come_back(
+        groups in proptest::collection::vec(proptest::collection::vec((0..3000_usize, any::<u8>()), 1..8), 1..12),
+        large in 0..20_000_usize,
+    ) {
+        let storage = SimulatedStorage::new(1);
+        let (mut parts, _) = recover(&storage).unwrap();
+        let mut written = Vec::new();
+        for group in groups {
+            let bodies: Vec<Vec<u8>> = group.into_iter().map(|(size, fill)| vec![fill; size]).collect();
+            write_group(&mut parts, &bodies);
+            written.extend(bodies);
+        }
+        write_group(&mut parts, &[vec![1; large]]);
+        written.push(vec![1; large]);
+        let end = parts.composer.end();
+        drop(parts);
+        storage.crash();
+        let (parts, seen) = recover(&storage).unwrap();
+        prop_assert_eq!(parts.composer.end(), end);
+        prop_assert!(bodies(&seen) == written);
+    }
 }
