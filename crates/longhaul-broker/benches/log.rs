@@ -3,7 +3,7 @@
 //! The next group is composed while the one before is on its way to the disk, as the broker does. `TMPDIR` chooses the disk.
 
 use anyhow::{Context, Result};
-use longhaul_broker::log::{self, FileStorage, Head, Kind, Opened, Options, Replayed};
+use longhaul_broker::log::{self, FileStorage, Head, Kind, Opened, Options, Replayed, WriteError};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,27 @@ const CELL: Duration = Duration::from_secs(2);
 const REPLAYED: u64 = 1_000_000;
 
 fn main() -> Result<()> {
-    print("records per group | body | records/s | syncs/s | MB/s");
+    print("records per group | body | records/s | syncs/s | MB/s | ms per group p50 | p99 | most");
     for body in [100, 4096] {
         for group in [1, 100, 1000] {
             let directory = tempfile::tempdir()?;
             let mut opened = open(directory.path(), &mut 0)?;
-            let (groups, seconds) = append(&mut opened, group, body, |_, spent| spent < CELL)?;
+            let (mut waits, seconds) = append(&mut opened, group, body, |_, spent| spent < CELL)?;
+            waits.sort();
+            let groups = waits.len() as u64;
+            let at = |part: usize| {
+                let wait = waits.get((waits.len() * part / 100).min(waits.len() - 1));
+                wait.copied().unwrap_or_default().as_secs_f64() * 1e3
+            };
             let (records, bytes) = (groups * group, groups * group * body as u64);
             print(format_args!(
-                "{group} | {body} B | {:.0} | {:.0} | {:.0}",
+                "{group} | {body} B | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2}",
                 records as f64 / seconds,
                 groups as f64 / seconds,
-                bytes as f64 / seconds / 1e6
+                bytes as f64 / seconds / 1e6,
+                at(50),
+                at(99),
+                at(100)
             ));
         }
     }
@@ -63,34 +72,44 @@ fn open(path: &Path, bytes: &mut usize) -> Result<Opened> {
     Ok(opened)
 }
 
-/// Writes groups as long as the number of groups and the time so far say so; says how many groups, in how many seconds.
+/// Writes groups as long as the number of groups and the time so far say so. Says how long each took from its submission to its
+/// callback, and how many seconds it took in all.
 fn append(
     opened: &mut Opened,
     records: u64,
     body: usize,
     more: impl Fn(u64, Duration) -> bool,
-) -> Result<(u64, f64)> {
+) -> Result<(Vec<Duration>, f64)> {
     let body = vec![0x5a; body];
     let mut in_flight: Option<Receiver<_>> = None;
-    let (start, mut groups) = (now(), 0);
+    let (start, mut groups, mut waits) = (now(), 0, Vec::new());
     while more(groups, now() - start) {
         for entry in 0..records {
             let head = Head { kind: Kind::Entry, topic: 1, ledger: groups, entry };
             opened.composer.append(head, &[&body])?;
         }
         if let Some(done) = in_flight.take() {
-            done.recv()??;
+            waits.push(written(&done)?);
         }
         let group = opened.composer.take().context("a group without records")?;
         let (done, outcome) = sync_channel(1);
-        opened.log.submit(group, Box::new(move |result| drop(done.send(result))));
+        let submitted = now();
+        let done = move |result| drop(done.send((result, now() - submitted)));
+        opened.log.submit(group, Box::new(done));
         in_flight = Some(outcome);
         groups += 1;
     }
     if let Some(done) = in_flight {
-        done.recv()??;
+        waits.push(written(&done)?);
     }
-    Ok((groups, (now() - start).as_secs_f64()))
+    Ok((waits, (now() - start).as_secs_f64()))
+}
+
+/// Waits for a group and says how long it took.
+fn written(outcome: &Receiver<(Result<(), WriteError>, Duration)>) -> Result<Duration> {
+    let (result, took) = outcome.recv()?;
+    result?;
+    Ok(took)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
