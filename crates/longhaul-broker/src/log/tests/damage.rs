@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::log::Storage;
-use crate::log::segment::{self, HEADER_BYTES};
+use crate::log::record::{self, Mark};
+use crate::log::segment::{self, HEADER_BYTES, Header};
 
 /// Equal segments, each with room for a few groups.
 fn options() -> Options {
@@ -202,4 +203,70 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
     storage.set_file(&segment::name(1), &bytes);
     let (_, seen) = recover(&storage).unwrap();
     assert_eq!(bodies(&seen), [vec![1; 10]]);
+}
+
+/// Puts a sound mark into a segment of the sample.
+fn put_mark(bytes: &mut [u8], at: u32, mark: Mark) {
+    let header = Header::decode(bytes).unwrap();
+    let mark = record::encode_mark(record::start(header.seed(), at), mark);
+    bytes[at as usize..][..mark.len()].copy_from_slice(&mark);
+}
+
+#[test]
+fn a_seal_in_the_wrong_place_is_refused() {
+    let sample = sample();
+    let name = segment::name(1);
+    let mut bytes = sample.storage.file(&name).unwrap();
+    let group = Header::decode(&sample.storage.file(&segment::name(2)).unwrap()).unwrap().group;
+    let last = sample.written.iter().rfind(|(place, _)| place.segment == 1).unwrap().0;
+    put_mark(&mut bytes, last.offset, Mark::Seal { group, bytes: 29 });
+    sample.storage.set_file(&name, &bytes);
+    let refused = recover_with(&sample.storage, options()).unwrap_err();
+    let at = u64::from(last.offset);
+    assert!(matches!(refused, OpenError::Damaged { offset, .. } if offset == at), "{refused}");
+}
+
+#[test]
+fn a_record_behind_the_end_of_its_chunk_does_not_count() {
+    let sample = sample();
+    let name = segment::name(3);
+    let mut bytes = sample.storage.file(&name).unwrap();
+    let group = sample.written.len() as u64 / 3;
+    let first = sample.written[sample.written.len() - 3].0;
+    put_mark(&mut bytes, sample.last.0, Mark::Group { group, bytes: 29 + first.size });
+    sample.storage.set_file(&name, &bytes);
+    let (_, seen) = recover_with(&sample.storage, options()).unwrap();
+    assert_eq!(seen.records.len(), sample.written.len() - 2);
+}
+
+/// The same records at the same places, once in a segment's first use and once in its second.
+#[test]
+fn bytes_of_an_earlier_use_are_no_records() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover_with(&storage, options()).unwrap();
+    let group = [vec![1; 1000], vec![1; 1000]];
+    while parts.composer.end().segment < 4 {
+        write_group(&mut parts, &group);
+    }
+    let stale = storage.file(&segment::name(1)).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    background::remove(&shared, &[1]);
+    while parts.composer.end().segment < 5 {
+        write_group(&mut parts, &group);
+    }
+    let end = parts.composer.end().offset as usize;
+    drop((parts, shared));
+    let name = segment::name(5);
+    let mut bytes = storage.file(&name).unwrap();
+    assert_ne!(bytes[end..], [0; 8192][end..], "the segment was used again");
+    // Of the group, only the sectors up to the middle of its second record reached the disk.
+    let cut = end - 1500;
+    bytes[cut..].copy_from_slice(&stale[cut..]);
+    storage.set_file(&name, &bytes);
+    let (parts, seen) = recover_with(&storage, options()).unwrap();
+    assert!(seen.records.iter().all(|it| it.place.segment < 5 || it.place.offset < 4200));
+    assert!(parts.composer.end().offset < u32::try_from(end).unwrap());
+    let again = storage.file(&name).unwrap();
+    assert!(again[parts.composer.end().offset as usize..].iter().all(|&byte| byte == 0));
 }
