@@ -6,6 +6,7 @@
 
 use super::error::OpenError;
 use super::record::Position;
+use super::shared::SYNC_BYTES;
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
@@ -43,7 +44,7 @@ fn write_file(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Resul
     let crc = crc32c::crc32c(&header);
     header.put_u32(crc);
     file.write_at(&header, 0)?;
-    let mut offset = HEADER_BYTES as u64;
+    let (mut offset, mut synced) = (HEADER_BYTES as u64, 0);
     for (index, one) in (0_u32..).zip(image) {
         let mut head = [0; IMAGE_HEAD_BYTES];
         let mut rest = &mut head[..];
@@ -52,6 +53,10 @@ fn write_file(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Resul
         file.write_at(&head, offset)?;
         file.write_at(one, offset + IMAGE_HEAD_BYTES as u64)?;
         offset += (IMAGE_HEAD_BYTES + one.len()) as u64;
+        if offset - synced >= SYNC_BYTES {
+            file.sync_data()?;
+            synced = offset;
+        }
     }
     file.sync_data()
 }

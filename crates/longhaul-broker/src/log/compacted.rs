@@ -6,6 +6,7 @@
 //! index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big endian.
 
 use super::error::{CompactedError, ReadError};
+use super::shared::SYNC_BYTES;
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
@@ -50,6 +51,8 @@ pub struct CompactedWriter {
     buffer: BytesMut,
     /// Bytes in front of the buffer.
     written: u64,
+    /// How many of these are durable.
+    synced: u64,
     slots: Vec<Slot>,
     /// Nothing is left to be removed.
     finished: bool,
@@ -70,7 +73,8 @@ impl CompactedWriter {
         buffer.put_u32(VERSION);
         buffer.put_u32(crc32c::crc32c(&buffer));
         let (name, slots) = (name.to_owned(), Vec::new());
-        Ok(Self { storage, name, file, buffer, written: 0, slots, finished: false })
+        let (written, synced, finished) = (0, 0, false);
+        Ok(Self { storage, name, file, buffer, written, synced, slots, finished })
     }
 
     /// Adds an entry. Callers add them in ascending order.
@@ -129,7 +133,7 @@ impl CompactedWriter {
         trailer.put_u32(crc32c::crc32c(&trailer));
         self.buffer.put_slice(&trailer);
         self.flush()?;
-        self.file.sync_data().map_err(|source| self.failed("sync", source))?;
+        self.sync()?;
         let renamed = self.storage.rename(&temporary(&self.name), &self.name);
         renamed.map_err(|source| self.failed("rename", source))?;
         self.finished = true;
@@ -144,6 +148,12 @@ impl CompactedWriter {
         written.map_err(|source| self.failed("write", source))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        if self.written - self.synced < SYNC_BYTES { Ok(()) } else { self.sync() }
+    }
+
+    fn sync(&mut self) -> Result<(), CompactedError> {
+        self.file.sync_data().map_err(|source| self.failed("sync", source))?;
+        self.synced = self.written;
         Ok(())
     }
 
@@ -236,12 +246,13 @@ impl CompactedFile {
         let (file, offset) = (&self.inner.file, slot.position());
         let path = || self.inner.path.clone();
         let mut bytes = vec![0; slot.bytes()];
-        file.read_at(&mut bytes, offset).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ReadError::Damaged { file: path(), offset },
-            _ => ReadError::Io { file: path(), offset, reason: error.to_string() },
+        file.read_at(&mut bytes, offset).map_err(|error| {
+            if error.kind() == io::ErrorKind::UnexpectedEof {
+                return ReadError::Damaged { file: path(), offset };
+            }
+            ReadError::Io { file: path(), offset, reason: error.to_string() }
         })?;
-        let bytes = Bytes::from(bytes);
-        let mut rest = bytes.clone();
+        let mut rest = Bytes::from(bytes);
         let (len, crc) = (rest.get_u32(), rest.get_u32());
         let sound = len as usize == rest.len() && crc32c::crc32c(&rest) == crc;
         let ids = (rest.get_u64(), rest.get_u64(), rest.get_u64());

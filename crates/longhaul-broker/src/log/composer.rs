@@ -76,7 +76,8 @@ impl Composer {
         let size = size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD;
         self.make_room(size);
         let place = Place { segment: self.header.number, offset: self.offset, size };
-        record::encode(self.seed, head, body, size, &mut self.buffer);
+        let start = record::start(self.seed, self.offset);
+        record::encode(start, head, body, size, &mut self.buffer);
         self.offset += size;
         Ok(place)
     }
@@ -163,13 +164,15 @@ impl Composer {
         if chunk.size > MARK_BYTES
             && let Some(space) = self.buffer.get_mut(chunk.from..chunk.from + HEAD_BYTES)
         {
-            space.copy_from_slice(&record::encode_mark(self.seed, mark));
+            let start = record::start(self.seed, chunk.offset);
+            space.copy_from_slice(&record::encode_mark(start, mark));
         }
         self.chunks.push(chunk);
     }
 
     fn put_mark(&mut self, mark: Mark) {
-        self.buffer.extend_from_slice(&record::encode_mark(self.seed, mark));
+        let start = record::start(self.seed, self.offset);
+        self.buffer.extend_from_slice(&record::encode_mark(start, mark));
         self.offset += MARK_BYTES;
     }
 }

@@ -22,9 +22,14 @@ mod recovery;
 mod scanner;
 mod segment;
 mod shared;
+#[cfg(any(test, feature = "testing"))]
+mod stepped;
 mod storage;
 mod tail;
 mod writer;
+
+#[cfg(test)]
+mod tests;
 
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use composer::{Composer, Group};
@@ -33,7 +38,9 @@ pub use handle::{Done, Log, open};
 pub use options::Options;
 pub use reader::{Reader, Scan};
 pub use record::{Head, Kind, Place, Position, RECORD_OVERHEAD};
-pub use recovery::{Opened, Replayed, Truncated};
+pub use recovery::{Apply, Opened, Replayed, Truncated};
+#[cfg(any(test, feature = "testing"))]
+pub use stepped::Stepped;
 pub use storage::{FileStorage, LockError, Storage, StorageFile, StorageLock};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};

@@ -104,7 +104,7 @@ impl Reader {
         let start = (place.offset - from) as usize;
         let end = start + place.size as usize;
         let whole = bytes.get(start..end).unwrap_or_default();
-        match record::parse(segment.seed, whole) {
+        match record::parse(record::start(segment.seed, place.offset), whole) {
             Some(Parsed::Record(..)) => Ok(bytes.slice(start + HEAD_BYTES..end)),
             Some(Parsed::Mark(_)) | None => Err(self.damaged(place.segment, place.offset)),
         }

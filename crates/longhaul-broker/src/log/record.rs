@@ -1,8 +1,8 @@
 //! A record: how it lies in a segment, and how it is told from anything else.
 //!
 //! `u32 len | u32 crc32c | u8 kind | u32 topic | u64 ledger | u64 entry | body`, big endian. `len` counts what follows the
-//! checksum; the checksum covers the same bytes and starts from the seed of the segment, so that bytes which another use of the
-//! file left behind are no records. This module is pure.
+//! checksum; the checksum covers the same bytes and starts from the seed of the segment and the record's offset ([`start`]), so that bytes
+//! which another use of the file left behind, or which landed in the wrong place, are no records. This module is pure.
 
 use bytes::{BufMut, BytesMut};
 
@@ -118,14 +118,19 @@ const KIND_CHANGE: u8 = 2;
 const KIND_GROUP: u8 = 3;
 const KIND_SEAL: u8 = 4;
 
+/// What the checksum of a record at this offset starts from.
+pub(super) fn start(seed: u32, offset: u32) -> u32 {
+    seed ^ offset
+}
+
 /// Appends a record.
-pub(super) fn encode(seed: u32, head: Head, body: &[&[u8]], size: u32, out: &mut BytesMut) {
+pub(super) fn encode(start: u32, head: Head, body: &[&[u8]], size: u32, out: &mut BytesMut) {
     let kind = match head.kind {
         Kind::Entry => KIND_ENTRY,
         Kind::Change => KIND_CHANGE,
     };
     let fixed = fixed(kind, head.topic.to_be_bytes(), head.ledger, head.entry);
-    let mut crc = crc32c::crc32c_append(seed, &fixed);
+    let mut crc = crc32c::crc32c_append(start, &fixed);
     for part in body {
         crc = crc32c::crc32c_append(crc, part);
     }
@@ -139,7 +144,7 @@ pub(super) fn encode(seed: u32, head: Head, body: &[&[u8]], size: u32, out: &mut
 }
 
 /// A mark as it lies in the segment.
-pub(super) fn encode_mark(seed: u32, mark: Mark) -> [u8; HEAD_BYTES] {
+pub(super) fn encode_mark(start: u32, mark: Mark) -> [u8; HEAD_BYTES] {
     let fixed = match mark {
         Mark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
         Mark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
@@ -147,7 +152,7 @@ pub(super) fn encode_mark(seed: u32, mark: Mark) -> [u8; HEAD_BYTES] {
     let mut out = [0; HEAD_BYTES];
     let mut rest = &mut out[..];
     rest.put_u32(RECORD_OVERHEAD - 8);
-    rest.put_u32(crc32c::crc32c_append(seed, &fixed));
+    rest.put_u32(crc32c::crc32c_append(start, &fixed));
     rest.put_slice(&fixed);
     out
 }
@@ -169,14 +174,14 @@ pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Reads the record that these bytes are, from the first to the last; `None` when they are none of this segment.
-pub(super) fn parse(seed: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
+pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     let size = size_of(bytes)?;
     if size as usize != bytes.len() {
         return None;
     }
     let (prefix, covered) = bytes.split_at_checked(PREFIX_BYTES)?;
     let crc = u32::from_be_bytes(*prefix.last_chunk()?);
-    if crc32c::crc32c_append(seed, covered) != crc {
+    if crc32c::crc32c_append(start, covered) != crc {
         return None;
     }
     let (kind, rest) = covered.split_first()?;
@@ -196,19 +201,23 @@ pub(super) fn parse(seed: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
     }
 }
 
-/// The marks in these bytes, at whatever place, with the offset of each. Verifies them, so that no body imitates one by accident.
-pub(super) fn marks(seed: u32, bytes: &[u8]) -> impl Iterator<Item = (usize, Mark)> + '_ {
-    let magic = &MARK_TOPIC[..];
-    let mut from = 0;
+/// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset. They are verified, so that no
+/// body imitates one.
+pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, Mark)> + '_ {
+    let mut next = 0;
     std::iter::from_fn(move || {
         loop {
-            let rest = bytes.get(from..)?;
-            let found = from + rest.windows(4).position(|window| window == magic)?;
-            from = found + 1;
-            let Some(start) = found.checked_sub(PREFIX_BYTES + 1) else { continue };
-            let Some(record) = bytes.get(start..start + HEAD_BYTES) else { continue };
-            if let Some(Parsed::Mark(mark)) = parse(seed, record) {
-                return Some((start, mark));
+            let rest = bytes.get(next..)?;
+            let found = next + rest.iter().position(|byte| Some(byte) == MARK_TOPIC.first())?;
+            next = found + 1;
+            let Some(at) = found.checked_sub(PREFIX_BYTES + 1) else { continue };
+            let Some(record) = bytes.get(at..at + HEAD_BYTES) else { continue };
+            let offset = from.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
+            let magic = bytes.get(found..found + MARK_TOPIC.len());
+            if magic == Some(&MARK_TOPIC[..])
+                && let Some(Parsed::Mark(mark)) = parse(start(seed, offset), record)
+            {
+                return Some((offset, mark));
             }
         }
     })
@@ -240,20 +249,21 @@ mod tests {
         #[test]
         fn random_bytes_are_no_record(seed: u32, bytes: Vec<u8>) {
             prop_assert_eq!(parse(seed, &bytes), None);
-            prop_assert_eq!(marks(seed, &bytes).count(), 0);
+            prop_assert_eq!(marks(seed, 0, &bytes).count(), 0);
         }
     }
 
     #[test]
     fn marks_are_found_wherever_they_stand() {
-        let mark = Mark::Group { group: 7, bytes: 100 };
+        let (mark, seal) =
+            (Mark::Group { group: 7, bytes: 100 }, Mark::Seal { group: 8, bytes: 29 });
         for before in 0..40 {
-            let mut bytes = vec![0xff; before];
-            bytes.extend(encode_mark(3, mark));
-            bytes.extend(encode_mark(4, mark));
-            bytes.extend(encode_mark(3, Mark::Seal { group: 8, bytes: 29 }));
-            let found: Vec<_> = marks(3, &bytes).collect();
-            assert_eq!(found, [(before, mark), (before + 58, Mark::Seal { group: 8, bytes: 29 })]);
+            let mut bytes = vec![0xff; before as usize];
+            bytes.extend(encode_mark(start(3, 50 + before), mark));
+            bytes.extend(encode_mark(start(3, 50 + before), mark));
+            bytes.extend(encode_mark(start(3, 50 + before + 58), seal));
+            let found: Vec<_> = marks(3, 50, &bytes).collect();
+            assert_eq!(found, [(50 + before, mark), (50 + before + 58, seal)]);
         }
     }
 

@@ -63,7 +63,7 @@ pub struct Opened {
 }
 
 /// Is given everything that is replayed.
-pub(super) type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+pub type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
 
 /// An open log without its threads.
 #[derive(Debug)]
@@ -275,9 +275,8 @@ impl Replay<'_> {
                         break;
                     }
                 }
-                Parsed::Record(..) if tail.chunk.is_none() => break,
                 Parsed::Record(head, body) => {
-                    let size = tail.end_of(body) - offset;
+                    let Some(size) = tail.record_size(body) else { break };
                     let place = Place { segment: number, offset, size };
                     let before_checkpoint = at.is_some_and(|at| place.start() < at);
                     let record = Replayed::Record { head, place, body, before_checkpoint };

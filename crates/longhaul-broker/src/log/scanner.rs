@@ -51,7 +51,9 @@ impl Scanner {
         let at = self.offset;
         let from = (at - self.window_from) as usize;
         let Some(bytes) = self.window.get(from..from + size as usize) else { return Ok(None) };
-        let Some(parsed) = record::parse(self.seed, bytes) else { return Ok(None) };
+        let Some(parsed) = record::parse(record::start(self.seed, at), bytes) else {
+            return Ok(None);
+        };
         self.offset += size;
         Ok(Some((at, parsed)))
     }

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// Bytes that are filled with zeros, or searched, at once.
 pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
+/// Bytes that background work writes before it syncs: a large sync at the end would hold up the syncs of the writer.
+pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A segment that has a number.
 #[derive(Debug)]
@@ -204,8 +206,13 @@ pub(super) fn make_file(
 ) -> io::Result<Arc<dyn StorageFile>> {
     let made = storage.create(name).and_then(|file| {
         file.allocate(u64::from(size))?;
-        write_zeros(&*file, 0, u64::from(size))?;
-        file.sync_data()?;
+        let mut from = 0;
+        while from < u64::from(size) {
+            let to = (from + SYNC_BYTES).min(u64::from(size));
+            write_zeros(&*file, from, to)?;
+            file.sync_data()?;
+            from = to;
+        }
         Ok(file)
     });
     if made.is_err() {

@@ -44,45 +44,43 @@ impl Tail {
         group == self.group || Some(group) == self.group.checked_add(1)
     }
 
-    /// The first byte behind a record with this body, that begins at the end so far.
-    pub(super) fn end_of(&self, body: &[u8]) -> u32 {
-        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        self.end.saturating_add(RECORD_OVERHEAD).saturating_add(bytes)
+    /// The bytes of the record with this body that stands at the end so far, if the chunk reaches so far.
+    pub(super) fn record_size(&self, body: &[u8]) -> Option<u32> {
+        let (from, bytes) = self.chunk?;
+        let size = u32::try_from(body.len()).ok()?.checked_add(RECORD_OVERHEAD)?;
+        (self.end.checked_add(size)? <= from.checked_add(bytes)?).then_some(size)
     }
 
     /// Refuses a segment of which something was lost that the disk had confirmed. `file` names it in the message.
     pub(super) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
         let io = |source| OpenError::Io { what: format!("read {file}"), source };
-        let mut from = u64::from(self.end);
-        let limit = segment.file.len().map_err(io)?.min(u64::from(segment.header.size));
+        let mut from = self.end;
+        let length = segment.file.len().map_err(io)?;
+        let limit =
+            u32::try_from(length).map_or(segment.header.size, |it| it.min(segment.header.size));
         let mut window = vec![0; WINDOW_BYTES];
         while from < limit {
-            let bytes = usize::try_from(limit - from).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            let bytes = ((limit - from) as usize).min(WINDOW_BYTES);
             let Some(window) = window.get_mut(..bytes) else { break };
-            segment.file.read_at(window, from).map_err(io)?;
-            let later = record::marks(segment.seed, window).find(|(at, mark)| {
-                let at = from + *at as u64;
+            segment.file.read_at(window, u64::from(from)).map_err(io)?;
+            let later = record::marks(segment.seed, from, window).find(|(at, mark)| {
                 let begins = match mark {
-                    Mark::Group { .. } => at,
-                    Mark::Seal { bytes, .. } => {
-                        (at + u64::from(RECORD_OVERHEAD)).saturating_sub(u64::from(*bytes))
-                    }
+                    Mark::Group { .. } => *at,
+                    Mark::Seal { bytes, .. } => (at + RECORD_OVERHEAD).saturating_sub(*bytes),
                 };
-                mark.group() > self.group && begins > u64::from(self.end)
+                mark.group() > self.group && begins > self.end
             });
             if let Some((at, mark)) = later {
-                let (at, group) = (from + at as u64, mark.group());
+                let group = mark.group();
                 let what = format!(
                     "no record stands here, but group {group} at offset {at} was written after it"
                 );
                 let (file, offset) = (file.to_owned(), u64::from(self.end));
                 return Err(OpenError::Damaged { file, offset, what });
             }
-            if from + bytes as u64 == limit {
-                break;
-            }
             // A mark may lie across the edge of two windows.
-            from += (bytes - (HEAD_BYTES - 1)) as u64;
+            let step = if bytes < WINDOW_BYTES { bytes } else { bytes - (HEAD_BYTES - 1) };
+            from = from.saturating_add(u32::try_from(step).unwrap_or(u32::MAX));
         }
         Ok(())
     }

@@ -133,22 +133,25 @@ impl StorageFile for DirectoryFile {
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::{FallocateFlags, fallocate};
-            use rustix::io::Errno;
-            return match fallocate(&self.file, FallocateFlags::empty(), 0, size) {
-                // Who cannot reserve finds out while filling with zeros.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            _ = size;
-            Ok(())
-        }
+        reserve(&self.file, size)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        // Who cannot reserve finds out while filling with zeros.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Filling with zeros reserves as well, only later.
+#[cfg(not(target_os = "linux"))]
+fn reserve(_file: &File, _size: u64) -> io::Result<()> {
+    Ok(())
 }
 
 /// The operating system releases the lock with the file.
