@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use longhaul_wire::batch::{BatchBuilder, Single, Singles};
 use longhaul_wire::compression::{self, kind, unpack};
-use longhaul_wire::messages::MessageMetadata;
+use longhaul_wire::messages::{MessageMetadata, SingleMessageMetadata};
 use longhaul_wire::payload::Payload;
 use std::collections::HashMap;
 
@@ -113,12 +113,16 @@ impl Survivors {
 fn rebuild(payload: &Payload, singles: Vec<Single>, kept: &[u32]) -> Option<Payload> {
     let mut metadata = payload.metadata().ok()?;
     let mut batch = BatchBuilder::default();
-    for (index, mut single) in (0_u32..).zip(singles) {
+    for (index, single) in (0_u32..).zip(singles) {
         if kept.binary_search(&index).is_ok() {
             batch.push(single.metadata, &single.body);
         } else {
-            single.metadata.compacted_out = Some(true);
-            batch.push(single.metadata, &[]);
+            // Without its key, as Pulsar writes it.
+            let gone = SingleMessageMetadata {
+                compacted_out: Some(true),
+                ..SingleMessageMetadata::default()
+            };
+            batch.push(gone, &[]);
         }
     }
     let body = batch.finish();
@@ -156,7 +160,7 @@ fn unpacked(metadata: &MessageMetadata, body: &Bytes) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_wire::messages::{CompressionType, EncryptionKeys, SingleMessageMetadata};
+    use longhaul_wire::messages::{CompressionType, EncryptionKeys};
 
     fn one(key: Option<&str>, body: &[u8], change: impl FnOnce(&mut MessageMetadata)) -> Payload {
         let mut metadata =

@@ -400,6 +400,11 @@ impl Machine {
         if let Some(kept) = self.state.topic_mut(topic) {
             kept.is_open = false;
         }
+        if let Some(policies) = self.live.get(&topic).map(|it| std::sync::Arc::clone(&it.policies))
+        {
+            // The next round tries again what a full disk keeps from being recorded.
+            drop(self.trim(topic, &policies));
+        }
     }
 
     fn truncate(&mut self, topic: u32) -> Result<(), Refusal> {

@@ -154,7 +154,7 @@ impl Machine {
     }
 
     /// Forgets what every subscription has acknowledged and no policy keeps.
-    fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
+    pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let readable = self.live.get(&topic).map_or(0, |it| it.readable);
         let first = trim_point(kept, policies, readable, self.now);
@@ -353,8 +353,8 @@ fn trim_point(topic: &Topic, policies: &Policies, readable: u64, now: u64) -> u6
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {
         (Some(mark), _) => mark.min(readable),
-        // Nobody has subscribed yet, and nobody has said how long that may take.
-        (None, None) => return first,
+        // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted can still be read.
+        (None, None) => topic.compacted.as_ref().map_or(first, |it| it.horizon),
         (None, Some(_)) => readable,
     };
     // What compaction has not seen yet is nowhere else.

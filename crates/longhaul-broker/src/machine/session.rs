@@ -98,6 +98,11 @@ impl Machine {
         let is_connected = session.role.is_some();
         match request {
             Request::Command(Command::Connect(it)) if !is_connected => self.connect(conn, &it),
+            Request::Garbage(_) if !is_connected => {
+                // Whoever it is may not speak this protocol at all.
+                self.totals.connections_refused += 1;
+                self.effects.push(Effect::Close(conn));
+            }
             _ if !is_connected => {
                 let text = "the first command must be CONNECT";
                 self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));

@@ -165,8 +165,10 @@ impl Machine {
             .map(|(id, it)| (it.name.clone(), cursor_stats(topic, live, *id, it)))
             .collect();
         let compacted = topic.compacted.as_ref();
-        if let Some(view) = compacted {
-            cursors.insert("__compaction".to_owned(), plain_cursor(topic, view.horizon));
+        let is_compacted = live.policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
+        if compacted.is_some() || is_compacted {
+            let horizon = compacted.map_or(entries.first(), |it| it.horizon);
+            cursors.insert("__compaction".to_owned(), plain_cursor(topic, horizon));
         }
         if live.deduplicates {
             cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
