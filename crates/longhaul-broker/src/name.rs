@@ -106,7 +106,7 @@ impl fmt::Display for TopicName {
 }
 
 fn is_part(part: &str) -> bool {
-    let plain = |it: char| !it.is_control() && !it.is_whitespace() && it != '\\';
+    let plain = |it: char| !it.is_control() && it != '\\';
     !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
 }
 
@@ -125,6 +125,7 @@ mod tests {
         assert_eq!(name.as_str(), "persistent://public/default/tasks");
         assert_eq!(name.namespace(), "public/default");
         assert_eq!(TopicName::parse("persistent://a/b/c").unwrap().namespace(), "a/b");
+        assert_eq!(TopicName::parse("a b").unwrap().as_str(), "persistent://public/default/a b");
         assert_eq!(TopicName::parse("a/b/c").unwrap().as_str(), "persistent://a/b/c");
     }
 

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::effect::{Effect, Refusal, Waiting};
-use super::stats::shown;
+use super::stats::{COMPACTION_CURSOR, shown};
 use super::topics::{PARTITIONS_MAX, kind_by_name, kind_name};
 use crate::admin::policies::{Policy, PolicyLevels};
 use crate::admin::request::{
@@ -495,6 +495,10 @@ impl Machine {
                 self.create_subscription(id, subscription, *at).map_err(failed)?;
             }
             return Ok(AdminReply::Done);
+        }
+        if subscription == COMPACTION_CURSOR {
+            let text = "compaction needs no subscription here: there is none that could be changed or lost";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
         }
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
         let known: Vec<(u32, u32)> = topics.into_iter().filter_map(known).collect();

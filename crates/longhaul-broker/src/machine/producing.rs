@@ -370,9 +370,7 @@ impl Machine {
         let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         if !topic.is_open {
-            let (_, ledger) = self.state.next_numbers();
-            let first = topic.entries.end();
-            self.change(OpenLedger { topic: id, ledger, first })?;
+            self.open_ledger(id)?;
         }
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         let position = topic.entries.next_position().ok_or_else(unknown)?;
@@ -384,6 +382,13 @@ impl Machine {
         self.totals.records += 1;
         self.state.push(id, place, head).map_err(|_| unknown())?;
         Ok(Recorded { ledger: position.ledger, entry: position.entry, place })
+    }
+
+    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
+    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
+        let (_, ledger) = self.state.next_numbers();
+        let first = self.state.topic(topic).map_or(0, |it| it.entries.end());
+        self.change(OpenLedger { topic, ledger, first })
     }
 
     pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {

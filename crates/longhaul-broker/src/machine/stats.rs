@@ -14,6 +14,8 @@ use longhaul_wire::messages::{
     self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
 };
 
+/// What Pulsar calls the cursor that stands where compaction has come to.
+pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 /// Topics that metrics show one by one.
 const METRICS_TOPICS_MAX: usize = 1000;
 /// Holes of a cursor that are listed.
@@ -168,7 +170,7 @@ impl Machine {
         let is_compacted = live.policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
         if compacted.is_some() || is_compacted {
             let horizon = compacted.map_or(entries.first(), |it| it.horizon);
-            cursors.insert("__compaction".to_owned(), plain_cursor(topic, horizon));
+            cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
         if live.deduplicates {
             cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
@@ -195,7 +197,7 @@ impl Machine {
             last_ledger_created_timestamp: topic.created_at,
             waiting_cursors_count: 0,
             pending_add_entries_count: entries.end().saturating_sub(live.readable),
-            last_confirmed_entry: shown(topic.position_before(live.readable)),
+            last_confirmed_entry: before(topic, live.readable),
             state: "LedgerOpened",
             ledgers,
             cursors,
@@ -367,20 +369,9 @@ fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> Curso
 
 /// A cursor that has everything before the ordinal.
 fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
-    let entries = &topic.entries;
-    // Before the first entry of a ledger stands the last one of the ledger before, or, of the first, its entry -1.
-    let before = topic.position_before(mark).map_or_else(
-        || {
-            entries.position_of(mark).map_or(AdminPosition::NONE, |it| AdminPosition {
-                ledger: signed(it.ledger),
-                entry: -1,
-            })
-        },
-        |it| shown(Some(it)),
-    );
     CursorStats {
-        mark_delete_position: before,
-        read_position: shown(entries.position_of(mark)),
+        mark_delete_position: before(topic, mark),
+        read_position: shown(topic.entries.position_of(mark)),
         waiting_read_op: false,
         pending_read_ops: 0,
         messages_consumed_counter: 0,
@@ -396,4 +387,17 @@ fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
         subscription_have_pending_replay_read: false,
         properties: std::collections::BTreeMap::new(),
     }
+}
+
+/// The id before an ordinal. Before the first entry of all stands entry -1 of its ledger.
+fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
+    let first = || {
+        topic
+            .entries
+            .position_of(ordinal)
+            .map(|it| AdminPosition { ledger: signed(it.ledger), entry: -1 })
+    };
+    topic
+        .position_before(ordinal)
+        .map_or_else(|| first().unwrap_or(AdminPosition::NONE), |it| shown(Some(it)))
 }

@@ -80,6 +80,8 @@ impl Machine {
         let (topic, _) = self.state.next_numbers();
         let created_at = self.now;
         self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at })?;
+        // An empty topic has a place before its first entry, which tools show.
+        self.open_ledger(topic)?;
         self.enliven(topic);
         Ok(topic)
     }
