@@ -1,4 +1,4 @@
-//! The examples of the library as processes: built or found built, started, read line by line, signalled, killed.
+//! The examples of the library, and our broker, as processes: built or found built, started, read line by line, signalled, killed.
 
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
@@ -26,14 +26,35 @@ const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
         Some(programs) => PathBuf::from(programs).join(name),
-        None => build(name).await?,
+        None => {
+            build(&["--package", "longhaul", "--example", name]).await?.join("examples").join(name)
+        }
     };
-    let copy = folder.join(name);
-    std::fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
+    copy_to(&built, folder)
+}
+
+/// Builds our broker, or finds it built, and puts a copy into `folder`.
+///
+/// # Errors
+/// It cannot be built or copied.
+pub async fn broker(folder: &Path) -> Result<PathBuf> {
+    const NAME: &str = "longhaul-broker";
+    // Programs of another profile lie beside the folder of its examples.
+    let built = match std::env::var_os(PROGRAMS_VARIABLE) {
+        Some(programs) => PathBuf::from(programs).join("..").join(NAME),
+        None => build(&["--package", NAME, "--bin", NAME]).await?.join(NAME),
+    };
+    copy_to(&built, folder)
+}
+
+fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
+    let copy = folder.join(built.file_name().context("a program has a name")?);
+    std::fs::copy(built, &copy).with_context(|| built.display().to_string())?;
     Ok(copy)
 }
 
-async fn build(name: &str) -> Result<PathBuf> {
+/// Has cargo build something in the profile that we were built in. Returns the folder where it lies.
+async fn build(what: &[&str]) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let profile = own
         .ancestors()
@@ -43,16 +64,16 @@ async fn build(name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
-    command.args(["build", "--quiet", "--package", "longhaul", "--example", name]);
+    command.args(["build", "--quiet"]).args(what);
     if profile.ends_with("release") {
         command.arg("--release");
     }
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
     let target = profile.parent().context("no target folder")?;
     let building = command.env("CARGO_TARGET_DIR", target).status();
-    let status = timeout(BUILD_LIMIT, building).await.context("building the example")??;
-    ensure!(status.success(), "cargo build --example {name}: {status}");
-    Ok(profile.join("examples").join(name))
+    let status = timeout(BUILD_LIMIT, building).await.context("building a program")??;
+    ensure!(status.success(), "cargo build {}: {status}", what.join(" "));
+    Ok(profile.to_owned())
 }
 
 /// Takes from a command's environment how cargo has described us: build scripts watch such variables, so that a cargo inside would

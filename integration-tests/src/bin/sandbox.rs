@@ -1,4 +1,4 @@
-//! Starts a Pulsar for a whole test run: `sandbox run -- <command…>`, or `sandbox up` until Ctrl-C.
+//! Starts a broker for a whole test run: `sandbox run -- <command…>`, or `sandbox up` until Ctrl-C.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "usage: sandbox run -- <command> [argument…]   (gives the command a broker, passes its status on)
        sandbox up                               (keeps a broker until Ctrl-C)
-LONGHAUL_TEST_BROKER chooses it: maven (default), docker, or the pulsar:// URL of one that runs already
+LONGHAUL_TEST_BROKER chooses it: embedded (default), maven, docker, or the pulsar:// URL of one that runs already
 The suites find the broker by LONGHAUL_TEST_*, the examples and other programs by PULSAR_SERVICE_URL and PULSAR_ADMIN_URL";
 
 #[tokio::main(flavor = "current_thread")]
@@ -93,8 +93,8 @@ async fn run(command: &[OsString]) -> Result<ExitCode> {
 fn kind() -> Option<BrokerKind> {
     match std::env::var("LONGHAUL_TEST_BROKER") {
         Ok(url) if url.contains("://") => None,
-        Ok(name) => Some(BrokerKind::parse(&name).unwrap_or(BrokerKind::Maven)),
-        Err(_) => Some(BrokerKind::Maven),
+        Ok(name) => Some(BrokerKind::parse(&name).unwrap_or(BrokerKind::Embedded)),
+        Err(_) => Some(BrokerKind::Embedded),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::docker::Container;
+use super::embedded::Embedded;
 use super::maven::Standalone;
 use super::{Admin, Choice, Sandbox, Security, skip, variable};
 use crate::wait::{say, stopwatch, until};
@@ -25,6 +26,8 @@ const LATENCY: [(&str, &str); 2] =
 /// How a broker is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerKind {
+    /// Our own broker, as a process.
+    Embedded,
     /// A Java process from Maven artifacts.
     Maven,
     /// A container of the official image.
@@ -46,14 +49,16 @@ impl BrokerKind {
             ("", Choice::Url { .. }) => {
                 static SAID: Once = Once::new();
                 SAID.call_once(|| {
-                    say("tests that stop a broker are skipped; set LONGHAUL_TEST_OWN_BROKER to docker \
-                         or maven to run them");
+                    say("tests that stop a broker are skipped; set LONGHAUL_TEST_OWN_BROKER to embedded, maven \
+                         or docker to run them");
                 });
                 Ok(None)
             }
             (name, _) => match Self::parse(name) {
                 Some(kind) => Ok(Some(kind)),
-                None => bail!("LONGHAUL_TEST_OWN_BROKER is {name}; it takes docker or maven"),
+                None => {
+                    bail!("LONGHAUL_TEST_OWN_BROKER is {name}; it takes embedded, maven or docker")
+                }
             },
         }
     }
@@ -62,6 +67,7 @@ impl BrokerKind {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
+            "embedded" => Some(Self::Embedded),
             "maven" => Some(Self::Maven),
             "docker" => Some(Self::Docker),
             _ => None,
@@ -72,6 +78,7 @@ impl BrokerKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Embedded => "embedded",
             Self::Maven => "maven",
             Self::Docker => "docker",
         }
@@ -81,7 +88,7 @@ impl BrokerKind {
 /// How a broker is configured.
 #[derive(Clone, Debug, Default)]
 pub struct BrokerConfig {
-    /// Further settings of `standalone.conf`; they win over the fixture's own.
+    /// Further settings of `standalone.conf`; they win over the fixture's own. The embedded broker takes `maxMessageSize`.
     pub extra: Vec<(String, String)>,
     /// Lets in only who has a token, and opens a second service port with TLS.
     pub security: Option<Security>,
@@ -153,6 +160,7 @@ impl Broker {
         let service_tls = token.as_ref().map(|_| free_port()).transpose()?;
         let ports = Ports { service: free_port()?, service_tls, web: free_port()? };
         let server: Box<dyn Server> = match kind {
+            BrokerKind::Embedded => Box::new(Embedded::prepare(ports, &config).await?),
             BrokerKind::Docker => Box::new(Container::prepare(ports, config)),
             BrokerKind::Maven => {
                 let prepare = move || Standalone::prepare(ports, &config);

@@ -1,13 +1,13 @@
-//! A real Apache Pulsar for the suites, chosen by the environment.
+//! A broker for the suites, chosen by the environment: our own, or a real Apache Pulsar.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `LONGHAUL_TEST_BROKER` | `pulsar://…`, `maven` or `docker`; unset: tests that need Pulsar are skipped |
+//! | `LONGHAUL_TEST_BROKER` | `embedded` (default), `maven`, `docker`, `pulsar://…`, or `none`: tests that need a broker are skipped |
 //! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
-//! | `LONGHAUL_TEST_OWN_BROKER` | `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
+//! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!
-//! `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
+//! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
 //! downloads 235 MB. `docker` starts the official image and needs only Docker.
 //!
 //! A test takes the shared broker by [`Sandbox::from_env`] and keeps to topics of its own ([`Sandbox::topic`]). A test that
@@ -25,8 +25,10 @@
 mod admin;
 mod broker;
 mod docker;
+mod embedded;
 pub(crate) mod guard;
 mod maven;
+mod process;
 mod security;
 
 use std::sync::Once;
@@ -113,8 +115,7 @@ impl Sandbox {
 fn skip() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        say("tests against a real Pulsar are skipped; set LONGHAUL_TEST_BROKER to pulsar://…, docker \
-             or maven to run them");
+        say("tests that need a broker are skipped, as LONGHAUL_TEST_BROKER says");
     });
 }
 
@@ -132,15 +133,18 @@ impl Choice {
     }
 
     fn parse(broker: &str, admin: &str) -> Result<Self> {
-        if broker.is_empty() {
+        if broker == "none" {
             return Ok(Self::None);
         }
+        let broker = if broker.is_empty() { "embedded" } else { broker };
         if let Some(kind) = BrokerKind::parse(broker) {
             return Ok(Self::Own(kind));
         }
         let Some((_, address)) = broker.split_once("://").filter(|(s, _)| s.starts_with("pulsar"))
         else {
-            bail!("LONGHAUL_TEST_BROKER is {broker}; it takes pulsar://…, docker or maven");
+            bail!(
+                "LONGHAUL_TEST_BROKER is {broker}; it takes embedded, maven, docker, pulsar://… or none"
+            );
         };
         let first = address.split([',', '/']).next().unwrap_or_default();
         let host = first.rsplit_once(':').map_or(first, |(host, _)| host);
@@ -165,7 +169,8 @@ mod tests {
 
     #[test]
     fn the_environment_chooses_the_broker() {
-        assert_eq!(Choice::parse("", "http://a:1").unwrap(), Choice::None);
+        assert_eq!(Choice::parse("none", "http://a:1").unwrap(), Choice::None);
+        assert_eq!(Choice::parse("", "http://a:1").unwrap(), Choice::Own(BrokerKind::Embedded));
         assert_eq!(Choice::parse("maven", "").unwrap(), Choice::Own(BrokerKind::Maven));
         let url = |admin: &str| Choice::parse("pulsar://h1:6650,h2:6650", admin).unwrap();
         let expected = |admin: &str| Choice::Url {

@@ -45,6 +45,18 @@ impl Security {
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
+    /// The same for the embedded broker.
+    pub(super) fn arguments(&self, ports: Ports) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--token-secret-key=data:;base64,{}", self.token_secret_base64),
+            format!("--superuser={}", Self::SUPERUSER),
+            format!("--tls-certificates={FOLDER}/{CERTIFICATE}"),
+            format!("--tls-key={FOLDER}/{KEY}"),
+        ];
+        arguments.extend(ports.service_tls.map(|port| format!("--listen-tls=127.0.0.1:{port}")));
+        arguments
+    }
+
     /// Files that the broker finds in [`FOLDER`]: name and contents.
     pub(super) fn files(&self) -> [(&'static str, &str); 2] {
         [(CERTIFICATE, &self.certificate_pem), (KEY, &self.key_pem)]

@@ -1,0 +1,79 @@
+//! Our own broker, as the program that users run: what is tested may be killed, and killing a thread is not the same.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+use tempfile::TempDir;
+
+use super::broker::{BrokerConfig, Ports, Server, Signal};
+use super::process::{self, ServerProcess};
+use super::security;
+use crate::example;
+
+/// A broker's folder, and its process while there is one.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// Declared before the folder, so that the process is gone before its folder is.
+    process: Option<ServerProcess>,
+    /// The program, data, keys and log. They outlive a restart.
+    folder: TempDir,
+}
+
+impl Embedded {
+    /// Builds the program, or finds it built.
+    pub(super) async fn prepare(ports: Ports, config: &BrokerConfig) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("longhaul-broker-").tempdir()?;
+        let program = example::broker(folder.path()).await?;
+        let conf = folder.path().join(security::FOLDER);
+        fs::create_dir(&conf)?;
+        for (name, contents) in config.security.iter().flat_map(|security| security.files()) {
+            fs::write(conf.join(name), contents)?;
+        }
+        Ok(Self { program, arguments: arguments(ports, config), process: None, folder })
+    }
+}
+
+fn arguments(ports: Ports, config: &BrokerConfig) -> Vec<String> {
+    let mut arguments = vec![
+        "--data=data".to_owned(),
+        format!("--listen=127.0.0.1:{}", ports.service),
+        format!("--admin=127.0.0.1:{}", ports.web),
+    ];
+    arguments.extend(config.security.iter().flat_map(|security| security.arguments(ports)));
+    let limit = config.extra.iter().rfind(|(name, _)| name == "maxMessageSize");
+    arguments.extend(limit.map(|(_, bytes)| format!("--message-bytes-max={bytes}")));
+    arguments
+}
+
+impl Server for Embedded {
+    fn start(&mut self) -> Result<()> {
+        let log = self.folder.path().join("broker.log");
+        let log = File::options().create(true).append(true).open(log)?;
+        let mut command = Command::new(&self.program);
+        // Of the variables only what tests set on purpose: the program reads its settings from the environment, too.
+        command
+            .args(&self.arguments)
+            .env("RUST_BACKTRACE", "0")
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = ServerProcess::start(&mut command, self.folder.path());
+        self.process = Some(process.with_context(|| self.program.display().to_string())?);
+        Ok(())
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.process.as_ref().ok_or_else(|| anyhow!("the broker does not run"))?.signal(signal)
+    }
+
+    fn is_running(&mut self) -> Result<bool> {
+        process::is_running(&mut self.process)
+    }
+
+    fn log_tail(&self) -> String {
+        process::tail(&self.folder.path().join("broker.log"))
+    }
+}
