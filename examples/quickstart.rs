@@ -1,11 +1,12 @@
 //! Worker, submitter and watcher in one program: the shortest way to see longhaul at work.
 //!
 //! ```text
-//! PULSAR_SERVICE_URL=pulsar://127.0.0.1:6650 cargo run --release --example quickstart
+//! cargo run --release --example quickstart
 //! ```
 //!
-//! With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, it sets the topics up first. Without, the broker makes them as they are
-//! needed, and the worker says what is at risk.
+//! It starts a broker of its own inside the program, whose data vanish with it. With `PULSAR_SERVICE_URL`, such as
+//! `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours. With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, it sets
+//! the topics up there first; without, that broker makes them as they are needed, and the worker says what is at risk.
 //!
 //! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
 //! the metadata topic, as any program could, too.
@@ -15,6 +16,7 @@
 
 use longhaul::topics::{Admin, AdminOptions, TopicSettings, setup};
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
+use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 
 /// Counts the letters of a word, slowly. The second word fails at its first attempt.
@@ -38,16 +40,45 @@ impl TaskProcessor for Counter {
     }
 }
 
+/// The broker that the environment names, or one of our own.
+enum EitherBroker {
+    Named { url: String, admin_url: Option<String> },
+    Own(Broker),
+}
+
+impl EitherBroker {
+    fn from_env() -> anyhow::Result<Self> {
+        Ok(match std::env::var("PULSAR_SERVICE_URL") {
+            Ok(url) => Self::Named { url, admin_url: std::env::var("PULSAR_ADMIN_URL").ok() },
+            Err(_) => Self::Own(Broker::start(BrokerConfig::default())?),
+        })
+    }
+
+    fn url(&self) -> &str {
+        match self {
+            Self::Named { url, .. } => url,
+            Self::Own(broker) => broker.service_url(),
+        }
+    }
+
+    fn admin_url(&self) -> Option<String> {
+        match self {
+            Self::Named { admin_url, .. } => admin_url.clone(),
+            Self::Own(broker) => broker.admin_url(),
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn,pulsar=off".to_owned());
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
-    let url = std::env::var("PULSAR_SERVICE_URL")
-        .unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
+    let broker = EitherBroker::from_env()?;
+    let url = broker.url();
     let topic = std::env::args().nth(1).unwrap_or_else(|| "quickstart".to_owned());
 
-    let mut builder = Client::builder(&url);
-    if let Ok(admin_url) = std::env::var("PULSAR_ADMIN_URL") {
+    let mut builder = Client::builder(url);
+    if let Some(admin_url) = broker.admin_url() {
         let admin = Admin::new(&admin_url, &AdminOptions::default())?;
         setup(&admin, &topic.parse()?, &TopicSettings::default()).await?;
         builder = builder.admin_url(admin_url);
@@ -59,7 +90,7 @@ async fn main() -> anyhow::Result<()> {
 
     let mut watch = client.watch(&topic).await?;
     let words = ["longhaul", "hiccup", "pulsar"];
-    let submitted = submit_with_a_plain_producer(&url, &topic, &words).await?;
+    let submitted = submit_with_a_plain_producer(url, &topic, &words).await?;
     println!("{submitted} tasks submitted");
 
     let mut open = submitted;

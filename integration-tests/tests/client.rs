@@ -1,7 +1,7 @@
 //! The client against a real broker: it submits, waits, looks, watches and cancels. No worker runs here: the tests write the
 //! metadata topic themselves, as any worker would.
 //!
-//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 #[allow(dead_code, reason = "each suite uses a part of it")]
 mod support;

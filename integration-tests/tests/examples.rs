@@ -1,6 +1,6 @@
-//! Each example as its reader runs it: as processes, against a real Pulsar. `scripted` is run by the chaos scenarios.
+//! Each example as its reader runs it: as processes. `scripted` is run by the chaos scenarios.
 //!
-//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::example::{Process, program};
@@ -60,7 +60,19 @@ impl Bench {
     }
 }
 
-/// The command of the README: the sandbox says where the broker is, and nobody else does.
+/// The first command of the README: it brings its own broker.
+#[tokio::test]
+async fn quickstart_needs_nothing_else() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(program("quickstart", folder.path()).await?);
+    command.env_remove("PULSAR_SERVICE_URL").env_remove("PULSAR_ADMIN_URL").stdout(Stdio::piped());
+    let printed = Process::start(&mut command)?.finished().await?;
+    let completed = printed.iter().filter(|line| line.contains("Completed")).count();
+    ensure!(completed == 3, "{printed:#?}");
+    Ok(())
+}
+
+/// The second one: the sandbox says where the broker is, and nobody else does.
 #[tokio::test]
 async fn quickstart_shows_each_transition() -> Result<()> {
     let Some(bench) = Bench::new("quickstart").await? else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Sets topics up on a real broker, breaks what was set, and has it found and mended, or has a worker refuse to start on it.
 //!
-//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass.
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 use anyhow::{Result, bail};
 use integration_tests::sandbox::Sandbox;

@@ -1,6 +1,6 @@
 //! The transport seam against a real broker: every promise of `longhaul::transport`, on `PulsarTransport`.
 //!
-//! Needs `LONGHAUL_TEST_BROKER`; without it the tests say so and pass. With `LONGHAUL_TEST_TLS_BROKER`, `LONGHAUL_TEST_TLS_CA` (a file) and `LONGHAUL_TEST_TOKEN` it also tries a broker
+//! The broker is that of `LONGHAUL_TEST_BROKER`. With `LONGHAUL_TEST_TLS_BROKER`, `LONGHAUL_TEST_TLS_CA` (a file) and `LONGHAUL_TEST_TOKEN` it also tries a broker
 //! that wants TLS and a token.
 
 mod support;

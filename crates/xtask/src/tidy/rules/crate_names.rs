@@ -8,8 +8,11 @@ use crate::tidy::text::{CodePath, code_paths};
 use crate::tidy::{File, Tree, Violation, is_module, lies_under};
 
 /// Crates, each with the module of the library that alone may name it.
-const OWNERS: &[(&str, &str)] =
-    &[("pulsar", "src/transport/pulsar"), ("longhaul_wire", "src/transport/session")];
+const OWNERS: &[(&str, &str)] = &[
+    ("pulsar", "src/transport/pulsar"),
+    ("longhaul_wire", "src/transport/session"),
+    ("longhaul_broker", "examples"),
+];
 
 /// Finds files of the library that name a crate they must not.
 #[must_use]
