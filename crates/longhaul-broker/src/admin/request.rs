@@ -134,7 +134,7 @@ pub(crate) enum TopicCall {
     /// [`AdminReply::InternalStats`]; [`AdminError::NotFound`] for a partitioned topic.
     InternalStats,
     /// The durable subscriptions; of a partitioned topic those of any of its partitions: [`AdminReply::Names`].
-    /// `__compaction` and the like are not among them.
+    /// As with Pulsar, `__compaction` is among them once the topic was compacted or has a threshold; `pulsar.dedup` is not.
     Subscriptions,
     /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminError::Conflict`] while one is under way.
     Compact,
@@ -182,7 +182,8 @@ pub(crate) enum SubscriptionCall {
         /// What its creator notes.
         properties: BTreeMap<String, String>,
     },
-    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced.
+    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced. `__compaction` can be deleted, too; setting a
+    /// compaction threshold, even to the same value, brings it back.
     Delete {
         /// Closes its consumers, too.
         force: bool,
