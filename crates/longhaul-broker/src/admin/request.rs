@@ -155,7 +155,8 @@ pub(crate) enum TopicCall {
     DeleteSchema,
     /// Closes all producers and consumers and starts a new ledger; of a partitioned topic on all its partitions.
     Unload,
-    /// Deletes all messages and moves all subscriptions behind them.
+    /// Moves all subscriptions behind the last message, and deletes what is then needed no more whatever the retention. Pulsar
+    /// keeps the entries of its current ledger; nobody may count on that.
     Truncate,
     /// Acknowledges for all subscriptions what was published at least this long ago.
     ExpireMessages {

@@ -72,6 +72,49 @@ pub(super) async fn shared_turns(stage: &mut Stage) -> Result<()> {
     stage.ask(a, flow(1, 10), 2).await
 }
 
+pub(super) async fn shared_turns_of_new_messages(stage: &mut Stage) -> Result<()> {
+    let (p, a, b) = (stage.connect().await?, stage.connect().await?, stage.connect().await?);
+    let topic = stage.topic("t").await?;
+    stage.ask(a, subscribe(&topic, 1, SubType::Shared), 1).await?;
+    stage.ask(b, subscribe(&topic, 2, SubType::Shared), 1).await?;
+    stage.ask(a, flow(1, 10), 0).await?;
+    stage.ask(b, flow(2, 2), 0).await?;
+    stage.ask(p, producer(&topic, 1), 1).await?;
+    for number in 0..6 {
+        more(stage, p, number..number + 1).await?;
+        stage.answers(a, 0).await?;
+        stage.answers(b, 0).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn unacked_limit(stage: &mut Stage) -> Result<()> {
+    let (p, a) = (stage.connect().await?, stage.connect().await?);
+    let topic = stage.topic("t").await?;
+    stage.admin_topic("PUT", &topic, "", "").await?;
+    stage.admin_topic("POST", &topic, "/maxUnackedMessagesOnConsumer", "2").await?;
+    for _ in 0..100 {
+        let limit = stage.admin_topic("GET", &topic, "/maxUnackedMessagesOnConsumer", "").await?;
+        if limit == 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    stage.ask(a, subscribe(&topic, 1, SubType::Shared), 1).await?;
+    stage.ask(a, flow(1, 10), 0).await?;
+    stage.ask(p, producer(&topic, 1), 1).await?;
+    for number in 0..4 {
+        more(stage, p, number..number + 1).await?;
+        stage.answers(a, 0).await?;
+    }
+    stage.note("one is acknowledged");
+    let first = stage.id(0);
+    stage.ask(a, ack(1, vec![first]), 0).await?;
+    stage.note("and the other");
+    let second = stage.id(1);
+    stage.ask(a, ack(1, vec![second]), 0).await
+}
+
 pub(super) async fn closing(stage: &mut Stage) -> Result<()> {
     let (p, a, b) = (stage.connect().await?, stage.connect().await?, stage.connect().await?);
     let topic = stage.topic("t").await?;

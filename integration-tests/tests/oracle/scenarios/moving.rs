@@ -1,7 +1,7 @@
 //! Readers, seeks, and the end of subscriptions.
 
 use super::consuming::{more, publish};
-use crate::commands::{EARLIEST, LATEST, ack, close_consumer, flow, reader, subscribe};
+use crate::commands::{EARLIEST, LATEST, ack, close_consumer, flow, reader, redeliver, subscribe};
 use crate::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
@@ -138,4 +138,45 @@ pub(super) async fn unsubscribe(stage: &mut Stage) -> Result<()> {
     stage.note("the subscription is a new one");
     stage.ask(a, subscribe(&topic, 3, SubType::Shared), 1).await?;
     stage.ask(a, flow(3, 10), 2).await
+}
+
+pub(super) async fn moved_by_admin(stage: &mut Stage) -> Result<()> {
+    let (p, a) = (stage.connect().await?, stage.connect().await?);
+    let topic = stage.topic("t").await?;
+    publish(stage, p, &topic, 6).await?;
+    let body = r#"{"ledgerId":-1,"entryId":-1}"#;
+    stage.admin_topic("PUT", &topic, "/subscription/sub", body).await?;
+    stage.note("skip two");
+    stage.admin_topic("POST", &topic, "/subscription/sub/skip/2", "").await?;
+    stage.ask(a, subscribe(&topic, 1, SubType::Shared), 1).await?;
+    stage.ask(a, flow(1, 2), 2).await?;
+    stage.note("skip all that is left, with a consumer");
+    stage.admin_topic("POST", &topic, "/subscription/sub/skip_all", "").await?;
+    stage.ask(a, flow(1, 10), 0).await?;
+    stage.note("what the consumer holds is acknowledged, too");
+    stage.ask(a, redeliver(1, Vec::new()), 0).await?;
+    more(stage, p, 6..7).await?;
+    stage.answers(a, 1).await?;
+    stage.note("back to the fourth");
+    let id = stage.id(3);
+    let body = format!(r#"{{"ledgerId":{},"entryId":{}}}"#, id.ledger_id, id.entry_id);
+    stage.admin_topic("POST", &topic, "/subscription/sub/resetcursor", &body).await?;
+    stage.answers(a, 1).await?;
+    stage.ask(a, subscribe(&topic, 2, SubType::Shared), 1).await?;
+    stage.ask(a, flow(2, 10), 4).await?;
+    stage.note("behind the fourth");
+    let body = body.replace('}', r#","excluded":true}"#);
+    stage.admin_topic("POST", &topic, "/subscription/sub/resetcursor", &body).await?;
+    stage.answers(a, 1).await?;
+    stage.ask(a, subscribe(&topic, 3, SubType::Shared), 1).await?;
+    stage.ask(a, flow(3, 10), 3).await?;
+    stage.note("deleted, by force");
+    stage.admin_topic("DELETE", &topic, "/subscription/sub?force=true", "").await?;
+    stage.answers(a, 1).await?;
+    stage.note("made anew at the first message, and the topic truncated");
+    let body = r#"{"ledgerId":-1,"entryId":-1}"#;
+    stage.admin_topic("PUT", &topic, "/subscription/sub", body).await?;
+    stage.admin_topic("DELETE", &topic, "/truncate", "").await?;
+    stage.ask(a, subscribe(&topic, 4, SubType::Shared), 1).await?;
+    stage.ask(a, flow(4, 10), 0).await
 }

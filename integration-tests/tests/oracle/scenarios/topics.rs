@@ -5,7 +5,8 @@ use crate::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
-    CommandPartitionedTopicMetadata, CommandSubscribe, Schema, SchemaType, SubType, TopicsMode,
+    CommandPartitionedTopicMetadata, CommandProducer, CommandSubscribe, Schema, SchemaType,
+    SubType, TopicsMode,
 };
 
 pub(super) async fn lookup(stage: &mut Stage) -> Result<()> {
@@ -116,6 +117,34 @@ pub(super) async fn schemas(stage: &mut Stage) -> Result<()> {
     stage.ask(at, producer(&plain_topic, 30), 1).await?;
     let mut command = producer(&plain_topic, 31);
     command.schema = Some(json(first));
+    stage.ask(at, command, 1).await
+}
+
+pub(super) async fn incompatible_schemas(stage: &mut Stage) -> Result<()> {
+    let at = stage.connect().await?;
+    let topic = stage.topic("t").await?;
+    let record = |field: &str| {
+        let data = format!(
+            r#"{{"type":"record","name":"A","fields":[{{"name":"{field}","type":"int"}}]}}"#
+        );
+        Schema { schema_data: data.into(), ..schema("s", SchemaType::Json, "") }
+    };
+    let with = |id, schema| CommandProducer { schema: Some(schema), ..producer(&topic, id) };
+    stage.ask(at, with(1, record("a")), 1).await?;
+    stage.note("a producer, a consumer and a request with another field, and another kind");
+    stage.ask(at, with(2, record("b")), 1).await?;
+    let command =
+        CommandSubscribe { schema: Some(record("b")), ..subscribe(&topic, 3, SubType::Shared) };
+    stage.ask(at, command, 1).await?;
+    let (request_id, topic_name) = (4, topic.clone());
+    let command = CommandGetOrCreateSchema { request_id, topic: topic_name, schema: record("b") };
+    stage.ask(at, command, 1).await?;
+    stage.ask(at, with(5, schema("s", SchemaType::String, "")), 1).await?;
+    stage.note("a schema that is none");
+    stage.ask(at, with(6, schema("s", SchemaType::Json, "{")), 1).await?;
+    let fresh = stage.topic("fresh").await?;
+    let command =
+        CommandProducer { schema: Some(schema("s", SchemaType::Json, "{")), ..producer(&fresh, 7) };
     stage.ask(at, command, 1).await
 }
 
