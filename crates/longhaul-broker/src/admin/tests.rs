@@ -384,11 +384,22 @@ async fn what_is_too_large_or_too_slow_is_cut_off() {
     let (status, reason) = server.send("PUT", &format!("{A}/compaction"), "", "").await;
     assert_eq!(status, 503);
     assert!(reason.contains("may still happen"), "{reason}");
-    // Half a head, then nothing: the server hangs up.
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    stream.write_all(b"GET / HT").await.unwrap();
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).await.ok();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_hung_up_on() {
+    let short = Duration::from_millis(100);
+    let server = Server::with(|admin| admin.limits.head_timeout = short).await;
+    let whole = "GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n";
+    // Nothing at all, half a head, and nothing after an answer.
+    for said in ["", "GET / HT", whole] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let end = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut rest)).await;
+        assert!(end.is_ok(), "{said:?} keeps a connection for ever");
+    }
     server.end().await;
 }
 
