@@ -1,9 +1,52 @@
 //! A durable broker for one machine that speaks the Apache Pulsar binary protocol: any Pulsar client of any language talks to it.
+//!
+//! ```
+//! use longhaul_broker::{Broker, BrokerConfig};
+//!
+//! // Free ports, and a temporary directory: what a test needs.
+//! let broker = Broker::start(BrokerConfig::default())?;
+//! println!("clients connect to {}", broker.service_url());
+//! broker.shutdown()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Everything is kept in one directory ([`BrokerConfig::data`]), in a log that all topics share: a publish is confirmed when
+//! the disk has it, and so are acks whose consumers ask for that. `docs/storage.md` describes the files.
+//!
+//! What it does not have: clustering, transactions, Key_Shared subscriptions, non-persistent topics, functions. Clients that
+//! ask for these get an error that says so.
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "the feature `testing` makes the inner modules public, for simulation and measurement"
+    )
+)]
 
-#[allow(dead_code, reason = "nobody serves it yet")]
 mod admin;
-pub mod auth;
+mod auth;
+mod clock;
+mod compaction;
+mod config;
+mod error;
+#[cfg(not(feature = "testing"))]
 mod log;
-#[allow(dead_code, reason = "nobody fills it yet")]
+mod machine;
 mod metrics;
-pub mod tls;
+mod name;
+mod server;
+mod state;
+mod tls;
+// What the project's own tests may reach. Not a stable interface.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod log;
+
+pub use auth::{AuthConfig, AuthConfigError, TokenKey};
+pub use config::BrokerConfig;
+pub use error::{BrokerError, StartError};
+pub use log::{CompactedError, OpenError, WriteError};
+pub use server::Broker;
+pub use tls::{TlsConfig, TlsError};

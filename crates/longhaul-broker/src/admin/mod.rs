@@ -27,3 +27,5 @@ mod tests;
 
 /// The name of the only cluster: that of Pulsar on one machine.
 const CLUSTER: &str = "standalone";
+
+pub(crate) use answer::Advertised;

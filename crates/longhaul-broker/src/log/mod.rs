@@ -1,1 +1,46 @@
 //! The log: every entry and every change of state, in one sequence of records shared by all topics.
+//!
+//! The machine of the broker appends records to a [`Composer`], which knows no disk: it decides where each record lies and
+//! encodes it. When the writer is idle, the driver takes what was composed meanwhile as one [`Group`] and submits it to the
+//! [`Log`]: one write, one sync, then the callback. A [`Reader`] reads records back; [`open`] replays them after a restart.
+//!
+//! Invariants, which `docs/storage.md` explains together with the bytes on disk:
+//! - A group is reported as written only after the disk confirmed its sync, and no later group is written before that.
+//! - A sync that failed is never tried again: the log is poisoned for writes, and reads go on.
+//! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file and offset.
+
+mod background;
+mod checkpoint;
+mod compacted;
+mod composer;
+mod error;
+mod handle;
+mod options;
+mod reader;
+mod record;
+mod recovery;
+mod scanner;
+mod segment;
+mod shared;
+#[cfg(any(test, feature = "testing"))]
+mod stepped;
+mod storage;
+mod tail;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use compacted::{CompactedFile, CompactedWriter, Slot};
+pub use composer::{Composer, Group};
+pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
+pub use handle::{Done, Log, open};
+pub use options::Options;
+pub use reader::{Reader, Scan};
+pub use record::{Head, Kind, Place, Position, RECORD_OVERHEAD};
+pub use recovery::{Apply, Opened, Replayed, Truncated};
+#[cfg(any(test, feature = "testing"))]
+pub use stepped::Stepped;
+pub use storage::{FileStorage, LockError, Storage, StorageFile, StorageLock};
+#[cfg(any(test, feature = "testing"))]
+pub use storage::{SimulatedStorage, Surprise};

@@ -1,0 +1,262 @@
+//! Which messages survive a compaction. Pure.
+//!
+//! As on Pulsar: of each key the last message stays, and none of a key whose last message is a tombstone; messages without a
+//! key go. A tombstone is any of three spellings: the null flag, an uncompressed size of 0, an empty payload. Encrypted batches
+//! stay as they are, because nobody can look into them.
+
+use bytes::Bytes;
+use longhaul_wire::batch::{BatchBuilder, Single, Singles};
+use longhaul_wire::compression::{self, kind, unpack};
+use longhaul_wire::messages::{MessageMetadata, SingleMessageMetadata};
+use longhaul_wire::payload::Payload;
+use std::collections::HashMap;
+
+/// A batch that claims to unpack to more stays as it is.
+const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// A message: the ordinal of its entry, and its place in the batch.
+type Place = (u64, u32);
+
+/// Finds the last message of every key.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    last: HashMap<Box<str>, Place>,
+    /// Entries that nobody can look into.
+    opaque: Vec<Place>,
+}
+
+/// What an entry holds.
+enum Content {
+    One { key: Option<String>, is_tombstone: bool },
+    Batch(Vec<Single>),
+    Opaque,
+}
+
+impl Survey {
+    /// Looks at the next entry.
+    pub(crate) fn visit(&mut self, ordinal: u64, payload: &Payload) {
+        match content(payload) {
+            Content::Opaque => self.opaque.push((ordinal, 0)),
+            Content::One { key, is_tombstone } => self.note(key, (ordinal, 0), is_tombstone),
+            Content::Batch(singles) => {
+                for (index, single) in (0..).zip(singles) {
+                    if !is_out(&single) {
+                        let is_tombstone =
+                            single.metadata.null_value == Some(true) || single.body.is_empty();
+                        self.note(single.metadata.partition_key, (ordinal, index), is_tombstone);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, key: Option<String>, place: Place, is_tombstone: bool) {
+        let Some(key) = key else { return };
+        if is_tombstone {
+            self.last.remove(key.as_str());
+        } else {
+            self.last.insert(key.into(), place);
+        }
+    }
+
+    /// What survives.
+    pub(crate) fn finish(self) -> Survivors {
+        let mut places: Vec<Place> = self.last.into_values().chain(self.opaque).collect();
+        places.sort_unstable();
+        Survivors { places, at: 0 }
+    }
+}
+
+/// The messages that survive, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Survivors {
+    places: Vec<Place>,
+    at: usize,
+}
+
+/// What becomes of an entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing of it survives.
+    Drop,
+    /// It stays as it is.
+    Keep,
+    /// Of a batch some messages survive: this is what is left of it.
+    Rewrite(Payload),
+}
+
+impl Survivors {
+    /// Whether anything of an entry survives. Entries have to come in order.
+    pub(crate) fn has(&mut self, ordinal: u64) -> bool {
+        while self.places.get(self.at).is_some_and(|it| it.0 < ordinal) {
+            self.at += 1;
+        }
+        self.places.get(self.at).is_some_and(|it| it.0 == ordinal)
+    }
+
+    /// What becomes of the entry.
+    pub(crate) fn fate(&mut self, ordinal: u64, payload: &Payload) -> Fate {
+        if !self.has(ordinal) {
+            return Fate::Drop;
+        }
+        let Content::Batch(singles) = content(payload) else { return Fate::Keep };
+        let rest = self.places.get(self.at..).unwrap_or_default();
+        let kept: Vec<u32> = rest.iter().take_while(|it| it.0 == ordinal).map(|it| it.1).collect();
+        if kept.len() == singles.len() {
+            return Fate::Keep;
+        }
+        rebuild(payload, singles, &kept).map_or(Fate::Keep, Fate::Rewrite)
+    }
+}
+
+/// Makes the others empty and says so, so that indices stay what they were.
+fn rebuild(payload: &Payload, singles: Vec<Single>, kept: &[u32]) -> Option<Payload> {
+    let mut metadata = payload.metadata().ok()?;
+    let mut batch = BatchBuilder::default();
+    for (index, single) in (0_u32..).zip(singles) {
+        if kept.binary_search(&index).is_ok() {
+            batch.push(single.metadata, &single.body);
+        } else {
+            // Without its key, as Pulsar writes it.
+            let gone = SingleMessageMetadata {
+                compacted_out: Some(true),
+                ..SingleMessageMetadata::default()
+            };
+            batch.push(gone, &[]);
+        }
+    }
+    let body = batch.finish();
+    let compression = kind(&metadata).ok()?;
+    metadata.uncompressed_size = Some(u32::try_from(body.len()).ok()?);
+    Some(Payload::new(&metadata, &compression::pack(compression, &body).ok()?))
+}
+
+fn is_out(single: &Single) -> bool {
+    single.metadata.compacted_out == Some(true)
+}
+
+fn content(payload: &Payload) -> Content {
+    let Ok(metadata) = payload.metadata() else { return Content::Opaque };
+    let Some(count) = metadata.num_messages_in_batch else {
+        let size = metadata.uncompressed_size.map_or(payload.body().len(), |it| it as usize);
+        let is_tombstone =
+            metadata.null_value == Some(true) || size == 0 || payload.body().is_empty();
+        return Content::One { key: metadata.partition_key, is_tombstone };
+    };
+    if !metadata.encryption_keys.is_empty() {
+        return Content::Opaque;
+    }
+    let Some(body) = unpacked(&metadata, &payload.body()) else { return Content::Opaque };
+    let count = usize::try_from(count).unwrap_or_default();
+    let singles: Result<Vec<Single>, _> = Singles::new(body, count).collect();
+    singles.map_or(Content::Opaque, Content::Batch)
+}
+
+fn unpacked(metadata: &MessageMetadata, body: &Bytes) -> Option<Bytes> {
+    let size = metadata.uncompressed_size.unwrap_or_default();
+    unpack(kind(metadata).ok()?, body, size, UNPACKED_BYTES_MAX).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_wire::messages::{CompressionType, EncryptionKeys};
+
+    fn one(key: Option<&str>, body: &[u8], change: impl FnOnce(&mut MessageMetadata)) -> Payload {
+        let mut metadata =
+            MessageMetadata { partition_key: key.map(str::to_owned), ..MessageMetadata::default() };
+        change(&mut metadata);
+        Payload::new(&metadata, body)
+    }
+
+    fn plain(key: &str, body: &str) -> Payload {
+        one(Some(key), body.as_bytes(), |_| {})
+    }
+
+    fn batch(compression: CompressionType, messages: &[(Option<&str>, &str)]) -> Payload {
+        let mut builder = BatchBuilder::default();
+        for (key, body) in messages {
+            let metadata = SingleMessageMetadata {
+                partition_key: key.map(str::to_owned),
+                ..SingleMessageMetadata::default()
+            };
+            builder.push(metadata, body.as_bytes());
+        }
+        let body = builder.finish();
+        let metadata = MessageMetadata {
+            num_messages_in_batch: i32::try_from(messages.len()).ok(),
+            compression: Some(compression.into()),
+            uncompressed_size: u32::try_from(body.len()).ok(),
+            ..MessageMetadata::default()
+        };
+        Payload::new(&metadata, &compression::pack(compression, &body).unwrap())
+    }
+
+    fn fates(entries: &[Payload]) -> Vec<Fate> {
+        let mut survey = Survey::default();
+        for (ordinal, entry) in (0..).zip(entries) {
+            survey.visit(ordinal, entry);
+        }
+        let mut survivors = survey.finish();
+        (0..).zip(entries).map(|(ordinal, entry)| survivors.fate(ordinal, entry)).collect()
+    }
+
+    #[test]
+    fn the_last_message_of_a_key_stays() {
+        let entries =
+            [plain("a", "1"), plain("b", "1"), plain("a", "2"), one(None, b"no key", |_| {})];
+        assert_eq!(fates(&entries), [Fate::Drop, Fate::Keep, Fate::Keep, Fate::Drop]);
+    }
+
+    #[test]
+    fn a_tombstone_in_any_spelling_takes_its_key_away() {
+        let tombstones = [
+            one(Some("a"), b"", |_| {}),
+            one(Some("a"), b"\0", |it| it.uncompressed_size = Some(0)),
+            one(Some("a"), b"", |it| it.null_value = Some(true)),
+            batch(CompressionType::None, &[(Some("a"), "")]),
+        ];
+        for tombstone in tombstones {
+            let entries = [plain("a", "1"), tombstone];
+            assert_eq!(fates(&entries), [Fate::Drop, Fate::Drop]);
+            let [first, tombstone] = entries;
+            let revived = fates(&[first, tombstone, plain("a", "3")]);
+            assert_eq!(revived, [Fate::Drop, Fate::Drop, Fate::Keep], "a key may come back");
+        }
+    }
+
+    #[test]
+    fn a_batch_keeps_its_places_when_some_of_it_goes() {
+        for compression in [CompressionType::None, CompressionType::Lz4, CompressionType::Zstd] {
+            let entries = [
+                batch(compression, &[(Some("a"), "1"), (Some("b"), "1"), (None, "x")]),
+                plain("b", "2"),
+                batch(compression, &[(Some("c"), "1"), (Some("d"), "1")]),
+            ];
+            let found = fates(&entries);
+            assert_eq!((&found[1], &found[2]), (&Fate::Keep, &Fate::Keep));
+            let Fate::Rewrite(payload) = &found[0] else { panic!("{:?}", found[0]) };
+            payload.verify().unwrap();
+            let Content::Batch(singles) = content(payload) else { panic!("no batch any more") };
+            let left: Vec<_> = singles.iter().map(|it| (is_out(it), &it.body[..])).collect();
+            assert_eq!(left, [(false, &b"1"[..]), (true, b""), (true, b"")]);
+            // Compacting again changes nothing.
+            let again = fates(std::slice::from_ref(payload));
+            assert!(matches!(&again[..], [Fate::Rewrite(same)] if same == payload), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_look_into_stays() {
+        let entries = [
+            one(Some("a"), b"sealed", |it| {
+                it.num_messages_in_batch = Some(2);
+                it.encryption_keys =
+                    vec![EncryptionKeys { key: "k".to_owned(), ..EncryptionKeys::default() }];
+            }),
+            one(Some("a"), b"no batch at all", |it| it.num_messages_in_batch = Some(2)),
+            one(Some("a"), b"", |it| it.num_messages_in_batch = Some(-2)),
+        ];
+        assert_eq!(fates(&entries)[..2], [Fate::Keep, Fate::Keep]);
+    }
+}

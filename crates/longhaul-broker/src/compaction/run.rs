@@ -1,0 +1,115 @@
+//! The work of a compaction, on a thread of its own.
+
+use super::plan::{Fate, Survey};
+use crate::log::{CompactedFile, CompactedWriter, Place, Reader, Slot, Storage};
+use crate::machine::effect::CompactionJob;
+use crate::state::entry::EntryHead;
+use bytes::{Bytes, BytesMut};
+use longhaul_wire::payload::Payload;
+use std::sync::Arc;
+
+/// Entries that are read at once.
+const CHUNK: usize = 256;
+
+/// An entry on its way.
+struct Entry {
+    ordinal: u64,
+    ledger: u64,
+    entry: u64,
+    /// Head and message.
+    body: Bytes,
+    head: EntryHead,
+    payload: Payload,
+}
+
+/// Compacts a topic. `previous` is the view that the job continues.
+///
+/// # Errors
+/// What could not be read or written; nothing is left of the new file then.
+pub(crate) fn run(
+    job: &CompactionJob,
+    previous: Option<&CompactedFile>,
+    reader: &Reader,
+    storage: Arc<dyn Storage>,
+) -> Result<CompactedFile, String> {
+    let mut survey = Survey::default();
+    each(
+        job,
+        previous,
+        reader,
+        |_| true,
+        |it| {
+            survey.visit(it.ordinal, &it.payload);
+            Ok(())
+        },
+    )?;
+    let mut survivors = survey.finish();
+    let mut wanted = survivors.clone();
+    let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
+    each(
+        job,
+        previous,
+        reader,
+        |ordinal| wanted.has(ordinal),
+        |it| {
+            let body = match survivors.fate(it.ordinal, &it.payload) {
+                Fate::Drop => return Ok(()),
+                Fate::Keep => it.body,
+                Fate::Rewrite(payload) => {
+                    let mut body = BytesMut::from(&it.head.encode()[..]);
+                    body.extend_from_slice(payload.bytes());
+                    body.freeze()
+                }
+            };
+            let messages = it.head.batch.unwrap_or(1);
+            writer.append(it.ordinal, it.ledger, it.entry, messages, &body).map_err(text)
+        },
+    )?;
+    writer.finish().map_err(text)
+}
+
+/// Reads all entries that are wanted, in order.
+fn each(
+    job: &CompactionJob,
+    previous: Option<&CompactedFile>,
+    reader: &Reader,
+    mut is_wanted: impl FnMut(u64) -> bool,
+    mut visit: impl FnMut(Entry) -> Result<(), String>,
+) -> Result<(), String> {
+    if let Some(file) = previous {
+        for slot in file.slots().iter() {
+            if is_wanted(slot.ordinal) {
+                let Slot { ordinal, ledger, entry, .. } = *slot;
+                visit(parse(ordinal, ledger, entry, file.read(slot).map_err(text)?)?)?;
+            }
+        }
+    }
+    for chunk in job.entries.chunks(CHUNK) {
+        let wanted: Vec<_> = chunk.iter().filter(|it| is_wanted(it.ordinal)).collect();
+        let places: Vec<Place> = wanted.iter().map(|it| it.place).collect();
+        for (it, body) in wanted.iter().zip(reader.read_many(&places)) {
+            visit(parse(it.ordinal, it.ledger, it.entry, body.map_err(text)?)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Entry, String> {
+    let mut rest = body.clone();
+    let head = EntryHead::decode(&mut rest);
+    let head = head.ok_or_else(|| format!("entry {ledger}:{entry} has no head"))?;
+    let payload =
+        Payload::parse(rest).map_err(|cause| format!("entry {ledger}:{entry}: {cause}"))?;
+    Ok(Entry { ordinal, ledger, entry, body, head, payload })
+}
+
+/// With its causes, because it ends as a text.
+fn text(error: impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

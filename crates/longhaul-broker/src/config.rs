@@ -1,0 +1,94 @@
+//! How a broker is set up.
+
+use crate::auth::AuthConfig;
+use crate::error::StartError;
+use crate::tls::TlsConfig;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a broker. The defaults are for tests: free ports of this machine, and data that vanishes with the broker.
+#[derive(Clone, Debug)]
+pub struct BrokerConfig {
+    /// Where everything is kept. `None`: in a temporary directory, which is removed when the broker stops.
+    pub data: Option<PathBuf>,
+    /// Where clients connect. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where clients connect by TLS; needs [`BrokerConfig::tls`].
+    pub listen_tls: Option<SocketAddr>,
+    /// Where the admin interface and the metrics are. `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Host that clients are told to connect to. `None`: the address that is listened on.
+    pub advertised_host: Option<String>,
+    /// Certificate and key.
+    pub tls: Option<TlsConfig>,
+    /// Who is let in. `None`: everybody.
+    pub auth: Option<AuthConfig>,
+    /// Largest message in bytes. Pulsar's default of 5 MiB is what clients expect.
+    pub message_bytes_max: usize,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Producers, and consumers, of one connection.
+    pub handles_per_connection: usize,
+    /// Bytes on disk beyond which publishes are refused. `None`: as much as there is.
+    pub disk_bytes_max: Option<u64>,
+    /// Bytes of the newest entries that are kept in memory, for consumers that keep up.
+    pub recent_bytes: usize,
+    /// Bytes of deliveries that one connection may have under way.
+    pub window_bytes: u64,
+    /// A connection that sends nothing for this long is asked whether it is there, and is closed after twice as long.
+    pub keep_alive: Duration,
+    /// For a connection to introduce itself.
+    pub handshake_timeout: Duration,
+    /// Topics whose names end so drop what a producer sends twice, unless a policy says otherwise.
+    pub deduplicated_suffixes: Vec<String>,
+    /// Bytes written after which a checkpoint shortens the next start.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            data: None,
+            listen: any,
+            listen_tls: None,
+            admin: Some(any),
+            advertised_host: None,
+            tls: None,
+            auth: None,
+            message_bytes_max: 5 * 1024 * 1024,
+            connections_max: 10_000,
+            handles_per_connection: 10_000,
+            disk_bytes_max: None,
+            recent_bytes: 16 * 1024 * 1024,
+            window_bytes: 4 * 1024 * 1024,
+            keep_alive: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            deduplicated_suffixes: vec!["-ledger".to_owned(), "-register".to_owned()],
+            checkpoint_bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+impl BrokerConfig {
+    pub(crate) fn validate(&self) -> Result<(), StartError> {
+        let problem = if self.listen_tls.is_some() && self.tls.is_none() {
+            "a port for TLS needs a certificate and a key"
+        } else if self.message_bytes_max < 1024 || self.message_bytes_max > 512 * 1024 * 1024 {
+            "the largest message must be between 1 KiB and 512 MiB"
+        } else if self.window_bytes == 0 {
+            "a connection needs a window of at least one byte"
+        } else if self.auth.is_none() && !self.is_local() {
+            "a broker that other machines reach needs authentication: give it a key for tokens, or listen on 127.0.0.1"
+        } else {
+            return Ok(());
+        };
+        Err(StartError::Config(problem))
+    }
+
+    fn is_local(&self) -> bool {
+        let ports = [Some(self.listen), self.listen_tls, self.admin];
+        ports.into_iter().flatten().all(|it| it.ip().is_loopback())
+    }
+}

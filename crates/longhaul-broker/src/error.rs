@@ -1,0 +1,64 @@
+//! Why a broker does not start, or stops by itself.
+
+use crate::auth::AuthConfigError;
+use crate::log::{OpenError, WriteError};
+use crate::tls::TlsError;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a broker does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error("cannot use the data directory {}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The log cannot be opened: it is damaged, or another process has it.
+    #[error("cannot open the log in {}", path.display())]
+    Log {
+        /// The data directory.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// A compacted view is damaged or missing.
+    #[error("cannot open a compacted topic")]
+    Compacted(#[source] crate::log::CompactedError),
+    /// A port cannot be listened on.
+    #[error("cannot listen on {address}: is another broker running there?")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The key for tokens cannot be used.
+    #[error("cannot verify tokens")]
+    Auth(#[from] AuthConfigError),
+    /// Certificate or key cannot be used.
+    #[error("cannot serve TLS")]
+    Tls(#[from] TlsError),
+    /// A setting contradicts another one.
+    #[error("{0}")]
+    Config(&'static str),
+    /// The operating system gave no thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Why a broker has stopped by itself.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// What was written did not reach the disk. What is on disk is right; whoever waits for an answer has to ask again.
+    #[error("the log cannot be written any more; see to the disk and start the broker again")]
+    Log(#[source] std::sync::Arc<WriteError>),
+    /// A defect.
+    #[error("the broker has ended unexpectedly")]
+    Ended,
+}

@@ -1,0 +1,91 @@
+//! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step per job, without a thread.
+
+use super::checkpoint;
+use super::error::{WriteError, is_full};
+use super::record::Position;
+use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
+use super::shared::{Segment, Shared, Spare, lock, make_file};
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Makes the next segment, unless there is one.
+pub(super) fn prepare(shared: &Shared) {
+    let mut spare = lock(&shared.spare);
+    let size = shared.wanted.load(Ordering::Relaxed);
+    if spare.as_ref().is_some_and(|spare| spare.size == size) {
+        shared.full.store(false, Ordering::Relaxed);
+        return;
+    }
+    if spare.take().is_some()
+        && let Err(error) = shared.storage.remove(SPARE)
+    {
+        complain(shared, "could not remove", SPARE, &error);
+    }
+    let storage = &*shared.storage;
+    let made = make_file(storage, SPARE_NEW, size).and_then(|file| {
+        storage.rename(SPARE_NEW, SPARE)?;
+        storage.sync_dir(FOLDER)?;
+        Ok(file)
+    });
+    match made {
+        Ok(file) => {
+            *spare = Some(Spare { file, size });
+            shared.full.store(false, Ordering::Relaxed);
+        }
+        Err(error) => {
+            shared.full.store(is_full(&error), Ordering::Relaxed);
+            complain(shared, "could not prepare", SPARE, &error);
+        }
+    }
+}
+
+/// Removes segments. One of the right size becomes the spare, if nobody reads it.
+pub(super) fn remove(shared: &Shared, numbers: &[u32]) {
+    // Without a checkpoint every record counts; behind it, every change.
+    let Some(checkpoint) = shared.checkpoint() else { return };
+    for &number in numbers.iter().filter(|&&number| number < checkpoint.segment) {
+        let Some(segment) = shared.forget(number) else { continue };
+        if let Err(error) = remove_one(shared, segment) {
+            complain(shared, "could not remove", &segment::name(number), &error);
+        }
+    }
+    if let Err(error) = shared.storage.sync_dir(FOLDER) {
+        complain(shared, "could not sync", FOLDER, &error);
+    }
+    if shared.full.load(Ordering::Relaxed) {
+        prepare(shared);
+    }
+}
+
+fn remove_one(shared: &Shared, segment: Arc<Segment>) -> io::Result<()> {
+    let name = segment::name(segment.header.number);
+    let mut spare = lock(&shared.spare);
+    let fits = segment.header.size == shared.wanted.load(Ordering::Relaxed);
+    match Arc::into_inner(segment).filter(|_| fits && spare.is_none()) {
+        Some(segment) => {
+            shared.storage.rename(&name, SPARE)?;
+            // Before anything is written over it: a crash must not bring the old name back with a new header.
+            shared.storage.sync_dir(FOLDER)?;
+            *spare = Some(Spare { file: segment.file, size: segment.header.size });
+            shared.full.store(false, Ordering::Relaxed);
+            Ok(())
+        }
+        None => shared.storage.remove(&name),
+    }
+}
+
+/// Writes a checkpoint, in place of the one before.
+pub(super) fn checkpoint(shared: &Shared, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
+    checkpoint::write(&*shared.storage, at, image).map_err(|error| WriteError::Checkpoint {
+        file: shared.storage.describe(checkpoint::NAME),
+        reason: error.to_string(),
+    })?;
+    shared.set_checkpoint(at);
+    Ok(())
+}
+
+fn complain(shared: &Shared, what: &str, name: &str, error: &io::Error) {
+    tracing::warn!(file = shared.storage.describe(name), %error, "{what}");
+}

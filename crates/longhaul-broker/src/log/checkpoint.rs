@@ -1,0 +1,162 @@
+//! The checkpoint: the state after all records before a position, in a file of its own.
+//!
+//! Header, big endian: `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header |
+//! u32 crc32c`; then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the header's checksum
+//! and the image's index, so that no image of another checkpoint, or another place, passes for it.
+
+use super::error::OpenError;
+use super::record::Position;
+use super::shared::SYNC_BYTES;
+use super::storage::{Storage, StorageFile};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::io;
+use std::sync::Arc;
+
+/// The name of the file.
+pub(super) const NAME: &str = "checkpoint";
+/// Its name while it is being written.
+pub(super) const NAME_NEW: &str = "checkpoint.tmp";
+
+const MAGIC: &[u8; 8] = b"LHLOGCKP";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 36;
+const IMAGE_HEAD_BYTES: usize = 8;
+
+/// Writes a checkpoint in place of the one before: after a crash there is the one or the other.
+pub(super) fn write(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Result<()> {
+    let result = write_file(storage, at, image).and_then(|()| storage.rename(NAME_NEW, NAME));
+    if result.is_err() {
+        drop(storage.remove(NAME_NEW));
+    }
+    result.and_then(|()| storage.sync_dir(""))
+}
+
+fn write_file(storage: &dyn Storage, at: Position, image: &[Bytes]) -> io::Result<()> {
+    let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+    let file = storage.create(NAME_NEW)?;
+    let mut header = BytesMut::with_capacity(HEADER_BYTES);
+    header.put_slice(MAGIC);
+    header.put_u32(VERSION);
+    header.put_u32(at.segment);
+    header.put_u32(at.offset);
+    header.put_u32(u32::try_from(image.len()).map_err(too_large)?);
+    header.put_u64(image.iter().map(|one| (IMAGE_HEAD_BYTES + one.len()) as u64).sum());
+    let crc = crc32c::crc32c(&header);
+    header.put_u32(crc);
+    file.write_at(&header, 0)?;
+    let (mut offset, mut synced) = (HEADER_BYTES as u64, 0);
+    for (index, one) in (0_u32..).zip(image) {
+        let mut head = [0; IMAGE_HEAD_BYTES];
+        let mut rest = &mut head[..];
+        rest.put_u32(u32::try_from(one.len()).map_err(too_large)?);
+        rest.put_u32(crc32c::crc32c_append(crc.wrapping_add(index), one));
+        file.write_at(&head, offset)?;
+        file.write_at(one, offset + IMAGE_HEAD_BYTES as u64)?;
+        offset += (IMAGE_HEAD_BYTES + one.len()) as u64;
+        if offset - synced >= SYNC_BYTES {
+            file.sync_data()?;
+            synced = offset;
+        }
+    }
+    file.sync_data()
+}
+
+/// A checkpoint whose header is sound.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    /// What it stands for: every record before this.
+    pub(super) at: Position,
+    /// How messages name the file.
+    path: String,
+    file: Arc<dyn StorageFile>,
+    images: u32,
+    bytes: u64,
+    crc: u32,
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint, if there is one.
+    pub(super) fn open(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
+        let path = storage.describe(NAME);
+        let io = |source| OpenError::Io { what: format!("read {path}"), source };
+        let file = match storage.open(NAME) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+        };
+        let length = file.len().map_err(io)?;
+        let damaged = |offset, what: &str| {
+            let (file, what) = (path.clone(), what.to_owned());
+            Err(OpenError::Damaged { file, offset, what })
+        };
+        let mut header = [0; HEADER_BYTES];
+        if length < HEADER_BYTES as u64 {
+            return damaged(length, "it ends within the header of the checkpoint");
+        }
+        file.read_at(&mut header, 0).map_err(io)?;
+        let (covered, crc) = header.split_at(HEADER_BYTES - 4);
+        let crc = u32::from_be_bytes(crc.try_into().unwrap_or_default());
+        let mut rest = covered;
+        if !covered.starts_with(MAGIC) || crc32c::crc32c(covered) != crc {
+            return damaged(0, "this is no header of a checkpoint");
+        }
+        rest.advance(MAGIC.len());
+        let version = rest.get_u32();
+        if version != VERSION {
+            return Err(OpenError::Version { file: path, version });
+        }
+        let at = Position { segment: rest.get_u32(), offset: rest.get_u32() };
+        let (images, bytes) = (rest.get_u32(), rest.get_u64());
+        if length - HEADER_BYTES as u64 != bytes {
+            return damaged(length, "the file has another size than its header says");
+        }
+        Ok(Some(Self { at, path, file, images, bytes, crc }))
+    }
+
+    /// Hands out the images in order, each after its checksum was verified.
+    pub(super) fn images(
+        &self,
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let end = HEADER_BYTES as u64 + self.bytes;
+        let mut offset = HEADER_BYTES as u64;
+        for index in 0..self.images {
+            if end - offset < IMAGE_HEAD_BYTES as u64 {
+                return self.damaged(offset);
+            }
+            let mut head = [0; IMAGE_HEAD_BYTES];
+            self.read(&mut head, offset)?;
+            let mut rest = &head[..];
+            let (size, crc) = (rest.get_u32(), rest.get_u32());
+            let from = offset + IMAGE_HEAD_BYTES as u64;
+            if end - from < u64::from(size) {
+                return self.damaged(offset);
+            }
+            let mut bytes = vec![0; size as usize];
+            self.read(&mut bytes, from)?;
+            if crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) != crc {
+                return self.damaged(offset);
+            }
+            each(offset, &bytes)?;
+            offset = from + u64::from(size);
+        }
+        if offset == end { Ok(()) } else { self.damaged(offset) }
+    }
+
+    /// How messages name the file.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), OpenError> {
+        self.file.read_at(bytes, offset).map_err(|source| OpenError::Io {
+            what: format!("read {} at offset {offset}", self.path),
+            source,
+        })
+    }
+
+    fn damaged(&self, offset: u64) -> Result<(), OpenError> {
+        let what = "an image of the checkpoint does not match its checksum".to_owned();
+        Err(OpenError::Damaged { file: self.path.clone(), offset, what })
+    }
+}

@@ -1,0 +1,415 @@
+//! The surviving entries of a compacted topic, in a file of their own that is written once.
+//!
+//! Header: `8 magic | u32 version | u32 crc32c`. Entries, each from a multiple of 16 bytes on: `u32 len | u32 crc32c |
+//! u64 ordinal | u64 ledger | u64 entry | body`, where `len` counts what follows the checksum. Index: per entry `u64 ordinal |
+//! u64 ledger | u64 entry | u32 messages | u32 offset | u32 size of the body`, the offset in units of 16 bytes. Trailer: `u64 offset of the
+//! index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big endian.
+
+use super::error::{CompactedError, ReadError};
+use super::shared::SYNC_BYTES;
+use super::storage::{Storage, StorageFile};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::io;
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"LHLOGCPT";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 32;
+const SLOT_BYTES: usize = 36;
+/// Bytes of an entry in front of its body.
+const ENTRY_HEAD_BYTES: usize = 32;
+/// What offsets count, so that 32 bits reach 64 GiB.
+const UNIT_BYTES: u64 = 16;
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 1024 * 1024;
+
+/// Where an entry lies: what the file costs in memory, 40 bytes per entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The entry's number within its topic.
+    pub ordinal: u64,
+    /// Its ledger.
+    pub ledger: u64,
+    /// Its number within the ledger.
+    pub entry: u64,
+    /// How many messages it has.
+    pub messages: u32,
+    /// Where it lies, in units of 16 bytes.
+    offset: u32,
+    /// Bytes of its body.
+    pub size: u32,
+}
+
+/// Writes a compacted file, under a name that recovery removes until [`CompactedWriter::finish`] gives it the real one.
+#[derive(Debug)]
+pub struct CompactedWriter {
+    storage: Arc<dyn Storage>,
+    name: String,
+    file: Arc<dyn StorageFile>,
+    /// What was not yet written.
+    buffer: BytesMut,
+    /// Bytes in front of the buffer.
+    written: u64,
+    /// How many of these are durable.
+    synced: u64,
+    slots: Vec<Slot>,
+    /// Nothing is left to be removed.
+    finished: bool,
+}
+
+impl CompactedWriter {
+    /// Begins a file of this name, as `compact/3-120.seg`.
+    ///
+    /// # Errors
+    /// [`CompactedError::Io`].
+    pub fn create(storage: Arc<dyn Storage>, name: &str) -> Result<Self, CompactedError> {
+        let file = storage.create(&temporary(name)).map_err(|source| {
+            let what = format!("create {}", storage.describe(&temporary(name)));
+            CompactedError::Io { what, source }
+        })?;
+        let mut buffer = BytesMut::with_capacity(WRITE_BYTES);
+        buffer.put_slice(MAGIC);
+        buffer.put_u32(VERSION);
+        buffer.put_u32(crc32c::crc32c(&buffer));
+        let (name, slots) = (name.to_owned(), Vec::new());
+        let (written, synced, finished) = (0, 0, false);
+        Ok(Self { storage, name, file, buffer, written, synced, slots, finished })
+    }
+
+    /// Adds an entry. Callers add them in ascending order.
+    ///
+    /// # Errors
+    /// [`CompactedError::TooLarge`] and [`CompactedError::Io`].
+    pub fn append(
+        &mut self,
+        ordinal: u64,
+        ledger: u64,
+        entry: u64,
+        messages: u32,
+        body: &[u8],
+    ) -> Result<(), CompactedError> {
+        let too_large = || CompactedError::TooLarge { file: self.storage.describe(&self.name) };
+        let len = u32::try_from(body.len() + ENTRY_HEAD_BYTES - 8).map_err(|_| too_large())?;
+        let offset = self.written + self.buffer.len() as u64;
+        let offset = u32::try_from(offset / UNIT_BYTES).map_err(|_| too_large())?;
+        let mut ids = [0; ENTRY_HEAD_BYTES - 8];
+        let mut rest = &mut ids[..];
+        rest.put_u64(ordinal);
+        rest.put_u64(ledger);
+        rest.put_u64(entry);
+        self.buffer.put_u32(len);
+        self.buffer.put_u32(crc32c::crc32c_append(crc32c::crc32c(&ids), body));
+        self.buffer.put_slice(&ids);
+        self.buffer.put_slice(body);
+        let padding = self.buffer.len().next_multiple_of(16) - self.buffer.len();
+        self.buffer.put_bytes(0, padding);
+        let size = len - 24;
+        self.slots.push(Slot { ordinal, ledger, entry, messages, offset, size });
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Completes the file, makes it durable and gives it its name.
+    ///
+    /// # Errors
+    /// [`CompactedError::Io`]. Nothing is left of the file then, unless its name could not be made durable.
+    pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
+        let index = self.written + self.buffer.len() as u64;
+        let slots: Arc<[Slot]> = std::mem::take(&mut self.slots).into();
+        let mut crc = 0;
+        for slot in slots.iter() {
+            let bytes = slot.encode();
+            crc = crc32c::crc32c_append(crc, &bytes);
+            self.buffer.put_slice(&bytes);
+            if self.buffer.len() >= WRITE_BYTES {
+                self.flush()?;
+            }
+        }
+        let mut trailer = BytesMut::with_capacity(TRAILER_BYTES);
+        trailer.put_u64(index);
+        trailer.put_u64(slots.len() as u64);
+        trailer.put_u32(crc);
+        trailer.put_slice(MAGIC);
+        trailer.put_u32(crc32c::crc32c(&trailer));
+        self.buffer.put_slice(&trailer);
+        self.flush()?;
+        self.sync()?;
+        let renamed = self.storage.rename(&temporary(&self.name), &self.name);
+        renamed.map_err(|source| self.failed("rename", source))?;
+        self.finished = true;
+        let folder = self.name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.storage.sync_dir(folder).map_err(|source| self.failed("sync the name of", source))?;
+        let path = self.storage.describe(&self.name);
+        Ok(CompactedFile { inner: Arc::new(Inner { file: Arc::clone(&self.file), path, slots }) })
+    }
+
+    fn flush(&mut self) -> Result<(), CompactedError> {
+        let written = self.file.write_at(&self.buffer, self.written);
+        written.map_err(|source| self.failed("write", source))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        if self.written - self.synced < SYNC_BYTES { Ok(()) } else { self.sync() }
+    }
+
+    fn sync(&mut self) -> Result<(), CompactedError> {
+        self.file.sync_data().map_err(|source| self.failed("sync", source))?;
+        self.synced = self.written;
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, source: io::Error) -> CompactedError {
+        let file = self.storage.describe(&self.name);
+        CompactedError::Io { what: format!("{what} {file}"), source }
+    }
+}
+
+impl Drop for CompactedWriter {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Recovery removes it otherwise.
+            drop(self.storage.remove(&temporary(&self.name)));
+        }
+    }
+}
+
+/// A complete compacted file. Clones are cheap, and keep the file readable after its removal.
+#[derive(Clone, Debug)]
+pub struct CompactedFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: Arc<dyn StorageFile>,
+    path: String,
+    slots: Arc<[Slot]>,
+}
+
+impl CompactedFile {
+    /// Opens a file that a writer finished, and verifies all of it but the entries.
+    ///
+    /// # Errors
+    /// See [`CompactedError`].
+    pub fn open(storage: &dyn Storage, name: &str) -> Result<Self, CompactedError> {
+        let path = storage.describe(name);
+        let io = |source| CompactedError::Io { what: format!("read {path}"), source };
+        let damaged =
+            |offset, what| Err(CompactedError::Damaged { file: path.clone(), offset, what });
+        let file = storage.open(name).map_err(io)?;
+        let length = file.len().map_err(io)?;
+        if length < (HEADER_BYTES + TRAILER_BYTES) as u64 {
+            return damaged(length, "the file is too short");
+        }
+        let mut header = [0; HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(io)?;
+        let (Some(mut rest), true) = (header.strip_prefix(MAGIC), crc_fits(&header)) else {
+            return damaged(0, "this is no header of a compacted file");
+        };
+        let version = rest.get_u32();
+        if version != VERSION {
+            return Err(CompactedError::Version { file: path, version });
+        }
+        let trailer_at = length - TRAILER_BYTES as u64;
+        let mut trailer = [0; TRAILER_BYTES];
+        file.read_at(&mut trailer, trailer_at).map_err(io)?;
+        let mut rest = &trailer[..];
+        let (index, count, crc) = (rest.get_u64(), rest.get_u64(), rest.get_u32());
+        let index_bytes = count.checked_mul(SLOT_BYTES as u64);
+        let adds_up = index_bytes.and_then(|bytes| bytes.checked_add(index)) == Some(trailer_at);
+        if !rest.starts_with(MAGIC) || !crc_fits(&trailer) || !adds_up {
+            return damaged(trailer_at, "this is no trailer of a compacted file");
+        }
+        let index_bytes = usize::try_from(trailer_at - index).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; index_bytes];
+        file.read_at(&mut bytes, index).map_err(io)?;
+        if crc32c::crc32c(&bytes) != crc {
+            return damaged(index, "the index does not match its checksum");
+        }
+        let slots: Arc<[Slot]> = bytes.chunks_exact(SLOT_BYTES).map(Slot::decode).collect();
+        if slots.iter().any(|slot| slot.position() + slot.bytes() as u64 > index) {
+            return damaged(index, "the index points behind the entries");
+        }
+        Ok(Self { inner: Arc::new(Inner { file, path, slots }) })
+    }
+
+    /// The entries, in the order in which they were appended.
+    #[must_use]
+    pub fn slots(&self) -> &Arc<[Slot]> {
+        &self.inner.slots
+    }
+
+    /// The body of an entry. Blocks for the disk, and verifies the checksum.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read(&self, slot: &Slot) -> Result<Bytes, ReadError> {
+        let (file, offset) = (&self.inner.file, slot.position());
+        let path = || self.inner.path.clone();
+        let mut bytes = vec![0; slot.bytes()];
+        file.read_at(&mut bytes, offset).map_err(|error| {
+            if error.kind() == io::ErrorKind::UnexpectedEof {
+                return ReadError::Damaged { file: path(), offset };
+            }
+            ReadError::Io { file: path(), offset, reason: error.to_string() }
+        })?;
+        let mut rest = Bytes::from(bytes);
+        let (len, crc) = (rest.get_u32(), rest.get_u32());
+        let sound = len as usize == rest.len() && crc32c::crc32c(&rest) == crc;
+        let ids = (rest.get_u64(), rest.get_u64(), rest.get_u64());
+        if sound && ids == (slot.ordinal, slot.ledger, slot.entry) {
+            return Ok(rest);
+        }
+        Err(ReadError::Damaged { file: path(), offset })
+    }
+}
+
+impl Slot {
+    /// Where the entry lies in the file.
+    fn position(&self) -> u64 {
+        u64::from(self.offset) * UNIT_BYTES
+    }
+
+    /// Bytes of the entry, head included.
+    fn bytes(&self) -> usize {
+        ENTRY_HEAD_BYTES + self.size as usize
+    }
+
+    fn encode(&self) -> [u8; SLOT_BYTES] {
+        let mut out = [0; SLOT_BYTES];
+        let mut rest = &mut out[..];
+        rest.put_u64(self.ordinal);
+        rest.put_u64(self.ledger);
+        rest.put_u64(self.entry);
+        rest.put_u32(self.messages);
+        rest.put_u32(self.offset);
+        rest.put_u32(self.size);
+        out
+    }
+
+    /// Reads what [`Slot::encode`] made.
+    fn decode(mut bytes: &[u8]) -> Self {
+        let (ordinal, ledger, entry) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
+        let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
+        Self { ordinal, ledger, entry, messages, offset, size }
+    }
+}
+
+/// Whether the last four bytes are the checksum of those before.
+fn crc_fits(bytes: &[u8]) -> bool {
+    let split = bytes.len().checked_sub(4).and_then(|at| bytes.split_at_checked(at));
+    split.is_some_and(|(covered, crc)| crc32c::crc32c(covered).to_be_bytes() == crc)
+}
+
+/// The name of the file until it is complete.
+fn temporary(name: &str) -> String {
+    format!("{name}.tmp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::storage::SimulatedStorage;
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAME: &str = "compact/1-2.seg";
+
+    fn write(storage: &SimulatedStorage, bodies: &[Vec<u8>]) -> CompactedFile {
+        let mut writer = CompactedWriter::create(Arc::new(storage.clone()), NAME).unwrap();
+        for (number, body) in (0..).zip(bodies) {
+            writer.append(number * 3, 7, number, 1, body).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[track_caller]
+    fn check(file: &CompactedFile, bodies: &[Vec<u8>]) {
+        assert_eq!(file.slots().len(), bodies.len());
+        for ((number, slot), body) in (0..).zip(file.slots().iter()).zip(bodies) {
+            assert_eq!((slot.ordinal, slot.ledger, slot.entry), (number * 3, 7, number));
+            assert_eq!(&file.read(slot).unwrap()[..], &body[..]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn entries_come_back(bodies: Vec<Vec<u8>>) {
+            let storage = SimulatedStorage::new(1);
+            let file = write(&storage, &bodies);
+            check(&file, &bodies);
+            storage.crash();
+            check(&CompactedFile::open(&storage, NAME).unwrap(), &bodies);
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes: Vec<u8>, with_header: bool) {
+            let storage = SimulatedStorage::new(1);
+            let whole = if with_header {
+                write(&storage, &[]);
+                [&storage.file(NAME).unwrap()[..HEADER_BYTES], &bytes[..]].concat()
+            } else {
+                bytes
+            };
+            storage.set_file(NAME, &whole);
+            prop_assert!(CompactedFile::open(&storage, NAME).is_err());
+        }
+    }
+
+    #[test]
+    fn a_slot_costs_32_bytes() {
+        assert_eq!(size_of::<Slot>(), 32);
+    }
+
+    #[test]
+    fn entries_above_the_write_buffer_come_back() {
+        let storage = SimulatedStorage::new(1);
+        let bodies: Vec<Vec<u8>> = (0..5_u8).map(|fill| vec![fill; 700_000]).collect();
+        check(&write(&storage, &bodies), &bodies);
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let storage = SimulatedStorage::new(1);
+        let bodies = vec![b"one".to_vec(), b"and two".to_vec(), Vec::new()];
+        write(&storage, &bodies);
+        let sound = storage.file(NAME).unwrap();
+        // Padding between entries means nothing.
+        let padding = |at: usize| (51..64).contains(&at) || (103..112).contains(&at);
+        for at in (0..sound.len()).filter(|&at| !padding(at)) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 0x40;
+            storage.set_file(NAME, &bytes);
+            let noticed = CompactedFile::open(&storage, NAME)
+                .map_or(true, |file| file.slots().iter().any(|slot| file.read(slot).is_err()));
+            assert!(noticed, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_refused() {
+        let storage = SimulatedStorage::new(1);
+        write(&storage, &[b"one".to_vec(), b"two".to_vec()]);
+        let sound = storage.file(NAME).unwrap();
+        for length in 0..sound.len() {
+            storage.set_file(NAME, &sound[..length]);
+            assert!(CompactedFile::open(&storage, NAME).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn an_abandoned_file_leaves_nothing() {
+        let storage = SimulatedStorage::new(1);
+        let mut writer = CompactedWriter::create(Arc::new(storage.clone()), NAME).unwrap();
+        writer.append(1, 1, 1, b"body").unwrap();
+        drop(writer);
+        assert!(storage.list("compact").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_removed_file_stays_readable_for_who_holds_it() {
+        let storage = SimulatedStorage::new(1);
+        let bodies = vec![b"body".to_vec()];
+        let file = write(&storage, &bodies);
+        storage.remove(NAME).unwrap();
+        check(&file, &bodies);
+    }
+}

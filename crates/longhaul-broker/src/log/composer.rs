@@ -1,0 +1,221 @@
+//! Decides where each record lies, and encodes it: pure, in memory.
+//!
+//! Records wait here while the writer is busy; [`Composer::take`] then hands all of them out as one group. A group that does not
+//! fit what is left of a segment goes on in the next one: it consists of chunks, each of which begins with a mark and lies in one
+//! segment. Room for a seal is always left, so that every segment says itself where it ends.
+
+use super::error::AppendError;
+use super::options::Options;
+use super::record::{
+    self, HEAD_BYTES, Head, Mark, Place, Position, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
+};
+use super::segment::{HEADER_BYTES, Header};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+
+/// Lays out and encodes records.
+#[derive(Debug)]
+pub struct Composer {
+    /// Sizes, limits and the salt of new segments.
+    options: Options,
+    /// The segment that records are appended to.
+    header: Header,
+    /// The seed of its checksums.
+    seed: u32,
+    /// The first free byte in it.
+    offset: u32,
+    /// The number of the group that is being composed.
+    group: u64,
+    /// Everything encoded since the last [`Composer::take`].
+    buffer: BytesMut,
+    /// The parts of the group that are complete.
+    chunks: Vec<Chunk>,
+    /// The part that records are added to; none before the first record.
+    open: Option<Chunk>,
+}
+
+/// The part of a group that lies in one segment, one piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    /// Says that the segment begins with this chunk.
+    pub(super) begins: Option<Header>,
+    /// The number of the segment.
+    pub(super) segment: u32,
+    /// Where in the segment the chunk lies.
+    pub(super) offset: u32,
+    /// Where in the group's bytes the chunk begins.
+    from: usize,
+    /// Bytes of the chunk.
+    pub(super) size: u32,
+}
+
+/// Records that are written and synced together. Clones share the bytes.
+#[derive(Clone, Debug)]
+pub struct Group {
+    number: u64,
+    bytes: Bytes,
+    chunks: Arc<[Chunk]>,
+    end: Position,
+}
+
+impl Composer {
+    /// Goes on behind what is in the log.
+    pub(super) fn new(options: Options, header: Header, offset: u32, group: u64) -> Self {
+        let (buffer, chunks) = (BytesMut::new(), Vec::new());
+        Self { options, seed: header.seed(), header, offset, group, buffer, chunks, open: None }
+    }
+
+    /// Adds a record, whose body is these parts one behind the other, and says where it will lie.
+    ///
+    /// # Errors
+    /// [`AppendError::TooLarge`] when the body is above the limit. Nothing has changed then.
+    pub fn append(&mut self, head: Head, body: &[&[u8]]) -> Result<Place, AppendError> {
+        let bytes = body.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let limit = self.options.body_bytes_max;
+        let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
+        let size = size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD;
+        self.make_room(size);
+        let place = Place { segment: self.header.number, offset: self.offset, size };
+        let start = record::start(self.seed, self.offset);
+        record::encode(start, head, body, size, &mut self.buffer);
+        self.offset += size;
+        Ok(place)
+    }
+
+    /// Bytes that wait for [`Composer::take`].
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The position behind the last record, whether it is written yet or not.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        Position { segment: self.header.number, offset: self.offset }
+    }
+
+    /// Hands out everything that was appended since the last call; `None` when nothing was.
+    pub fn take(&mut self) -> Option<Group> {
+        self.close_chunk();
+        if self.chunks.is_empty() {
+            return None;
+        }
+        let bytes = self.buffer.split().freeze();
+        let chunks = self.chunks.drain(..).collect();
+        let group = Group { number: self.group, bytes, chunks, end: self.end() };
+        self.group += 1;
+        Some(group)
+    }
+
+    /// Sees to it that a record of this size and a seal fit behind an open chunk.
+    fn make_room(&mut self, size: u32) {
+        let mark = if self.open.is_some() { 0 } else { MARK_BYTES };
+        // No sum overflows: options keep segments and bodies below 1 GiB.
+        if self.offset + mark + size + MARK_BYTES > self.header.size {
+            self.seal();
+            self.begin_segment(size);
+        }
+        if self.open.is_none() {
+            self.open_chunk(None);
+            self.put_mark(Mark::Group { group: self.group, bytes: 0 });
+        }
+    }
+
+    /// Ends the segment. The seal is part of the chunk before it, or a chunk of its own.
+    fn seal(&mut self) {
+        if self.open.is_none() {
+            self.open_chunk(None);
+        }
+        let begin = self.open.map_or(self.offset, |chunk| chunk.offset);
+        let bytes = self.offset + MARK_BYTES - begin;
+        self.put_mark(Mark::Seal { group: self.group, bytes });
+        self.close_chunk();
+    }
+
+    /// Begins a segment that holds at least a record of this size.
+    fn begin_segment(&mut self, record: u32) {
+        let needed = HEADER_BYTES + MARK_BYTES + record + MARK_BYTES;
+        // Whole blocks, as the header has.
+        let needed = needed.div_ceil(HEADER_BYTES) * HEADER_BYTES;
+        let header = Header {
+            number: self.header.number + 1,
+            size: self.options.size_after(self.header.size).max(needed),
+            previous: self.header.number,
+            previous_end: self.offset,
+            group: self.group,
+            salt: self.options.salt,
+        };
+        (self.header, self.seed, self.offset) = (header, header.seed(), HEADER_BYTES);
+        self.open_chunk(Some(header));
+        self.put_mark(Mark::Group { group: self.group, bytes: 0 });
+    }
+
+    fn open_chunk(&mut self, begins: Option<Header>) {
+        let (segment, offset, from) = (self.header.number, self.offset, self.buffer.len());
+        self.open = Some(Chunk { begins, segment, offset, from, size: 0 });
+    }
+
+    /// Completes the open chunk, whose size its mark now learns.
+    fn close_chunk(&mut self) {
+        let Some(mut chunk) = self.open.take() else { return };
+        chunk.size = self.offset - chunk.offset;
+        let mark = Mark::Group { group: self.group, bytes: chunk.size };
+        // A seal alone is no longer than a mark and has none in front.
+        if chunk.size > MARK_BYTES
+            && let Some(space) = self.buffer.get_mut(chunk.from..chunk.from + HEAD_BYTES)
+        {
+            let start = record::start(self.seed, chunk.offset);
+            space.copy_from_slice(&record::encode_mark(start, mark));
+        }
+        self.chunks.push(chunk);
+    }
+
+    fn put_mark(&mut self, mark: Mark) {
+        let start = record::start(self.seed, self.offset);
+        self.buffer.extend_from_slice(&record::encode_mark(start, mark));
+        self.offset += MARK_BYTES;
+    }
+}
+
+impl Group {
+    /// The number of the group: groups are written in the order of their numbers, without a gap.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes that will be written.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The position behind the group.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.end
+    }
+
+    /// The body of a record of this group, without a copy: a slice that keeps the whole group's bytes alive.
+    #[must_use]
+    pub fn body(&self, place: Place) -> Option<Bytes> {
+        let inside = |chunk: &&Chunk| {
+            chunk.segment == place.segment
+                && chunk.offset <= place.offset
+                && place.end() <= chunk.offset + chunk.size
+        };
+        let chunk = self.chunks.iter().find(inside)?;
+        let start = chunk.from + (place.offset - chunk.offset) as usize;
+        let end = start + place.size as usize;
+        (place.size >= RECORD_OVERHEAD && end <= self.bytes.len())
+            .then(|| self.bytes.slice(start + HEAD_BYTES..end))
+    }
+
+    /// The parts of the group in the order of writing, with their bytes.
+    pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&Chunk, &[u8])> {
+        let bytes = |chunk: &Chunk| {
+            self.bytes.get(chunk.from..chunk.from + chunk.size as usize).unwrap_or_default()
+        };
+        self.chunks.iter().map(move |chunk| (chunk, bytes(chunk)))
+    }
+}

@@ -1,0 +1,197 @@
+//! What can go wrong, each with the place and with what to do about it.
+
+use std::io;
+
+/// Why a record cannot be appended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// Its body is above the limit.
+    #[error(
+        "a record of {size} bytes is above the limit of {limit}: send less at once or raise the limit"
+    )]
+    TooLarge {
+        /// Bytes of the body.
+        size: usize,
+        /// What is allowed.
+        limit: u32,
+    },
+}
+
+/// Why something was not written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The disk has no room for the next segment. Nothing is lost: submit the same group again when there is room.
+    #[error("no room for {file}: free space or remove segments, then submit the same group again")]
+    Full {
+        /// The file that could not be made.
+        file: String,
+    },
+    /// A write or a sync failed, now or earlier. What the disk holds is known only after a restart.
+    #[error("the log is closed for writes until the next start, because {reason}")]
+    Poisoned {
+        /// What failed.
+        reason: String,
+    },
+    /// A checkpoint could not be written. The one before it still counts.
+    #[error("could not write {file}: {reason}; the earlier checkpoint still counts")]
+    Checkpoint {
+        /// The file.
+        file: String,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Another checkpoint is under way.
+    #[error("another checkpoint is under way")]
+    Busy,
+    /// The log has been closed.
+    #[error("the log has been closed")]
+    Closed,
+}
+
+/// Why a record cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The segment is not, or no longer, there.
+    #[error("segment {segment} is not in the log: it has been removed or was never written")]
+    Gone {
+        /// Its number.
+        segment: u32,
+    },
+    /// What stands there is not what was written.
+    #[error("{file} is damaged at offset {offset}: check the disk and restore the data directory")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+    },
+    /// The operating system refused.
+    #[error("could not read {file} at offset {offset}: {reason}")]
+    Io {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What the operating system said.
+        reason: String,
+    },
+}
+
+/// Why a log cannot be opened. Nothing has been changed, unless the error is [`OpenError::Io`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process holds the directory.
+    #[error("{directory} is in use by {}: stop it first, or choose another directory", holder(*pid))]
+    Locked {
+        /// The data directory.
+        directory: String,
+        /// The process that holds it, if it said so.
+        pid: Option<u32>,
+    },
+    /// Bytes that were confirmed are not there any more.
+    #[error(
+        "{file} is damaged at offset {offset}: {what}. Restore the data directory from a copy; nothing was changed"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A segment is missing between others, or behind the checkpoint.
+    #[error(
+        "{file} is missing, but the log needs it. Restore the data directory from a copy; nothing was changed"
+    )]
+    Missing {
+        /// The file.
+        file: String,
+    },
+    /// A later version wrote the file.
+    #[error(
+        "{file} has format version {version}, which this broker does not know: use a later broker"
+    )]
+    Version {
+        /// The file.
+        file: String,
+        /// What it says.
+        version: u32,
+    },
+    /// The options contradict each other.
+    #[error("the options of the log are wrong: {0}")]
+    Options(&'static str),
+    /// The caller could not apply what was replayed.
+    #[error("{file} at offset {offset} cannot be applied: {reason}")]
+    Apply {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What the caller said.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a compacted file cannot be written or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompactedError {
+    /// The entries are too many or too large for one file.
+    #[error("{file} would be above the limit of a compacted file")]
+    TooLarge {
+        /// The file.
+        file: String,
+    },
+    /// It is not what a writer finished.
+    #[error("{file} is damaged at offset {offset}: {what}. Remove it, and compact the topic again")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A later version wrote it.
+    #[error(
+        "{file} has format version {version}, which this broker does not know: use a later broker"
+    )]
+    Version {
+        /// The file.
+        file: String,
+        /// What it says.
+        version: u32,
+    },
+    /// The operating system refused.
+    #[error("could not {what}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Whether the disk, or the owner's share of it, has no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,262 @@
+//! The log at work: two threads around steps that need none.
+
+use super::background;
+use super::composer::Group;
+use super::error::{OpenError, WriteError};
+use super::options::Options;
+use super::reader::Reader;
+use super::record::Position;
+use super::recovery::{self, Opened, Replayed};
+use super::shared::{Shared, lock};
+use super::storage::{Storage, StorageLock};
+use super::writer::Writer;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Is told, on a thread of the log, how a write went. It must not block.
+pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
+
+/// Opens a log: replays it, then starts its threads.
+///
+/// # Errors
+/// See [`OpenError`].
+pub fn open(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    apply: &mut dyn FnMut(Replayed<'_>) -> Result<(), String>,
+) -> Result<Opened, OpenError> {
+    let parts = recovery::recover(storage, options, apply)?;
+    let log = Log::start(parts.writer, parts.reader, parts.lock)
+        .map_err(|source| OpenError::Io { what: "start a thread of the log".to_owned(), source })?;
+    log.prepare();
+    let (composer, truncated, records) = (parts.composer, parts.truncated, parts.records);
+    Ok(Opened { composer, log, truncated, records })
+}
+
+/// An open log. Dropping it is the same as [`Log::close`].
+pub struct Log {
+    shared: Arc<Shared>,
+    reader: Reader,
+    /// Where the writer gets its groups; `None` once the log is being closed.
+    groups: Option<SyncSender<(Group, Done)>>,
+    jobs: Arc<Jobs>,
+    writer: Option<JoinHandle<()>>,
+    background: Option<JoinHandle<()>>,
+    /// Keeps other processes away until the threads have ended.
+    _lock: Box<dyn StorageLock>,
+}
+
+impl Log {
+    fn start(writer: Writer, reader: Reader, lock: Box<dyn StorageLock>) -> std::io::Result<Self> {
+        let shared = Arc::clone(&writer.shared);
+        let jobs = Arc::new(Jobs::default());
+        let (groups, received) = sync_channel(1);
+        let mut log = Self {
+            shared: Arc::clone(&shared),
+            reader,
+            groups: Some(groups),
+            jobs: Arc::clone(&jobs),
+            writer: None,
+            background: None,
+            _lock: lock,
+        };
+        let for_writer = Arc::clone(&jobs);
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        log.writer =
+            Some(named("log-writer").spawn(move || write(writer, &received, &for_writer))?);
+        log.background = Some(named("log-background").spawn(move || jobs.run(&shared))?);
+        Ok(log)
+    }
+
+    /// Reads what is written. Readers may outlive the log.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Writes and syncs a group, then calls `done`. One group may be in flight, and groups come in the order in which the
+    /// composer handed them out. After [`WriteError::Full`] the same group must come again: nothing of it is lost, and nothing
+    /// else can be written before it.
+    pub fn submit(&self, group: Group, done: Done) {
+        let Some(groups) = &self.groups else { return done(Err(WriteError::Closed)) };
+        match groups.try_send((group, done)) {
+            Ok(()) => {}
+            Err(TrySendError::Full((_, done))) => done(Err(WriteError::Busy)),
+            Err(TrySendError::Disconnected((_, done))) => done(Err(WriteError::Closed)),
+        }
+    }
+
+    /// Writes a checkpoint in the background: the state after all records before `at`, in pieces that replay hands back one by
+    /// one. `at` may lie before records that are still in flight, or not even submitted: it waits for them. One checkpoint may
+    /// be under way.
+    pub fn checkpoint(&self, at: Position, image: Vec<Bytes>, done: Done) {
+        let mut pending = lock(&self.jobs.pending);
+        let refused = if pending.stop {
+            Some(WriteError::Closed)
+        } else if pending.checkpoint.is_some() || pending.busy {
+            Some(WriteError::Busy)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            drop(pending);
+            return done(Err(error));
+        }
+        pending.checkpoint = Some((at, image, done));
+        drop(pending);
+        self.jobs.wake.notify_all();
+    }
+
+    /// Removes segments in the background. Those from the durable checkpoint's position on stay, so that a segment should be
+    /// removed only after the checkpoint behind it was reported as written. After a crash a removed segment may be there again.
+    pub fn remove(&self, segments: &[u32]) {
+        lock(&self.jobs.pending).remove.extend(segments);
+        self.jobs.wake.notify_all();
+    }
+
+    /// The segments there are, with the bytes of their files.
+    #[must_use]
+    pub fn segments(&self) -> Vec<(u32, u64)> {
+        self.shared.list()
+    }
+
+    /// Whether the disk had no room when the next segment was last prepared. There is still room in the current one: who refuses
+    /// entries now, and goes on with what frees space, will hardly ever see [`WriteError::Full`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared.full.load(Ordering::Relaxed)
+    }
+
+    /// Tries in the background to prepare the next segment: to be called now and then while the disk is full.
+    pub fn prepare(&self) {
+        lock(&self.jobs.pending).prepare = true;
+        self.jobs.wake.notify_all();
+    }
+
+    /// Ends the threads after what they have in hand. A checkpoint that waits for records is given up.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.groups = None;
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer of the log panicked");
+        }
+        lock(&self.jobs.pending).stop = true;
+        self.jobs.wake.notify_all();
+        if let Some(background) = self.background.take()
+            && background.join().is_err()
+        {
+            tracing::error!("the background of the log panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+/// The writer's thread.
+fn write(mut writer: Writer, groups: &Receiver<(Group, Done)>, jobs: &Jobs) {
+    while let Ok((group, done)) = groups.recv() {
+        let result = writer.write(&group);
+        // The driver may go on before the background hears of it.
+        done(result);
+        if writer.wants_spare() {
+            lock(&jobs.pending).prepare = true;
+            jobs.wake.notify_all();
+        } else if lock(&jobs.pending).checkpoint.is_some() {
+            jobs.wake.notify_all();
+        }
+    }
+}
+
+/// What the background has to do. Each kind of work is there at most once, so that nothing piles up.
+#[derive(Default)]
+struct Jobs {
+    pending: Mutex<Pending>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    prepare: bool,
+    remove: BTreeSet<u32>,
+    /// Waits until the disk confirmed what it stands for.
+    checkpoint: Option<(Position, Vec<Bytes>, Done)>,
+    /// A checkpoint is being written.
+    busy: bool,
+    stop: bool,
+}
+
+enum Job {
+    Prepare,
+    Remove(BTreeSet<u32>),
+    Checkpoint(Position, Vec<Bytes>, Done),
+    /// A checkpoint for records that will not be written.
+    GiveUp(Done, WriteError),
+    Stop,
+}
+
+impl Jobs {
+    /// The background's thread.
+    fn run(&self, shared: &Shared) {
+        loop {
+            match self.next(shared) {
+                Job::Prepare => background::prepare(shared),
+                Job::Remove(numbers) => {
+                    let numbers: Vec<u32> = numbers.into_iter().collect();
+                    background::remove(shared, &numbers);
+                }
+                Job::Checkpoint(at, image, done) => {
+                    let result = background::checkpoint(shared, at, &image);
+                    lock(&self.pending).busy = false;
+                    done(result);
+                }
+                Job::GiveUp(done, error) => done(Err(error)),
+                Job::Stop => return,
+            }
+        }
+    }
+
+    /// Waits for work. What the writer needs comes first.
+    fn next(&self, shared: &Shared) -> Job {
+        let mut pending = lock(&self.pending);
+        loop {
+            if std::mem::take(&mut pending.prepare) && !pending.stop {
+                return Job::Prepare;
+            }
+            if !pending.remove.is_empty() {
+                return Job::Remove(std::mem::take(&mut pending.remove));
+            }
+            let durable = shared.durable();
+            if let Some((at, image, done)) = pending.checkpoint.take_if(|(at, ..)| *at <= durable) {
+                pending.busy = true;
+                return Job::Checkpoint(at, image, done);
+            }
+            let hopeless = shared.poison().is_some() || pending.stop;
+            if hopeless && let Some((_, _, done)) = pending.checkpoint.take() {
+                let reason = shared.poison().map(str::to_owned);
+                let error =
+                    reason.map_or(WriteError::Closed, |reason| WriteError::Poisoned { reason });
+                return Job::GiveUp(done, error);
+            }
+            if pending.stop {
+                return Job::Stop;
+            }
+            pending = self.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

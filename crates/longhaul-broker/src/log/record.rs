@@ -1,0 +1,280 @@
+//! A record: how it lies in a segment, and how it is told from anything else.
+//!
+//! `u32 len | u32 crc32c | u8 kind | u32 topic | u64 ledger | u64 entry | body`, big endian. `len` counts what follows the
+//! checksum; the checksum covers the same bytes and starts from the seed of the segment and the record's offset ([`start`]), so that bytes
+//! which another use of the file left behind, or which landed in the wrong place, are no records. This module is pure.
+
+use bytes::{BufMut, BytesMut};
+
+/// Bytes of a record in front of its body.
+pub const RECORD_OVERHEAD: u32 = 29;
+/// [`RECORD_OVERHEAD`], as an index.
+pub(super) const HEAD_BYTES: usize = 29;
+/// Bytes in front of what the checksum covers.
+const PREFIX_BYTES: usize = 8;
+/// The topic field of a mark: with its kind in front, what a search for marks looks for.
+const MARK_TOPIC: [u8; 4] = *b"\xffMRK";
+
+/// What a record is, as far as the log cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// An entry of a ledger.
+    Entry,
+    /// A change of the broker's state.
+    Change,
+}
+
+/// What a record says in front of its body. The log gives no meaning to topic, ledger and entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Head {
+    /// Entry or change.
+    pub kind: Kind,
+    /// The broker's number for the topic.
+    pub topic: u32,
+    /// The ledger of the entry.
+    pub ledger: u64,
+    /// The entry within its ledger.
+    pub entry: u64,
+}
+
+/// Where a record lies, head included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The number of the segment.
+    pub segment: u32,
+    /// The first byte of the record within the segment.
+    pub offset: u32,
+    /// The whole record's bytes.
+    pub size: u32,
+}
+
+impl Place {
+    /// The position in front of the record.
+    #[must_use]
+    pub fn start(&self) -> Position {
+        Position { segment: self.segment, offset: self.offset }
+    }
+
+    /// How many bytes the body has.
+    #[must_use]
+    pub fn body_bytes(&self) -> u32 {
+        self.size.saturating_sub(RECORD_OVERHEAD)
+    }
+
+    /// The first byte behind the record.
+    pub(super) fn end(&self) -> u32 {
+        self.offset.saturating_add(self.size)
+    }
+}
+
+/// A place between two records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// The number of the segment.
+    pub segment: u32,
+    /// The first byte behind the position.
+    pub offset: u32,
+}
+
+/// What the log writes for itself between the callers' records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Begins a group, or the part of a group that lies in a further segment.
+    Group {
+        /// The number of the group: one more than the group before it.
+        group: u64,
+        /// Bytes of the part, this mark and a seal included.
+        bytes: u32,
+    },
+    /// Ends a segment. Nothing stands behind it.
+    Seal {
+        /// The number of the group during which the segment ended.
+        group: u64,
+        /// Bytes of the part that this seal ends, itself included.
+        bytes: u32,
+    },
+}
+
+impl Mark {
+    /// The number of the group.
+    pub(super) fn group(self) -> u64 {
+        match self {
+            Self::Group { group, .. } | Self::Seal { group, .. } => group,
+        }
+    }
+}
+
+/// What stands at a place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed<'a> {
+    /// A caller's record, and its body.
+    Record(Head, &'a [u8]),
+    /// A record of the log itself.
+    Mark(Mark),
+}
+
+const KIND_ENTRY: u8 = 1;
+const KIND_CHANGE: u8 = 2;
+const KIND_GROUP: u8 = 3;
+const KIND_SEAL: u8 = 4;
+
+/// What the checksum of a record at this offset starts from.
+pub(super) fn start(seed: u32, offset: u32) -> u32 {
+    seed ^ offset
+}
+
+/// Appends a record.
+pub(super) fn encode(start: u32, head: Head, body: &[&[u8]], size: u32, out: &mut BytesMut) {
+    let kind = match head.kind {
+        Kind::Entry => KIND_ENTRY,
+        Kind::Change => KIND_CHANGE,
+    };
+    let fixed = fixed(kind, head.topic.to_be_bytes(), head.ledger, head.entry);
+    let mut crc = crc32c::crc32c_append(start, &fixed);
+    for part in body {
+        crc = crc32c::crc32c_append(crc, part);
+    }
+    out.reserve(size as usize);
+    out.put_u32(size.saturating_sub(8));
+    out.put_u32(crc);
+    out.put_slice(&fixed);
+    for part in body {
+        out.put_slice(part);
+    }
+}
+
+/// A mark as it lies in the segment.
+pub(super) fn encode_mark(start: u32, mark: Mark) -> [u8; HEAD_BYTES] {
+    let fixed = match mark {
+        Mark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
+        Mark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
+    };
+    let mut out = [0; HEAD_BYTES];
+    let mut rest = &mut out[..];
+    rest.put_u32(RECORD_OVERHEAD - 8);
+    rest.put_u32(crc32c::crc32c_append(start, &fixed));
+    rest.put_slice(&fixed);
+    out
+}
+
+fn fixed(kind: u8, topic: [u8; 4], ledger: u64, entry: u64) -> [u8; HEAD_BYTES - PREFIX_BYTES] {
+    let mut fixed = [0; HEAD_BYTES - PREFIX_BYTES];
+    let mut rest = &mut fixed[..];
+    rest.put_u8(kind);
+    rest.put_slice(&topic);
+    rest.put_u64(ledger);
+    rest.put_u64(entry);
+    fixed
+}
+
+/// How many bytes the record has that begins with these bytes, if it may be one: nothing is verified yet.
+pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
+    let len = u32::from_be_bytes(*bytes.first_chunk()?);
+    (len >= RECORD_OVERHEAD - 8).then_some(len)?.checked_add(8)
+}
+
+/// Reads the record that these bytes are, from the first to the last; `None` when they are none of this segment.
+pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<Parsed<'_>> {
+    let size = size_of(bytes)?;
+    if size as usize != bytes.len() {
+        return None;
+    }
+    let (prefix, covered) = bytes.split_at_checked(PREFIX_BYTES)?;
+    let crc = u32::from_be_bytes(*prefix.last_chunk()?);
+    if crc32c::crc32c_append(start, covered) != crc {
+        return None;
+    }
+    let (kind, rest) = covered.split_first()?;
+    let (topic, rest) = rest.split_first_chunk::<4>()?;
+    let (ledger, rest) = rest.split_first_chunk()?;
+    let (entry, body) = rest.split_first_chunk()?;
+    let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
+    let head = |kind| Head { kind, topic: u32::from_be_bytes(*topic), ledger, entry };
+    let mark = *topic == MARK_TOPIC && body.is_empty();
+    let bytes = || u32::try_from(entry).ok();
+    match *kind {
+        KIND_ENTRY => Some(Parsed::Record(head(Kind::Entry), body)),
+        KIND_CHANGE => Some(Parsed::Record(head(Kind::Change), body)),
+        KIND_GROUP if mark => Some(Parsed::Mark(Mark::Group { group: ledger, bytes: bytes()? })),
+        KIND_SEAL if mark => Some(Parsed::Mark(Mark::Seal { group: ledger, bytes: bytes()? })),
+        _ => None,
+    }
+}
+
+/// The marks in these bytes of a segment, the first of which lies at `from`: each with its offset. They are verified, so that no
+/// body imitates one.
+pub(super) fn marks(seed: u32, from: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, Mark)> + '_ {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = bytes.get(next..)?;
+            let found = next + rest.iter().position(|byte| Some(byte) == MARK_TOPIC.first())?;
+            next = found + 1;
+            let Some(at) = found.checked_sub(PREFIX_BYTES + 1) else { continue };
+            let Some(record) = bytes.get(at..at + HEAD_BYTES) else { continue };
+            let offset = from.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
+            let magic = bytes.get(found..found + MARK_TOPIC.len());
+            if magic == Some(&MARK_TOPIC[..])
+                && let Some(Parsed::Mark(mark)) = parse(start(seed, offset), record)
+            {
+                return Some((offset, mark));
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole(seed: u32, head: Head, body: &[&[u8]]) -> BytesMut {
+        let bytes: usize = body.iter().map(|part| part.len()).sum();
+        let mut out = BytesMut::new();
+        encode(seed, head, body, RECORD_OVERHEAD + u32::try_from(bytes).unwrap(), &mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back(seed: u32, topic: u32, ledger: u64, entry: u64, is_entry: bool, one: Vec<u8>, two: Vec<u8>) {
+            let kind = if is_entry { Kind::Entry } else { Kind::Change };
+            let head = Head { kind, topic, ledger, entry };
+            let bytes = whole(seed, head, &[&one, &two]);
+            let body = [one, two].concat();
+            prop_assert_eq!(parse(seed, &bytes), Some(Parsed::Record(head, &body)));
+            prop_assert_eq!(parse(seed.wrapping_add(1), &bytes), None);
+        }
+
+        #[test]
+        fn random_bytes_are_no_record(seed: u32, bytes: Vec<u8>) {
+            prop_assert_eq!(parse(seed, &bytes), None);
+            prop_assert_eq!(marks(seed, 0, &bytes).count(), 0);
+        }
+    }
+
+    #[test]
+    fn marks_are_found_wherever_they_stand() {
+        let (mark, seal) =
+            (Mark::Group { group: 7, bytes: 100 }, Mark::Seal { group: 8, bytes: 29 });
+        for before in 0..40 {
+            let mut bytes = vec![0xff; before as usize];
+            bytes.extend(encode_mark(start(3, 50 + before), mark));
+            bytes.extend(encode_mark(start(3, 50 + before), mark));
+            bytes.extend(encode_mark(start(3, 50 + before + 58), seal));
+            let found: Vec<_> = marks(3, 50, &bytes).collect();
+            assert_eq!(found, [(50 + before, mark), (50 + before + 58, seal)]);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let head = Head { kind: Kind::Entry, topic: 1, ledger: 2, entry: 3 };
+        let bytes = whole(5, head, &[b"body"]);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse(5, &damaged), None, "bit {bit}");
+        }
+    }
+}

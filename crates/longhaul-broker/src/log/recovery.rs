@@ -1,0 +1,362 @@
+//! What the log says after a restart: replays the checkpoint and every record, and decides what becomes of a damaged end.
+//!
+//! Nothing is changed on disk before everything was read and found sound.
+
+use super::checkpoint::{self, Checkpoint};
+use super::composer::Composer;
+use super::error::OpenError;
+use super::handle::Log;
+use super::options::Options;
+use super::reader::Reader;
+use super::record::{Head, Mark, Parsed, Place, Position, RECORD_OVERHEAD};
+use super::scanner::Scanner;
+use super::segment::{self, FOLDER, HEADER_BYTES, Header, HeaderFault, SPARE};
+use super::shared::{BeginError, Segment, Shared, Spare, lock};
+use super::storage::{LockError, Storage, StorageLock};
+use super::tail::Tail;
+use super::writer::Writer;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What is replayed: first the images of the checkpoint, if there is one, then every record in order.
+#[derive(Clone, Copy, Debug)]
+pub enum Replayed<'a> {
+    /// One image, as it was handed to [`Log::checkpoint`], in the same order.
+    Checkpoint(&'a [u8]),
+    /// A record.
+    Record {
+        /// What it says.
+        head: Head,
+        /// Where it lies.
+        place: Place,
+        /// Its body.
+        body: &'a [u8],
+        /// The checkpoint stands for it: only entries are of use.
+        before_checkpoint: bool,
+    },
+}
+
+/// A group that was being written when the process ended, and that nobody was told about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    /// The file.
+    pub file: String,
+    /// Where the last whole record ends.
+    pub offset: u64,
+    /// How many bytes of the group are lost.
+    pub bytes: u64,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub struct Opened {
+    /// Goes on behind the last record.
+    pub composer: Composer,
+    /// Writes and reads.
+    pub log: Log,
+    /// The unfinished group whose end was dropped, if there was one.
+    pub truncated: Option<Truncated>,
+    /// How many records were replayed.
+    pub records: u64,
+}
+
+/// Is given everything that is replayed.
+pub type Apply<'a> = &'a mut dyn FnMut(Replayed<'_>) -> Result<(), String>;
+
+/// An open log without its threads.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) composer: Composer,
+    pub(super) writer: Writer,
+    pub(super) reader: Reader,
+    pub(super) lock: Box<dyn StorageLock>,
+    pub(super) truncated: Option<Truncated>,
+    pub(super) records: u64,
+}
+
+/// Opens a log, without starting its threads.
+pub(super) fn recover(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    apply: Apply<'_>,
+) -> Result<Parts, OpenError> {
+    options.validate().map_err(OpenError::Options)?;
+    let directory_lock = take_lock(&*storage)?;
+    let files = storage.list(FOLDER).map_err(|source| failed(&*storage, "list", FOLDER, source))?;
+    let checkpoint = Checkpoint::open(&*storage)?;
+    let segments = open_segments(&*storage, &files)?;
+    check_complete(&*storage, &segments, checkpoint.as_ref())?;
+    let mut replay = Replay { storage: &*storage, checkpoint, apply, records: 0 };
+    replay.images()?;
+    let tail = replay.segments(&segments)?;
+    let (at, records) = (replay.checkpoint.map(|it| it.at), replay.records);
+    let mut truncated = None;
+    if let (Some(tail), Some(newest)) = (&tail, segments.values().next_back()) {
+        let name = segment::name(newest.header.number);
+        tail.check(newest, &storage.describe(&name))?;
+        let repaired =
+            tail.repair(newest).and_then(|bytes| storage.sync_dir(FOLDER).map(|()| bytes));
+        let bytes =
+            repaired.map_err(|source| failed(&*storage, "repair the end of", &name, source))?;
+        let (file, offset) = (storage.describe(&name), u64::from(tail.end));
+        truncated = (bytes > 0).then_some(Truncated { file, offset, bytes });
+    }
+    let shared = Arc::new(Shared::new(storage, options.clone(), segments, at));
+    tidy(&shared, &files)?;
+    let newest = match shared.newest() {
+        Some(newest) => newest,
+        None => first_segment(&shared)?,
+    };
+    let header = newest.header;
+    let (end, group) = tail.map_or((HEADER_BYTES, header.group), |tail| (tail.end, tail.group + 1));
+    shared.set_durable(Position { segment: header.number, offset: end });
+    shared.wanted.store(options.size_after(header.size), Ordering::Relaxed);
+    adopt_spare(&shared, &files)?;
+    Ok(Parts {
+        composer: Composer::new(options, header, end, group),
+        reader: Reader::new(Arc::clone(&shared)),
+        writer: Writer::new(shared, newest, group),
+        lock: directory_lock,
+        truncated,
+        records,
+    })
+}
+
+fn take_lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, OpenError> {
+    storage.lock().map_err(|error| match error {
+        LockError::Held(pid) => OpenError::Locked { directory: storage.describe(""), pid },
+        LockError::Io(source) => failed(storage, "lock", "", source),
+    })
+}
+
+/// Opens the segments and reads their headers. A header is durable before its file gets a segment's name, so that none is
+/// ever unfinished.
+fn open_segments(
+    storage: &dyn Storage,
+    files: &[String],
+) -> Result<BTreeMap<u32, Arc<Segment>>, OpenError> {
+    let mut segments = BTreeMap::new();
+    for number in files.iter().filter_map(|file| segment::number_of(file)) {
+        let name = segment::name(number);
+        let io = |source| failed(storage, "read", &name, source);
+        let damaged = |what| Err(damaged(storage, number, 0, what));
+        let file = storage.open(&name).map_err(io)?;
+        if file.len().map_err(io)? < u64::from(HEADER_BYTES) {
+            return damaged("the file ends within the header of the segment");
+        }
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        file.read_at(&mut bytes, 0).map_err(io)?;
+        let header = match Header::decode(&bytes) {
+            Ok(header) => header,
+            Err(HeaderFault::Damaged) => return damaged("this is no header of a segment"),
+            Err(HeaderFault::Version(version)) => {
+                return Err(OpenError::Version { file: storage.describe(&name), version });
+            }
+        };
+        if header.number != number || header.size < HEADER_BYTES + RECORD_OVERHEAD {
+            return damaged("the header is that of another segment");
+        }
+        segments.insert(number, Arc::new(Segment::new(header, file)));
+    }
+    Ok(segments)
+}
+
+/// Refuses a log that lacks a segment. Only what lies wholly before the checkpoint is ever removed.
+fn check_complete(
+    storage: &dyn Storage,
+    segments: &BTreeMap<u32, Arc<Segment>>,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(), OpenError> {
+    let newest = segments.keys().next_back().copied();
+    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment);
+    let missing = match (newest, needed_from) {
+        (None, None) => None,
+        (None, Some(from)) => Some(from),
+        (Some(newest), from) => {
+            let from = from.unwrap_or(1);
+            (from..=newest.max(from)).find(|number| !segments.contains_key(number))
+        }
+    };
+    match missing {
+        Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
+        None => Ok(()),
+    }
+}
+
+/// Hands everything to the caller, in order.
+struct Replay<'a> {
+    storage: &'a dyn Storage,
+    checkpoint: Option<Checkpoint>,
+    apply: Apply<'a>,
+    records: u64,
+}
+
+impl Replay<'_> {
+    fn images(&mut self) -> Result<(), OpenError> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        checkpoint.images(|offset, image| {
+            (self.apply)(Replayed::Checkpoint(image)).map_err(|reason| {
+                let file = checkpoint.path().to_owned();
+                OpenError::Apply { file, offset, reason }
+            })
+        })
+    }
+
+    /// Replays all segments and says what the newest ends with.
+    fn segments(
+        &mut self,
+        segments: &BTreeMap<u32, Arc<Segment>>,
+    ) -> Result<Option<Tail>, OpenError> {
+        let mut last = None;
+        for (number, segment) in segments {
+            let header = segment.header;
+            if let Some((before, Some(tail))) = last.replace((*number, None)) {
+                let tail: Tail = tail;
+                self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
+            }
+            let tail = self.segment(segment)?;
+            let before_end = self.checkpoint.as_ref().is_some_and(|checkpoint| {
+                checkpoint.at.segment == *number && tail.end < checkpoint.at.offset
+            });
+            if before_end {
+                let what = "the log ends before the position of its checkpoint";
+                return Err(damaged(self.storage, *number, tail.end, what));
+            }
+            last = Some((*number, Some(tail)));
+        }
+        Ok(last.and_then(|(_, tail)| tail))
+    }
+
+    /// Every segment but the newest ends with a seal, where its successor says that it ends.
+    fn check_sealed(
+        &self,
+        number: u32,
+        tail: &Tail,
+        next: Option<&Header>,
+    ) -> Result<(), OpenError> {
+        let Some(sealed) = tail.seal else {
+            let what = "no record of this segment stands here, and the segment goes on";
+            return Err(damaged(self.storage, number, tail.end, what));
+        };
+        let agrees = |next: &Header| {
+            next.previous == number
+                && next.previous_end == tail.end + RECORD_OVERHEAD
+                && next.group == sealed
+        };
+        if next.is_some_and(|next| !agrees(next)) {
+            let what = "the segment ends here, but the next one says otherwise";
+            return Err(damaged(self.storage, number, tail.end, what));
+        }
+        Ok(())
+    }
+
+    /// Replays a segment up to its seal, or up to what is no record.
+    fn segment(&mut self, segment: &Arc<Segment>) -> Result<Tail, OpenError> {
+        let number = segment.header.number;
+        let io = |source| failed(self.storage, "read", &segment::name(number), source);
+        let length = segment.file.len().map_err(io)?;
+        let limit = u32::try_from(length).map_or(segment.header.size, |length| {
+            // A copy may have lost zeros at the end. What else is missing shows as damage.
+            length.min(segment.header.size)
+        });
+        let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
+        let mut scanner = Scanner::new(Arc::clone(&segment.file), segment.seed, limit);
+        let mut tail = Tail::new(&segment.header);
+        while let Some((offset, parsed)) = scanner.next().map_err(io)? {
+            match parsed {
+                Parsed::Mark(Mark::Seal { group, .. }) => {
+                    tail.seal = tail.may_seal(group).then_some(group);
+                    break;
+                }
+                Parsed::Mark(Mark::Group { group, bytes }) => {
+                    if !tail.begin(group, offset, bytes) {
+                        break;
+                    }
+                }
+                Parsed::Record(head, body) => {
+                    let Some(size) = tail.record_size(body) else { break };
+                    let place = Place { segment: number, offset, size };
+                    let before_checkpoint = at.is_some_and(|at| place.start() < at);
+                    let record = Replayed::Record { head, place, body, before_checkpoint };
+                    (self.apply)(record).map_err(|reason| {
+                        let file = self.storage.describe(&segment::name(number));
+                        OpenError::Apply { file, offset: u64::from(offset), reason }
+                    })?;
+                    self.records += 1;
+                }
+            }
+            tail.end = scanner.offset();
+        }
+        Ok(tail)
+    }
+}
+
+/// Removes what an interrupted step left behind.
+fn tidy(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
+    let storage = &*shared.storage;
+    for name in [segment::SPARE_NEW, segment::SEGMENT_NEW] {
+        if files.iter().any(|file| name.strip_prefix("log/") == Some(file)) {
+            storage.remove(name).map_err(|source| failed(storage, "remove", name, source))?;
+        }
+    }
+    let compacted =
+        storage.list("compact").map_err(|error| failed(storage, "list", "compact", error))?;
+    for file in compacted.iter().filter(|file| file.ends_with(".tmp")) {
+        let name = format!("compact/{file}");
+        storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
+    }
+    match storage.remove(checkpoint::NAME_NEW) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(failed(storage, "remove", checkpoint::NAME_NEW, source));
+        }
+        _ => {}
+    }
+    // A checkpoint may have been renamed by a process that ended before it could sync the name.
+    storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))
+}
+
+fn first_segment(shared: &Shared) -> Result<Arc<Segment>, OpenError> {
+    let (size, salt) = (shared.options.segment_bytes_first, shared.options.salt);
+    let header = Header { number: 1, size, previous: 0, previous_end: 0, group: 1, salt };
+    let name = segment::name(1);
+    shared.begin_segment(header).map_err(|error| match error {
+        BeginError::Full => {
+            failed(&*shared.storage, "make", &name, io::ErrorKind::StorageFull.into())
+        }
+        BeginError::Failed(what, source) => {
+            let file = shared.storage.describe(&name);
+            OpenError::Io { what: format!("make {what} in {file}"), source }
+        }
+    })
+}
+
+/// Keeps the spare of the process before, if it has the size that is needed next. Its bytes are of no importance.
+fn adopt_spare(shared: &Shared, files: &[String]) -> Result<(), OpenError> {
+    if !files.iter().any(|file| SPARE.strip_prefix("log/") == Some(file)) {
+        return Ok(());
+    }
+    let io = |what, source| failed(&*shared.storage, what, SPARE, source);
+    let file = match shared.storage.open(SPARE) {
+        Ok(file) => file,
+        // The first segment may have taken it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io("open", error)),
+    };
+    let size = shared.wanted.load(Ordering::Relaxed);
+    if file.len().map_err(|error| io("read", error))? == u64::from(size) {
+        *lock(&shared.spare) = Some(Spare { file, size });
+        return Ok(());
+    }
+    shared.storage.remove(SPARE).map_err(|error| io("remove", error))
+}
+
+fn failed(storage: &dyn Storage, what: &str, name: &str, source: io::Error) -> OpenError {
+    OpenError::Io { what: format!("{what} {}", storage.describe(name)), source }
+}
+
+fn damaged(storage: &dyn Storage, number: u32, offset: u32, what: &str) -> OpenError {
+    let file = storage.describe(&segment::name(number));
+    OpenError::Damaged { file, offset: u64::from(offset), what: what.to_owned() }
+}

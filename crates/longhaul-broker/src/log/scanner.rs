@@ -1,0 +1,82 @@
+//! Reads the records of one segment in order.
+
+use super::record::{self, HEAD_BYTES, Parsed};
+use super::segment::HEADER_BYTES;
+use super::shared::WINDOW_BYTES;
+use super::storage::StorageFile;
+use std::io;
+use std::sync::Arc;
+
+/// Reads the records of one segment in order, a window at a time.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    file: Arc<dyn StorageFile>,
+    seed: u32,
+    /// The first byte behind what may be read.
+    limit: u32,
+    /// The first byte that was not handed out.
+    offset: u32,
+    /// Bytes of the file from `window_from` on.
+    window: Vec<u8>,
+    /// Where the window begins in the file.
+    window_from: u32,
+}
+
+impl Scanner {
+    /// Begins at the first record. Nothing behind the limit is read.
+    pub(super) fn new(file: Arc<dyn StorageFile>, seed: u32, limit: u32) -> Self {
+        let (offset, window) = (HEADER_BYTES, Vec::new());
+        Self { file, seed, limit, offset, window, window_from: offset }
+    }
+
+    /// Where the next record begins, if there is one.
+    pub(super) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The first byte behind what may be read.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The next record, with where it begins; `None` when no record of this segment stands here.
+    pub(super) fn next(&mut self) -> io::Result<Option<(u32, Parsed<'_>)>> {
+        if !self.fill(HEAD_BYTES)? {
+            return Ok(None);
+        }
+        let Some(size) = record::size_of(self.ahead()) else { return Ok(None) };
+        if !self.fill(size as usize)? {
+            return Ok(None);
+        }
+        let at = self.offset;
+        let from = (at - self.window_from) as usize;
+        let Some(bytes) = self.window.get(from..from + size as usize) else { return Ok(None) };
+        let Some(parsed) = record::parse(record::start(self.seed, at), bytes) else {
+            return Ok(None);
+        };
+        self.offset += size;
+        Ok(Some((at, parsed)))
+    }
+
+    fn ahead(&self) -> &[u8] {
+        self.window.get((self.offset - self.window_from) as usize..).unwrap_or_default()
+    }
+
+    /// Sees to it that this many bytes are in the window; `false` when the limit comes before.
+    fn fill(&mut self, bytes: usize) -> io::Result<bool> {
+        if self.ahead().len() >= bytes {
+            return Ok(true);
+        }
+        let left = self.limit.saturating_sub(self.offset) as usize;
+        if left < bytes {
+            return Ok(false);
+        }
+        self.window.resize(bytes.max(WINDOW_BYTES).min(left), 0);
+        self.window_from = self.offset;
+        if let Err(error) = self.file.read_at(&mut self.window, u64::from(self.offset)) {
+            self.window.clear();
+            return Err(error);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,242 @@
+//! What the writer, the background and the readers of one log share.
+
+use super::composer::Chunk;
+use super::error::is_full;
+use super::options::Options;
+use super::record::Position;
+use super::segment::{self, HEADER_BYTES, Header};
+use super::storage::{Storage, StorageFile};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// Bytes that are filled with zeros, or searched, at once.
+pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
+/// Bytes that background work writes before it syncs: a large sync at the end would hold up the syncs of the writer.
+pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A segment that has a number.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// What the file begins with.
+    pub(super) header: Header,
+    /// Where the checksums of its records start from.
+    pub(super) seed: u32,
+    /// The open file.
+    pub(super) file: Arc<dyn StorageFile>,
+}
+
+impl Segment {
+    pub(super) fn new(header: Header, file: Arc<dyn StorageFile>) -> Self {
+        Self { header, seed: header.seed(), file }
+    }
+}
+
+/// A segment that waits for its number.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub(super) file: Arc<dyn StorageFile>,
+    pub(super) size: u32,
+}
+
+/// What the writer, the background and the readers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The disk.
+    pub(super) storage: Arc<dyn Storage>,
+    /// Sizes of segments.
+    pub(super) options: Options,
+    /// The segments by number. A reader clones what it reads from, so that a count tells whether a file may be used again.
+    segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    /// The segment that is ready for use. Held while one is being made, so that the writer waits instead of making another.
+    pub(super) spare: Mutex<Option<Spare>>,
+    /// The size that the next segment will most likely have.
+    pub(super) wanted: AtomicU32,
+    /// Whether the last attempt to make a spare found no room.
+    pub(super) full: AtomicBool,
+    /// Why nothing may be written any more.
+    poison: OnceLock<String>,
+    /// How far the disk confirmed the log.
+    durable: Mutex<Position>,
+    /// What the durable checkpoint stands for: the segments from there on must stay.
+    checkpoint: Mutex<Option<Position>>,
+}
+
+/// Why a segment was not begun.
+#[derive(Debug)]
+pub(super) enum BeginError {
+    /// There is no room. Nothing of it is left, so that it may be tried again.
+    Full,
+    /// A step failed of which nobody knows what the disk made of it.
+    Failed(&'static str, io::Error),
+}
+
+impl Shared {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        segments: BTreeMap<u32, Arc<Segment>>,
+        checkpoint: Option<Position>,
+    ) -> Self {
+        let wanted = AtomicU32::new(options.segment_bytes_first);
+        Self {
+            storage,
+            options,
+            segments: RwLock::new(segments),
+            spare: Mutex::new(None),
+            wanted,
+            full: AtomicBool::new(false),
+            poison: OnceLock::new(),
+            durable: Mutex::new(Position { segment: 0, offset: 0 }),
+            checkpoint: Mutex::new(checkpoint),
+        }
+    }
+
+    /// The segment of this number, if it is there.
+    pub(super) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.get(&number).map(Arc::clone)
+    }
+
+    /// The newest segment.
+    pub(super) fn newest(&self) -> Option<Arc<Segment>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.last_key_value().map(|(_, segment)| Arc::clone(segment))
+    }
+
+    /// The segments there are, with the bytes of their files.
+    pub(super) fn list(&self) -> Vec<(u32, u64)> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.iter().map(|(&number, it)| (number, u64::from(it.header.size))).collect()
+    }
+
+    /// Takes a segment off the list: nobody begins to read it any more.
+    pub(super) fn forget(&self, number: u32) -> Option<Arc<Segment>> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
+    }
+
+    pub(super) fn durable(&self) -> Position {
+        *lock(&self.durable)
+    }
+
+    pub(super) fn set_durable(&self, position: Position) {
+        *lock(&self.durable) = position;
+    }
+
+    pub(super) fn checkpoint(&self) -> Option<Position> {
+        *lock(&self.checkpoint)
+    }
+
+    pub(super) fn set_checkpoint(&self, position: Position) {
+        *lock(&self.checkpoint) = Some(position);
+    }
+
+    /// Why nothing may be written any more.
+    pub(super) fn poison(&self) -> Option<&str> {
+        self.poison.get().map(String::as_str)
+    }
+
+    /// Closes the log for writes, for ever. The first reason stays.
+    pub(super) fn set_poison(&self, reason: String) -> &str {
+        self.poison.get_or_init(|| reason)
+    }
+
+    /// Makes the segment that a chunk begins with: file, header, name, each durable before the next step. No record is
+    /// written before that, or a header that the disk kept under another name could come back with records that nobody wrote.
+    pub(super) fn begin_segment(&self, header: Header) -> Result<Arc<Segment>, BeginError> {
+        let mut spare = lock(&self.spare);
+        let (file, from) = match spare.take_if(|spare| spare.size == header.size) {
+            Some(spare) => (spare.file, segment::SPARE),
+            None => match make_file(&*self.storage, segment::SEGMENT_NEW, header.size) {
+                Ok(file) => (file, segment::SEGMENT_NEW),
+                Err(error) if is_full(&error) => return Err(self.give_up(&mut spare)),
+                Err(error) => return Err(BeginError::Failed("a new segment", error)),
+            },
+        };
+        let mut block = vec![0; HEADER_BYTES as usize];
+        for (to, byte) in block.iter_mut().zip(header.encode()) {
+            *to = byte;
+        }
+        match file.write_at(&block, 0).and_then(|()| file.sync_data()) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {
+                drop(self.storage.remove(from));
+                return Err(self.give_up(&mut spare));
+            }
+            Err(error) => return Err(BeginError::Failed("the header of a segment", error)),
+        }
+        let named = self.storage.rename(from, &segment::name(header.number));
+        let named = named.and_then(|()| self.storage.sync_dir(segment::FOLDER));
+        named.map_err(|error| BeginError::Failed("the name of a segment", error))?;
+        let segment = Arc::new(Segment::new(header, file));
+        self.wanted.store(self.options.size_after(header.size), Ordering::Relaxed);
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        segments.insert(header.number, Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// Gives the room of a spare that does not fit back, for the next attempt.
+    fn give_up(&self, spare: &mut Option<Spare>) -> BeginError {
+        if spare.take().is_some() {
+            drop(self.storage.remove(segment::SPARE));
+        }
+        self.full.store(true, Ordering::Relaxed);
+        BeginError::Full
+    }
+
+    /// Writes a chunk into its segment and waits for the disk.
+    pub(super) fn write_chunk(
+        &self,
+        segment: &Segment,
+        chunk: &Chunk,
+        bytes: &[u8],
+    ) -> Result<(), (&'static str, io::Error)> {
+        let file = &segment.file;
+        file.write_at(bytes, u64::from(chunk.offset)).map_err(|error| ("a write", error))?;
+        file.sync_data().map_err(|error| ("a sync", error))
+    }
+}
+
+/// Makes a file of zeros whose blocks are all there, so that later syncs have no sizes or extents to write.
+pub(super) fn make_file(
+    storage: &dyn Storage,
+    name: &str,
+    size: u32,
+) -> io::Result<Arc<dyn StorageFile>> {
+    let made = storage.create(name).and_then(|file| {
+        file.allocate(u64::from(size))?;
+        let mut from = 0;
+        while from < u64::from(size) {
+            let to = (from + SYNC_BYTES).min(u64::from(size));
+            write_zeros(&*file, from, to)?;
+            file.sync_data()?;
+            from = to;
+        }
+        Ok(file)
+    });
+    if made.is_err() {
+        // What is left of it would only take up room.
+        drop(storage.remove(name));
+    }
+    made
+}
+
+/// Writes zeros over a range.
+pub(super) fn write_zeros(file: &dyn StorageFile, from: u64, to: u64) -> io::Result<()> {
+    let length = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
+    let zeros = vec![0; WINDOW_BYTES.min(length)];
+    let mut at = from;
+    while at < to {
+        let rest = usize::try_from(to - at).unwrap_or(usize::MAX);
+        let piece = zeros.get(..rest).unwrap_or(&zeros);
+        file.write_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Locks data that no panic can leave half changed.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

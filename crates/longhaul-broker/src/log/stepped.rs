@@ -1,0 +1,94 @@
+//! The log without threads, for simulations: the same steps, each when the caller says so.
+
+use super::background;
+use super::composer::{Composer, Group};
+use super::error::{OpenError, WriteError};
+use super::options::Options;
+use super::reader::Reader;
+use super::record::Position;
+use super::recovery::{self, Apply, Truncated};
+use super::storage::{Storage, StorageLock};
+use super::writer::Writer;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An open log that does nothing by itself.
+#[derive(Debug)]
+pub struct Stepped {
+    /// Goes on behind the last record.
+    pub composer: Composer,
+    /// The unfinished group whose end was dropped, if there was one.
+    pub truncated: Option<Truncated>,
+    writer: Writer,
+    reader: Reader,
+    _lock: Box<dyn StorageLock>,
+}
+
+impl Stepped {
+    /// Opens a log as [`super::open`] does.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        options: Options,
+        apply: Apply<'_>,
+    ) -> Result<Self, OpenError> {
+        let parts = recovery::recover(storage, options, apply)?;
+        Ok(Self {
+            composer: parts.composer,
+            truncated: parts.truncated,
+            writer: parts.writer,
+            reader: parts.reader,
+            _lock: parts.lock,
+        })
+    }
+
+    /// Writes and syncs a group, as [`super::Log::submit`] does.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn write(&mut self, group: &Group) -> Result<(), WriteError> {
+        self.writer.write(group)
+    }
+
+    /// Writes a checkpoint, as [`super::Log::checkpoint`] does.
+    ///
+    /// # Errors
+    /// [`WriteError::Busy`] while records before `at` are not yet written, else see [`WriteError`].
+    pub fn checkpoint(&mut self, at: Position, image: &[Bytes]) -> Result<(), WriteError> {
+        if at > self.writer.shared.durable() {
+            return Err(WriteError::Busy);
+        }
+        background::checkpoint(&self.writer.shared, at, image)
+    }
+
+    /// Removes segments, as [`super::Log::remove`] does.
+    pub fn remove(&mut self, segments: &[u32]) {
+        background::remove(&self.writer.shared, segments);
+    }
+
+    /// Prepares the next segment, as [`super::Log::prepare`] does.
+    pub fn prepare(&mut self) {
+        background::prepare(&self.writer.shared);
+    }
+
+    /// Whether the disk had no room when the next segment was last prepared.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.writer.shared.full.load(Ordering::Relaxed)
+    }
+
+    /// Reads what is written.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// The segments there are, with the bytes of their files.
+    #[must_use]
+    pub fn segments(&self) -> Vec<(u32, u64)> {
+        self.writer.shared.list()
+    }
+}

@@ -1,0 +1,163 @@
+//! A data directory of the operating system.
+
+use super::{LockError, Storage, StorageFile, StorageLock};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The name of the file that processes lock.
+const LOCK: &str = "LOCK";
+/// The folders of a data directory.
+const FOLDERS: &[&str] = &["log", "compact"];
+
+/// A data directory.
+#[derive(Clone, Debug)]
+pub struct FileStorage {
+    root: PathBuf,
+}
+
+impl FileStorage {
+    /// Uses this directory, which is created when it does not exist.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        for folder in FOLDERS {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        let storage = Self { root };
+        storage.sync_dir("")?;
+        // The directory's own name lies in its parent, which need not be ours to read.
+        if let Some(parent) = storage.root.parent().filter(|path| !path.as_os_str().is_empty()) {
+            drop(File::open(parent).and_then(|parent| parent.sync_all()));
+        }
+        Ok(storage)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl Storage for FileStorage {
+    fn describe(&self, name: &str) -> String {
+        if name.is_empty() {
+            return self.root.display().to_string();
+        }
+        self.root.join(name).display().to_string()
+    }
+
+    fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
+        let path = self.root.join(LOCK);
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path).map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let read = file.read_to_string(&mut text).ok();
+                return Err(LockError::Held(read.and_then(|_| text.trim().parse().ok())));
+            }
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        // The process id only helps the operator, so that a full disk must not keep us from starting.
+        drop(file.set_len(0).and_then(|()| file.rewind()));
+        drop(writeln!(file, "{}", std::process::id()));
+        Ok(Box::new(FileLock { _file: file }))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.root.join(folder)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // A name that is no UTF-8 is none of ours.
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.root.join(name))?;
+        Ok(Arc::new(DirectoryFile { file }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        Ok(Arc::new(DirectoryFile { file: options.open(self.root.join(name))? }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.root.join(from), self.root.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.root.join(name))
+    }
+
+    fn sync_dir(&self, folder: &str) -> io::Result<()> {
+        File::open(self.root.join(folder))?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct DirectoryFile {
+    file: File,
+}
+
+impl StorageFile for DirectoryFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, size: u64) -> io::Result<()> {
+        reserve(&self.file, size)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        // Who cannot reserve finds out while filling with zeros.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Filling with zeros reserves as well, only later.
+#[cfg(not(target_os = "linux"))]
+fn reserve(_file: &File, _size: u64) -> io::Result<()> {
+    Ok(())
+}
+
+/// The operating system releases the lock with the file.
+#[derive(Debug)]
+struct FileLock {
+    _file: File,
+}
+
+impl StorageLock for FileLock {}

@@ -1,0 +1,104 @@
+//! What the log needs of a disk, and nothing more, so that a simulated one can stand in for it.
+//!
+//! Names are paths within the data directory, as `log/0000000001.seg`.
+
+mod directory;
+#[cfg(any(test, feature = "testing"))]
+mod simulated;
+
+pub use directory::FileStorage;
+#[cfg(any(test, feature = "testing"))]
+pub use simulated::{SimulatedStorage, Surprise};
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// A data directory.
+pub trait Storage: Debug + Send + Sync {
+    /// How messages to the operator name a file.
+    fn describe(&self, name: &str) -> String;
+    /// Takes the directory for this process, until the lock is dropped. The error is a process id, if it is known.
+    ///
+    /// # Errors
+    /// See [`LockError`].
+    fn lock(&self) -> Result<Box<dyn StorageLock>, LockError>;
+    /// The files of a folder, without the folder's name, in no order. A folder that does not exist has none.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Creates an empty file, in place of one that may be there.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+    /// Gives a file another name, in place of the file that may have it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file. Who holds it open keeps reading it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes the names of a folder durable; an empty name means the data directory itself.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn sync_dir(&self, folder: &str) -> io::Result<()>;
+}
+
+/// An open file. Reads and writes may come from several threads.
+pub trait StorageFile: Debug + Send + Sync {
+    /// Bytes of the file.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills the buffer from this offset.
+    ///
+    /// # Errors
+    /// Those of the operating system; `UnexpectedEof` when the file ends before.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of this, from this offset.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// Those of the operating system. What is on disk is unknown then.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Reserves room for this many bytes, where the file system can.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn allocate(&self, size: u64) -> io::Result<()>;
+}
+
+/// Keeps other processes away while it exists.
+pub trait StorageLock: Debug + Send + Sync {}
+
+/// Why a directory cannot be taken.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process has it, which may have left its id.
+    Held(Option<u32>),
+    /// The operating system refused.
+    Io(io::Error),
+}

@@ -1,0 +1,122 @@
+//! The end of the newest segment: what of it counts, and how it is made whole.
+//!
+//! Groups are written strictly one after the other. So what is no record may be the rest of a group that was being written, but
+//! only if nothing of a later group stands behind it: such a group was begun only after the disk had confirmed everything in
+//! front of it.
+
+use super::error::OpenError;
+use super::record::{self, HEAD_BYTES, Mark, RECORD_OVERHEAD};
+use super::segment::{HEADER_BYTES, Header};
+use super::shared::{Segment, WINDOW_BYTES, write_zeros};
+use std::io;
+
+/// How far a segment was read, and what stood last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    /// The first byte behind the last record, in front of a seal.
+    pub(super) end: u32,
+    /// The last group that left anything in the segment; else the one before the segment's first.
+    pub(super) group: u64,
+    /// Where the last chunk begins, and how many bytes it should have.
+    pub(super) chunk: Option<(u32, u32)>,
+    /// The group of the seal, if there is one.
+    pub(super) seal: Option<u64>,
+}
+
+impl Tail {
+    /// Nothing has been read.
+    pub(super) fn new(header: &Header) -> Self {
+        let group = header.group.saturating_sub(1);
+        Self { end: HEADER_BYTES, group, chunk: None, seal: None }
+    }
+
+    /// Notes a chunk, if it is the one that must come.
+    pub(super) fn begin(&mut self, group: u64, offset: u32, bytes: u32) -> bool {
+        if self.group.checked_add(1) != Some(group) {
+            return false;
+        }
+        (self.group, self.chunk) = (group, Some((offset, bytes)));
+        true
+    }
+
+    /// Whether a seal of this group may stand here: it ends a chunk, or is one.
+    pub(super) fn may_seal(&self, group: u64) -> bool {
+        group == self.group || Some(group) == self.group.checked_add(1)
+    }
+
+    /// The bytes of the record with this body that stands at the end so far, if the chunk reaches so far.
+    pub(super) fn record_size(&self, body: &[u8]) -> Option<u32> {
+        let (from, bytes) = self.chunk?;
+        let size = u32::try_from(body.len()).ok()?.checked_add(RECORD_OVERHEAD)?;
+        (self.end.checked_add(size)? <= from.checked_add(bytes)?).then_some(size)
+    }
+
+    /// Refuses a segment of which something was lost that the disk had confirmed. `file` names it in the message.
+    pub(super) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
+        let io = |source| OpenError::Io { what: format!("read {file}"), source };
+        let mut from = self.end;
+        let length = segment.file.len().map_err(io)?;
+        let limit =
+            u32::try_from(length).map_or(segment.header.size, |it| it.min(segment.header.size));
+        let mut window = vec![0; WINDOW_BYTES];
+        while from < limit {
+            let bytes = ((limit - from) as usize).min(WINDOW_BYTES);
+            let Some(window) = window.get_mut(..bytes) else { break };
+            segment.file.read_at(window, u64::from(from)).map_err(io)?;
+            let later = record::marks(segment.seed, from, window).find(|(at, mark)| {
+                let begins = match mark {
+                    Mark::Group { .. } => *at,
+                    Mark::Seal { bytes, .. } => (at + RECORD_OVERHEAD).saturating_sub(*bytes),
+                };
+                mark.group() > self.group && begins > self.end
+            });
+            if let Some((at, mark)) = later {
+                let group = mark.group();
+                let what = format!(
+                    "no record stands here, but group {group} at offset {at} was written after it"
+                );
+                let (file, offset) = (file.to_owned(), u64::from(self.end));
+                return Err(OpenError::Damaged { file, offset, what });
+            }
+            // A mark may lie across the edge of two windows.
+            let step = if bytes < WINDOW_BYTES { bytes } else { bytes - (HEAD_BYTES - 1) };
+            from = from.saturating_add(u32::try_from(step).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// Makes the end durable as it was replayed, and says how many bytes of an unfinished group are lost.
+    ///
+    /// What stands behind the end becomes zeros, or it might come back behind records that are written later. The last chunk is
+    /// written once more: after a sync that failed, the operating system may show bytes that the disk does not have.
+    pub(super) fn repair(&self, segment: &Segment) -> io::Result<u64> {
+        let (file, end) = (&segment.file, u64::from(self.end));
+        let chunk_end =
+            self.chunk.map_or(end, |(from, bytes)| u64::from(from.saturating_add(bytes)));
+        let length = file.len()?;
+        let mut lost = length < chunk_end;
+        let mut from = end;
+        let mut window = vec![0; WINDOW_BYTES];
+        while from < length {
+            let bytes = usize::try_from(length - from).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            let Some(window) = window.get_mut(..bytes) else { break };
+            file.read_at(window, from)?;
+            let to = from + bytes as u64;
+            if window.iter().any(|&byte| byte != 0) {
+                lost |= from < chunk_end;
+                write_zeros(&**file, from, to)?;
+            }
+            from = to;
+        }
+        if length < u64::from(segment.header.size) {
+            write_zeros(&**file, length.max(end), u64::from(segment.header.size))?;
+        }
+        if let Some((from, _)) = self.chunk {
+            let mut bytes = vec![0; self.end.saturating_sub(from) as usize];
+            file.read_at(&mut bytes, u64::from(from))?;
+            file.write_at(&bytes, u64::from(from))?;
+        }
+        file.sync_data()?;
+        Ok(if lost { chunk_end.saturating_sub(end) } else { 0 })
+    }
+}

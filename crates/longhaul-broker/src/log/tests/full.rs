@@ -1,0 +1,133 @@
+//! A disk that is full, and failures at every single step.
+
+use super::*;
+use crate::log::storage::Surprise;
+use crate::log::{Storage, WriteError};
+use std::sync::atomic::Ordering;
+
+#[test]
+fn a_full_disk_refuses_stays_readable_and_works_again() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    storage.set_bytes_max(Some(9000));
+    background::prepare(&shared);
+    assert!(shared.full.load(Ordering::Relaxed), "known before anything is refused");
+    let first = write_group(&mut parts, &[b"fits".to_vec()]);
+    let places: Vec<Place> =
+        (0..3).map(|number| parts.composer.append(entry(number), &[&[1; 3000]]).unwrap()).collect();
+    let group = parts.composer.take().unwrap();
+    let refused = parts.writer.write(&group).unwrap_err();
+    let file = "simulated/log/0000000002.seg".to_owned();
+    assert_eq!(refused, WriteError::Full { file });
+    assert_eq!(parts.writer.write(&group), Err(refused), "still no room");
+    assert_eq!(&parts.reader.read(first[0]).unwrap()[..], b"fits");
+    assert!(storage.list("log").unwrap().iter().all(|file| file.ends_with(".seg")));
+
+    storage.set_bytes_max(None);
+    parts.writer.write(&group).unwrap();
+    assert_eq!(&parts.reader.read(places[2]).unwrap()[..], &[1; 3000]);
+    background::prepare(&shared);
+    assert!(!shared.full.load(Ordering::Relaxed));
+    drop((parts, shared));
+    storage.crash();
+    let (_, seen) = recover(&storage).unwrap();
+    assert_eq!(seen.records.len(), 4);
+}
+
+#[test]
+fn a_full_disk_works_again_after_a_restart() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    storage.set_bytes_max(Some(9000));
+    write_group(&mut parts, &[b"fits".to_vec()]);
+    parts.composer.append(entry(1), &[&[1; 5000]]).unwrap();
+    let group = parts.composer.take().unwrap();
+    assert!(matches!(parts.writer.write(&group), Err(WriteError::Full { .. })));
+    drop(parts);
+    storage.crash();
+    let (mut parts, seen) = recover(&storage).unwrap();
+    assert_eq!(bodies(&seen), [b"fits"], "still full, but open");
+    write_group(&mut parts, &[b"fits too".to_vec()]);
+    drop(parts);
+    storage.set_bytes_max(None);
+    let (mut parts, _) = recover(&storage).unwrap();
+    write_group(&mut parts, &[vec![1; 5000]]);
+}
+
+#[test]
+fn removal_makes_room() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let shared = Arc::clone(&parts.writer.shared);
+    while parts.composer.end().segment < 5 {
+        write_group(&mut parts, &[vec![1; 2000]]);
+    }
+    storage.set_bytes_max(Some(60_000));
+    background::prepare(&shared);
+    assert!(shared.full.load(Ordering::Relaxed));
+    storage.set_bytes_max(Some(75_000));
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    background::remove(&shared, &[1, 2, 3]);
+    assert!(!shared.full.load(Ordering::Relaxed));
+    while parts.composer.end().segment < 6 {
+        write_group(&mut parts, &[vec![1; 2000]]);
+    }
+}
+
+/// One run through everything that touches the disk. Says which groups were confirmed.
+fn script(storage: &SimulatedStorage) -> u64 {
+    let Ok((mut parts, _)) = recover(storage) else { return 0 };
+    let shared = Arc::clone(&parts.writer.shared);
+    let mut confirmed = 0;
+    for number in 0..14 {
+        if number == 2 {
+            background::prepare(&shared);
+        }
+        parts.composer.append(entry(number), &[&[1; 2500]]).unwrap();
+        let group = parts.composer.take().unwrap();
+        let mut result = parts.writer.write(&group);
+        if matches!(result, Err(WriteError::Full { .. })) {
+            result = parts.writer.write(&group);
+        }
+        match result {
+            Ok(()) => confirmed = number + 1,
+            Err(_) => assert!(shared.poison().is_some()),
+        }
+        if number == 8 && background::checkpoint(&shared, shared.durable(), &[]).is_ok() {
+            background::remove(&shared, &[1]);
+        }
+    }
+    confirmed
+}
+
+#[test]
+fn a_failure_at_any_step_loses_nothing_that_was_confirmed() {
+    let whole = SimulatedStorage::new(1);
+    assert_eq!(script(&whole), 14);
+    let steps = whole.operations();
+    assert!(steps > 60);
+    for surprise in [Surprise::Broken, Surprise::Full, Surprise::PowerCut] {
+        for step in 0..steps {
+            for seed in 0..6 {
+                let storage = SimulatedStorage::new(seed);
+                storage.surprise(step, surprise);
+                let confirmed = script(&storage);
+                let what = format!("{surprise:?} at {step}, seed {seed}");
+                if seed % 2 == 0 {
+                    storage.crash()
+                } else {
+                    storage.kill()
+                }
+                let (parts, seen) =
+                    recover(&storage).unwrap_or_else(|error| panic!("{what}: {error}"));
+                let entries: Vec<u64> = seen.records.iter().map(|it| it.head.entry).collect();
+                let first = entries.first().copied().unwrap_or(0);
+                assert!(first == 0 || parts.writer.shared.segment(1).is_none(), "{what}");
+                let next = entries.last().map_or(0, |last| last + 1);
+                assert_eq!(entries, (first..next).collect::<Vec<_>>(), "{what}");
+                assert!(next >= confirmed, "{what}: {next} of {confirmed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Tests of the whole log, over the simulated disk without threads, and over a directory with them.
+
+mod bytes;
+mod damage;
+mod full;
+mod simulation;
+mod threads;
+
+use super::record::{Head, Kind, Place};
+use super::recovery::{self, Parts, Replayed};
+use super::storage::SimulatedStorage;
+use super::{OpenError, Options, background};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Everything that was replayed.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    images: Vec<Vec<u8>>,
+    records: Vec<Record>,
+}
+
+/// A record as it was replayed.
+#[derive(Clone, Debug, PartialEq)]
+struct Record {
+    head: Head,
+    place: Place,
+    body: Vec<u8>,
+    before_checkpoint: bool,
+}
+
+/// Segments of a few blocks.
+fn small() -> Options {
+    Options { segment_bytes_first: 8192, segment_bytes_max: 16384, body_bytes_max: 20_000, salt: 7 }
+}
+
+fn recover(storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
+    recover_with(storage, small())
+}
+
+fn recover_with(storage: &SimulatedStorage, options: Options) -> Result<(Parts, Seen), OpenError> {
+    let mut seen = Seen::default();
+    let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
+        match replayed {
+            Replayed::Checkpoint(image) => seen.images.push(image.to_vec()),
+            Replayed::Record { head, place, body, before_checkpoint } => {
+                seen.records.push(Record { head, place, body: body.to_vec(), before_checkpoint });
+            }
+        }
+        Ok(())
+    })?;
+    assert_eq!(parts.records, seen.records.len() as u64);
+    Ok((parts, seen))
+}
+
+fn entry(number: u64) -> Head {
+    Head { kind: Kind::Entry, topic: 1, ledger: 2, entry: number }
+}
+
+/// Appends one group of records with these bodies and writes it.
+#[track_caller]
+fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<Place> {
+    let append =
+        |(number, body): (u64, &Vec<u8>)| parts.composer.append(entry(number), &[body]).unwrap();
+    let places = (0..).zip(bodies).map(append).collect();
+    let group = parts.composer.take().unwrap();
+    parts.writer.write(&group).unwrap();
+    places
+}
+
+fn bodies(seen: &Seen) -> Vec<Vec<u8>> {
+    seen.records.iter().map(|record| record.body.clone()).collect()
+}
+
+#[test]
+fn records_come_back_in_order_over_many_segments() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, seen) = recover(&storage).unwrap();
+    assert_eq!(seen, Seen::default());
+    let mut written = Vec::new();
+    let mut places = Vec::new();
+    for group in 0..40_u8 {
+        let bodies: Vec<Vec<u8>> =
+            (0..5_u8).map(|number| vec![group; usize::from(number) * 150]).collect();
+        places.extend(write_group(&mut parts, &bodies));
+        written.extend(bodies);
+    }
+    assert!(parts.reader.scan(1).count() > 10);
+    for (place, body) in places.iter().zip(&written) {
+        assert_eq!(&parts.reader.read(*place).unwrap()[..], &body[..]);
+    }
+    let many: Vec<Vec<u8>> =
+        parts.reader.read_many(&places).into_iter().map(|body| body.unwrap().to_vec()).collect();
+    assert_eq!(many, written);
+    let newest = places.last().unwrap().segment;
+    let scanned = (1..=newest).flat_map(|segment| parts.reader.scan(segment));
+    let scanned: Vec<Place> = scanned.map(|it| it.unwrap().1).collect();
+    assert_eq!(scanned, places);
+    drop(parts);
+    let (parts, seen) = recover(&storage).unwrap();
+    assert_eq!(bodies(&seen), written);
+    assert_eq!(seen.records.iter().map(|it| it.place).collect::<Vec<_>>(), places);
+    assert_eq!(parts.truncated, None);
+}
+
+#[test]
+fn a_record_larger_than_a_segment_gets_one_that_fits() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    let written = [vec![1; 10], vec![2; 20_000], vec![3; 10]];
+    let places = write_group(&mut parts, &written);
+    assert_eq!(places[1].segment, 2);
+    assert!(parts.composer.append(entry(9), &[&[0; 20_001]]).is_err());
+    drop(parts);
+    let (_, seen) = recover(&storage).unwrap();
+    assert_eq!(bodies(&seen), written);
+}
+
+#[test]
+fn a_group_lends_its_bodies() {
+    let (mut parts, _) = recover(&SimulatedStorage::new(1)).unwrap();
+    let place = parts.composer.append(entry(1), &[b"one", b"two"]).unwrap();
+    let beyond = parts.composer.append(entry(2), &[&[9; 9000]]).unwrap();
+    let group = parts.composer.take().unwrap();
+    assert_eq!(&group.body(place).unwrap()[..], b"onetwo");
+    assert_eq!(&group.body(beyond).unwrap()[..], &[9; 9000]);
+    assert_eq!(group.body(Place { segment: 9, ..place }), None);
+    assert_eq!(group.end(), parts.composer.end());
+    assert!(parts.composer.take().is_none());
+}
+
+#[test]
+fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    write_group(&mut parts, &[b"before".to_vec()]);
+    let images = [b"image".to_vec(), Vec::new()];
+    let pieces: Vec<_> = images.iter().map(|image| image.clone().into()).collect();
+    background::checkpoint(&parts.writer.shared, parts.composer.end(), &pieces).unwrap();
+    write_group(&mut parts, &[b"after".to_vec()]);
+    drop(parts);
+    storage.crash();
+    let (_, seen) = recover(&storage).unwrap();
+    assert_eq!(seen.images, images);
+    let flags: Vec<bool> = seen.records.iter().map(|it| it.before_checkpoint).collect();
+    assert_eq!(flags, [true, false]);
+}
+
+#[test]
+fn removed_segments_are_used_again_unless_somebody_reads_them() {
+    let storage = SimulatedStorage::new(1);
+    let (mut parts, _) = recover(&storage).unwrap();
+    for number in 0..60_u8 {
+        write_group(&mut parts, &[vec![number; 1000]]);
+    }
+    let shared = Arc::clone(&parts.writer.shared);
+    let newest = shared.newest().unwrap().header.number;
+    background::remove(&shared, &[2]);
+    assert!(shared.segment(2).is_some(), "without a checkpoint nothing is removed");
+    background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
+    let held = shared.segment(2).unwrap();
+    background::remove(&shared, &[2, newest]);
+    assert!(shared.segment(newest).is_some(), "what the checkpoint does not stand for stays");
+    assert!(storage.file("log/spare").is_none(), "somebody reads it");
+    assert_eq!(held.file.len().unwrap(), 16384);
+    background::remove(&shared, &[3]);
+    let stale = storage.file("log/spare").unwrap();
+    assert!(stale.iter().any(|&byte| byte != 0));
+    let before = parts.composer.end().segment;
+    let mut number = 0;
+    while parts.composer.end().segment == before {
+        number += 1;
+        write_group(&mut parts, &[vec![number; 500]]);
+    }
+    assert!(storage.file("log/spare").is_none(), "the segment was used again");
+    drop((parts, held, shared));
+    storage.crash();
+    let (_, seen) = recover(&storage).unwrap();
+    let gone = 2 * 15;
+    assert!(seen.records.len() > 60 + usize::from(number) - gone - 2);
+    assert_eq!(seen.records.last().unwrap().body, vec![number; 500]);
+}
+
+#[test]
+fn a_directory_in_use_is_refused() {
+    let storage = SimulatedStorage::new(1);
+    let parts = recover(&storage).unwrap();
+    assert!(matches!(recover(&storage), Err(OpenError::Locked { pid: Some(1), .. })));
+    drop(parts);
+    recover(&storage).unwrap();
+}
+
+proptest! {
+    #[test]
+    fn groups_of_any_shape_come_back(
+        groups in proptest::collection::vec(proptest::collection::vec((0..3000_usize, any::<u8>()), 1..8), 1..12),
+        large in 0..20_000_usize,
+    ) {
+        let storage = SimulatedStorage::new(1);
+        let (mut parts, _) = recover(&storage).unwrap();
+        let mut written = Vec::new();
+        for group in groups {
+            let bodies: Vec<Vec<u8>> = group.into_iter().map(|(size, fill)| vec![fill; size]).collect();
+            write_group(&mut parts, &bodies);
+            written.extend(bodies);
+        }
+        write_group(&mut parts, &[vec![1; large]]);
+        written.push(vec![1; large]);
+        let end = parts.composer.end();
+        drop(parts);
+        storage.crash();
+        let (parts, seen) = recover(&storage).unwrap();
+        prop_assert_eq!(parts.composer.end(), end);
+        prop_assert!(bodies(&seen) == written);
+    }
+}

@@ -1,0 +1,208 @@
+//! Random histories over a disk that fails and loses power, each reproducible by its seed.
+
+use super::*;
+use crate::log::composer::Group;
+use crate::log::record::Position;
+use crate::log::storage::Surprise;
+use crate::log::{AppendError, WriteError};
+use fastrand::Rng;
+use std::collections::BTreeSet;
+
+/// Every history runs so many times through open, work and crash.
+const LIVES: u64 = 5;
+
+/// What must be true of the disk.
+struct World {
+    seed: u64,
+    random: Rng,
+    storage: SimulatedStorage,
+    /// Every record that is in the log or may be.
+    history: Vec<(Head, Place, Vec<u8>)>,
+    /// How many of them were confirmed, by a write or by a replay.
+    confirmed: usize,
+    /// Positions of the checkpoints that may be the durable one, the confirmed first.
+    checkpoints: Vec<Position>,
+    has_checkpoint: bool,
+    removed: BTreeSet<u32>,
+    next: u64,
+}
+
+fn seeds() -> u64 {
+    std::env::var("LONGHAUL_SIMULATION_SEEDS").map_or(1500, |text| text.parse().unwrap())
+}
+
+#[test]
+fn what_was_confirmed_survives() {
+    for seed in 0..seeds() {
+        let mut world = World {
+            seed,
+            random: Rng::with_seed(seed),
+            storage: SimulatedStorage::new(seed),
+            history: Vec::new(),
+            confirmed: 0,
+            checkpoints: Vec::new(),
+            has_checkpoint: false,
+            removed: BTreeSet::new(),
+            next: 0,
+        };
+        for _ in 0..LIVES {
+            world.live();
+        }
+    }
+}
+
+impl World {
+    fn live(&mut self) {
+        let mut parts = self.open();
+        if self.random.bool() {
+            let surprise = *self
+                .random
+                .choice(&[Surprise::Broken, Surprise::Full, Surprise::PowerCut])
+                .as_ref()
+                .unwrap();
+            let after = self.storage.operations() + self.random.u64(0..60);
+            self.storage.surprise(after, *surprise);
+        }
+        let mut waiting = None;
+        for _ in 0..self.random.usize(0..40) {
+            match self.random.u8(0..12) {
+                0..=4 => self.append(&mut parts),
+                5..=8 => self.write(&mut parts, &mut waiting),
+                9 => background::prepare(&parts.writer.shared),
+                10 => self.checkpoint(&parts),
+                _ => self.remove(&parts),
+            }
+            self.read_some(&parts);
+        }
+        drop(parts);
+        self.storage.no_surprises();
+        // A process that is killed leaves more behind than a power cut, and a power cut may follow.
+        if self.random.u8(0..3) == 0 {
+            self.storage.kill();
+        } else {
+            self.storage.crash();
+        }
+    }
+
+    /// Opens the log, possibly with failures on the way, and compares.
+    fn open(&mut self) -> Parts {
+        if self.random.u8(0..3) == 0 {
+            let surprise = if self.random.bool() { Surprise::PowerCut } else { Surprise::Broken };
+            let after = self.storage.operations() + self.random.u64(0..8);
+            self.storage.surprise(after, surprise);
+        }
+        let mut opened = recover(&self.storage);
+        for _ in 0..3 {
+            if let Err(OpenError::Io { .. }) = opened {
+                self.storage.no_surprises();
+                self.storage.crash();
+                opened = recover(&self.storage);
+            }
+        }
+        self.storage.no_surprises();
+        let seed = self.seed;
+        let (parts, seen) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        self.compare(&parts, &seen);
+        parts
+    }
+
+    fn compare(&mut self, parts: &Parts, seen: &Seen) {
+        let seed = self.seed;
+        let there: BTreeSet<u32> =
+            parts.writer.shared.list().into_iter().map(|(number, _)| number).collect();
+        let is_there = |place: &Place| there.contains(&place.segment);
+        let lost: Vec<_> = self.history[..self.confirmed]
+            .iter()
+            .filter(|(_, place, _)| !is_there(place) && !self.removed.contains(&place.segment))
+            .collect();
+        assert!(lost.is_empty(), "seed {seed}: lost {lost:?}");
+        let hidden = self
+            .history
+            .iter()
+            .filter(|(_, place, _)| !is_there(place) && self.removed.contains(&place.segment));
+        let count = seen.records.len() + hidden.count();
+        assert!(count >= self.confirmed, "seed {seed}: {count} of {}", self.confirmed);
+        assert!(count <= self.history.len(), "seed {seed}: {count} of {}", self.history.len());
+        self.history.truncate(count);
+        let expected = self.history.iter().filter(|(_, place, _)| is_there(place));
+        for (record, (head, place, body)) in seen.records.iter().zip(expected) {
+            let found = (&record.head, &record.place, &record.body);
+            assert_eq!(found, (head, place, body), "seed {seed}");
+        }
+        // Who saw it may have acted on it.
+        self.confirmed = count;
+        let at = parts.writer.shared.checkpoint();
+        assert!(at.is_some() || !self.has_checkpoint, "seed {seed}: no checkpoint");
+        if let Some(at) = at {
+            assert!(self.checkpoints.contains(&at), "seed {seed}: {at:?}");
+            assert_eq!(seen.images, [format!("{at:?}").into_bytes()], "seed {seed}");
+            (self.checkpoints, self.has_checkpoint) = (vec![at], true);
+        } else {
+            self.checkpoints.clear();
+        }
+        for record in &seen.records {
+            let before = at.is_some_and(|at| record.place.start() < at);
+            assert_eq!(record.before_checkpoint, before, "seed {seed}");
+        }
+    }
+
+    fn append(&mut self, parts: &mut Parts) {
+        for _ in 0..self.random.usize(1..6) {
+            let largest = if self.random.u8(0..12) == 0 { 21_000 } else { 900 };
+            let fill = self.random.u8(0..3);
+            let body = vec![fill; self.random.usize(0..largest)];
+            let head = entry(self.next);
+            self.next += 1;
+            match parts.composer.append(head, &[&body]) {
+                Ok(place) => self.history.push((head, place, body)),
+                Err(AppendError::TooLarge { size, .. }) => assert!(size > 20_000),
+            }
+        }
+    }
+
+    fn write(&mut self, parts: &mut Parts, waiting: &mut Option<Group>) {
+        let Some(group) = waiting.take().or_else(|| parts.composer.take()) else { return };
+        let end = group.end();
+        match parts.writer.write(&group) {
+            Ok(()) => {
+                self.confirmed = self.history.partition_point(|(_, place, _)| place.start() < end);
+            }
+            Err(WriteError::Full { .. }) => *waiting = Some(group),
+            Err(WriteError::Poisoned { .. }) => {}
+            Err(other) => panic!("seed {}: {other}", self.seed),
+        }
+    }
+
+    fn checkpoint(&mut self, parts: &Parts) {
+        let shared = &parts.writer.shared;
+        let at = shared.durable();
+        self.checkpoints.push(at);
+        if background::checkpoint(shared, at, &[format!("{at:?}").into()]).is_ok() {
+            (self.checkpoints, self.has_checkpoint) = (vec![at], true);
+        }
+    }
+
+    fn remove(&mut self, parts: &Parts) {
+        let Some(at) = parts.writer.shared.checkpoint() else { return };
+        let list = parts.writer.shared.list();
+        let random = &mut self.random;
+        let mut chosen: Vec<u32> = list.into_iter().map(|(number, _)| number).collect();
+        chosen.retain(|&number| random.u8(0..3) == 0 || number == at.segment);
+        self.removed.extend(chosen.iter().filter(|&&number| number < at.segment));
+        background::remove(&parts.writer.shared, &chosen);
+    }
+
+    fn read_some(&mut self, parts: &Parts) {
+        if self.confirmed == 0 {
+            return;
+        }
+        let (_, place, body) = &self.history[self.random.usize(0..self.confirmed)];
+        match parts.reader.read(*place) {
+            Ok(read) => assert_eq!(&read[..], &body[..], "seed {}", self.seed),
+            Err(error) => {
+                let gone = parts.writer.shared.segment(place.segment).is_none();
+                assert!(gone && self.removed.contains(&place.segment), "{}: {error}", self.seed);
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Writes groups: one step per group, without a thread of its own, so that a simulation can drive it.
+
+use super::composer::Group;
+use super::error::WriteError;
+use super::segment;
+use super::shared::{BeginError, Segment, Shared};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Writes the groups of one log, one after the other.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// The log.
+    pub(super) shared: Arc<Shared>,
+    /// The segment that was written last.
+    current: Arc<Segment>,
+    /// The number of the group that must come next.
+    next: u64,
+    /// How many chunks of that group are durable, after the disk had no room for the one behind them.
+    chunks_done: usize,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, current: Arc<Segment>, next: u64) -> Self {
+        Self { shared, current, next, chunks_done: 0 }
+    }
+
+    /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next segment gets its header, so
+    /// that a segment with a successor is always whole.
+    pub(super) fn write(&mut self, group: &Group) -> Result<(), WriteError> {
+        if let Some(reason) = self.shared.poison() {
+            return Err(WriteError::Poisoned { reason: reason.to_owned() });
+        }
+        if group.number() != self.next {
+            let reason =
+                format!("group {} was submitted instead of group {}", group.number(), self.next);
+            return Err(self.poisoned(reason));
+        }
+        for (chunk, bytes) in group.chunks().skip(self.chunks_done) {
+            if let Some(header) = chunk.begins {
+                match self.shared.begin_segment(header) {
+                    Ok(segment) => self.current = segment,
+                    Err(BeginError::Full) => {
+                        let file = segment::name(header.number);
+                        let file = self.shared.storage.describe(&file);
+                        return Err(WriteError::Full { file });
+                    }
+                    Err(BeginError::Failed(what, error)) => {
+                        return Err(self.failed(chunk.segment, what, &error));
+                    }
+                }
+            }
+            let written = self.shared.write_chunk(&self.current, chunk, bytes);
+            if let Err((what, error)) = written {
+                return Err(self.failed(chunk.segment, what, &error));
+            }
+            self.chunks_done += 1;
+        }
+        self.chunks_done = 0;
+        self.next += 1;
+        self.shared.set_durable(group.end());
+        Ok(())
+    }
+
+    /// Whether the next segment should be prepared.
+    pub(super) fn wants_spare(&self) -> bool {
+        // While the disk is full, only freed space or the owner's request makes another attempt worth it.
+        !self.shared.full.load(Ordering::Relaxed)
+            && self.shared.spare.try_lock().is_ok_and(|spare| spare.is_none())
+    }
+
+    fn failed(&self, number: u32, what: &str, error: &std::io::Error) -> WriteError {
+        let file = self.shared.storage.describe(&segment::name(number));
+        self.poisoned(format!("{what} failed in {file}: {error}"))
+    }
+
+    fn poisoned(&self, reason: String) -> WriteError {
+        WriteError::Poisoned { reason: self.shared.set_poison(reason).to_owned() }
+    }
+}

@@ -1,0 +1,174 @@
+//! Acks, and what is asked for again.
+
+use super::Machine;
+use super::dispatcher::{ConsumerKey, Kind};
+use super::effect::Refusal;
+use crate::state::change::{Ack, BatchAck, Change};
+use crate::state::entries::Position;
+use longhaul_wire::messages::{
+    AckType, CommandAck, CommandAckResponse, CommandRedeliverUnacknowledgedMessages, MessageIdData,
+    ServerError,
+};
+
+impl Machine {
+    pub(super) fn ack(&mut self, conn: u64, it: CommandAck) {
+        let answer = it.request_id.map(|request_id| (it.consumer_id, request_id));
+        let result = self.acknowledge(conn, it);
+        let Some((consumer_id, request_id)) = answer else { return };
+        let (error, message) = match result {
+            Ok(()) => (None, None),
+            Err(refusal) => (Some(refusal.code.into()), Some(refusal.text)),
+        };
+        self.send_after_commit(
+            conn,
+            CommandAckResponse {
+                consumer_id,
+                txnid_least_bits: None,
+                txnid_most_bits: None,
+                error,
+                message,
+                request_id: Some(request_id),
+            },
+        );
+    }
+
+    fn acknowledge(&mut self, conn: u64, it: CommandAck) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let missing = || {
+            Refusal::new(
+                ServerError::ConsumerNotFound,
+                "there is no such consumer on this connection",
+            )
+        };
+        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        if it.txnid_most_bits.is_some() || it.txnid_least_bits.is_some() {
+            let text = "transactions are not supported by this broker";
+            return Err(Refusal::new(ServerError::NotAllowedError, text));
+        }
+        let is_shared =
+            self.dispatcher(topic, subscription).is_some_and(|it| it.kind == Kind::Shared);
+        let mut ack = Ack { topic, subscription, ..Ack::default() };
+        if it.ack_type == i32::from(AckType::Cumulative) {
+            if is_shared {
+                let text = "a shared subscription cannot acknowledge cumulatively";
+                return Err(Refusal::new(ServerError::NotAllowedError, text));
+            }
+            for id in &it.message_id {
+                self.collect_cumulative(id, &mut ack);
+            }
+        } else {
+            for id in &it.message_id {
+                self.collect_individual(id, &mut ack);
+            }
+        }
+        self.record_ack(ack)
+    }
+
+    fn collect_cumulative(&self, id: &MessageIdData, ack: &mut Ack) {
+        let Some(ordinal) = self.ordinal_of(ack.topic, id) else { return };
+        if id.ack_set.is_empty() {
+            ack.before = ack.before.max(Some(ordinal + 1));
+        } else {
+            ack.before = ack.before.max(Some(ordinal));
+            self.collect_in_batch(id, ordinal, ack);
+        }
+    }
+
+    fn collect_individual(&self, id: &MessageIdData, ack: &mut Ack) {
+        let Some(ordinal) = self.ordinal_of(ack.topic, id) else { return };
+        if self.is_acked(ack, ordinal) {
+            return;
+        }
+        if id.ack_set.is_empty() {
+            ack.entries.push(ordinal);
+        } else {
+            self.collect_in_batch(id, ordinal, ack);
+        }
+    }
+
+    /// Some messages of a batch. What is not known to be a batch of that size is left alone: it will be delivered again.
+    fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
+        let Some(slot) = self.state.topic(ack.topic).and_then(|it| it.entries.get(ordinal)) else {
+            return;
+        };
+        if slot.is_batch() && id.ack_set.len() <= slot.messages().div_ceil(64) as usize {
+            let open = id.ack_set.iter().map(|word| word.cast_unsigned()).collect();
+            ack.batches.push(BatchAck { ordinal, open, messages: slot.messages() });
+        }
+    }
+
+    /// The ordinal of an entry that a consumer can have seen.
+    fn ordinal_of(&self, topic: u32, id: &MessageIdData) -> Option<u64> {
+        let position = Position { ledger: id.ledger_id, entry: id.entry_id };
+        let ordinal = self.state.topic(topic)?.entries.ordinal_of(position)?;
+        (ordinal < self.live.get(&topic)?.readable).then_some(ordinal)
+    }
+
+    fn is_acked(&self, ack: &Ack, ordinal: u64) -> bool {
+        let subscription =
+            self.state.topic(ack.topic).and_then(|it| it.subscriptions.get(&ack.subscription));
+        subscription.is_none_or(|it| it.cursor.is_acked(ordinal))
+    }
+
+    /// Records what is new in an ack, and tells the dispatcher.
+    pub(super) fn record_ack(&mut self, ack: Ack) -> Result<(), Refusal> {
+        if ack.before.is_none()
+            && ack.entries.is_empty()
+            && ack.ranges.is_empty()
+            && ack.batches.is_empty()
+        {
+            return Ok(());
+        }
+        let (topic, subscription) = (ack.topic, ack.subscription);
+        let is_durable = self
+            .state
+            .topic(topic)
+            .and_then(|it| it.subscriptions.get(&subscription))
+            .is_some_and(|it| it.is_durable);
+        let batches: Vec<u64> = ack.batches.iter().map(|it| it.ordinal).collect();
+        let (before, entries) = (ack.before, ack.entries.clone());
+        let change = Change::from(ack);
+        if is_durable {
+            self.change(change)?;
+        } else {
+            let applied = self.state.apply(&change);
+            applied.map_err(|cause| Refusal::new(ServerError::MetadataError, cause.to_string()))?;
+        }
+        let cursor = self
+            .state
+            .topic(topic)
+            .and_then(|it| it.subscriptions.get(&subscription))
+            .map(|it| &it.cursor);
+        let whole =
+            batches.into_iter().filter(|&it| cursor.is_some_and(|cursor| cursor.is_acked(it)));
+        let whole: Vec<u64> = whole.chain(entries).collect();
+        let Some(live) = self.live.get_mut(&topic) else { return Ok(()) };
+        live.figures
+            .subscription(subscription)
+            .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
+        self.totals.acks += whole.len() as u64;
+        if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
+            before.into_iter().for_each(|it| dispatcher.acked_before(it));
+            whole.into_iter().for_each(|it| dispatcher.acked(it));
+        }
+        // Room under a limit on what is not acknowledged.
+        self.dirty.insert(topic);
+        self.keeper.note_ack(topic);
+        Ok(())
+    }
+
+    pub(super) fn redeliver(&mut self, conn: u64, it: &CommandRedeliverUnacknowledgedMessages) {
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let Some((topic, subscription)) = self.place_of(key) else { return };
+        let ordinals: Vec<u64> =
+            it.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
+        let asked = (!it.message_ids.is_empty()).then_some(ordinals.as_slice());
+        let Some(kept) = self.state.topic(topic) else { return };
+        let Some(record) = kept.subscriptions.get(&subscription) else { return };
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
+            dispatcher.redeliver(key, asked, &record.cursor);
+            self.dirty.insert(topic);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Consumers: from SUBSCRIBE over permits, deliveries and acks to their end.
+
+use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Limits};
+use super::effect::{Effect, Refusal, Source};
+use super::session::ConsumerHandle;
+use super::view::View;
+use super::{DISPATCH_BUDGET, Machine};
+use crate::admin::policies::Action;
+use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
+use crate::state::entries::Position;
+use longhaul_wire::messages::{
+    CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
+    CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError, SubType,
+};
+use std::sync::Arc;
+
+/// Ids that stand for the first entry, and for what comes after the last.
+const EARLIEST: (u64, u64) = (u64::MAX, u64::MAX);
+const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
+
+/// More than any client asks for; what is beyond it would only overflow.
+const PERMITS_MAX: i64 = 1 << 40;
+
+impl Machine {
+    pub(super) fn subscribe(&mut self, conn: u64, it: &CommandSubscribe) -> Result<(), Refusal> {
+        let name = self.topic_name(&it.topic)?;
+        self.authorize(conn, &name, Action::Consume)?;
+        let kind = kind_of(it.sub_type)?;
+        let topic = self.ensure_topic(&name, it.force_topic_creation.unwrap_or(true))?;
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let Some(session) = self.sessions.get(&conn) else { return Ok(()) };
+        if session.consumers.contains_key(&it.consumer_id) {
+            // A client that lost patience asks again.
+            self.succeed(conn, it.request_id);
+            return Ok(());
+        }
+        if session.consumers.len() >= self.settings.handles_per_connection {
+            let text = format!(
+                "a connection has at most {} consumers",
+                self.settings.handles_per_connection
+            );
+            return Err(Refusal::new(ServerError::TooManyRequests, text));
+        }
+        if it.subscription.is_empty() {
+            return Err(Refusal::new(ServerError::NotAllowedError, "a subscription needs a name"));
+        }
+        self.register_schema(topic, it.schema.as_ref())?;
+        let subscription = self.ensure_subscription(topic, it)?;
+        self.attach(key, topic, subscription, kind, it)?;
+        self.succeed(conn, it.request_id);
+        self.announce_active(topic, subscription, Some(key));
+        Ok(())
+    }
+
+    /// The number of the subscription, which is created where there is none.
+    fn ensure_subscription(&mut self, topic: u32, it: &CommandSubscribe) -> Result<u32, Refusal> {
+        let is_durable = it.durable.unwrap_or(true);
+        let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let kept = self.state.topic(topic).ok_or_else(gone)?;
+        if let Some(id) = kept.subscription_id(&it.subscription) {
+            let known = kept.subscriptions.get(&id).is_some_and(|it| it.is_durable);
+            if known == is_durable {
+                return Ok(id);
+            }
+            let text = format!(
+                "subscription `{}` exists and is {}durable",
+                it.subscription,
+                if known { "" } else { "not " }
+            );
+            return Err(Refusal::new(ServerError::NotAllowedError, text));
+        }
+        let mark = self.start_of(topic, it).ok_or_else(gone)?;
+        let id = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
+        if is_durable {
+            let name = it.subscription.clone();
+            self.change(CreateSubscription { topic, subscription: id, name, mark })?;
+        } else if let Some(kept) = self.state.topic_mut(topic) {
+            kept.add_subscription(id, &it.subscription, mark, false);
+        }
+        Ok(id)
+    }
+
+    /// Where a new subscription starts.
+    fn start_of(&self, topic: u32, it: &CommandSubscribe) -> Option<u64> {
+        let reads_compacted = it.read_compacted.unwrap_or_default();
+        if let Some(seconds) = it.start_message_rollback_duration_sec.filter(|&it| it > 0) {
+            let time = self.now.saturating_sub(seconds.saturating_mul(1000));
+            return self.ordinal_at_time(topic, time);
+        }
+        if let Some(id) = &it.start_message_id {
+            return self.ordinal_for(topic, id, reads_compacted);
+        }
+        let earliest = it.initial_position == Some(InitialPosition::Earliest.into());
+        let (ledger_id, entry_id) = if earliest { EARLIEST } else { LATEST };
+        let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        self.ordinal_for(topic, &id, reads_compacted)
+    }
+
+    /// The first entry at or after an id. The compacted view begins before everything that is kept of the log.
+    fn ordinal_for(&self, topic: u32, id: &MessageIdData, reads_compacted: bool) -> Option<u64> {
+        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+        let first = if reads_compacted { 0 } else { kept.entries.first() };
+        Some(match (id.ledger_id, id.entry_id) {
+            EARLIEST => first,
+            LATEST => live.readable,
+            (ledger, entry) => {
+                let ordinal = kept.entries.ordinal_at_or_after(Position { ledger, entry });
+                ordinal.clamp(first.min(live.readable), live.readable)
+            }
+        })
+    }
+
+    pub(super) fn ordinal_at_time(&self, topic: u32, time: u64) -> Option<u64> {
+        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+        Some(kept.entries.ordinal_at_time(time, live.readable))
+    }
+
+    fn attach(
+        &mut self,
+        key: ConsumerKey,
+        topic: u32,
+        subscription: u32,
+        kind: Kind,
+        it: &CommandSubscribe,
+    ) -> Result<(), Refusal> {
+        let gone = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let kept = self.state.topic(topic).ok_or_else(gone)?;
+        let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
+        let live = self.live.get_mut(&topic).ok_or_else(gone)?;
+        let fresh = || Dispatcher::new(kind, cursor);
+        let dispatcher = live.dispatchers.entry(subscription).or_insert_with(fresh);
+        if !dispatcher.consumers().is_empty() {
+            let busy = |text: &str| Err(Refusal::new(ServerError::ConsumerBusy, text));
+            if dispatcher.kind != kind {
+                return busy("the subscription has consumers of another type");
+            }
+            if kind == Kind::Exclusive {
+                return busy("the exclusive subscription has a consumer already");
+            }
+        }
+        live.orphans.remove(&subscription);
+        let name = it.consumer_name.clone().filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
+        let former = dispatcher.active();
+        let mut consumer =
+            Consumer::new(key, name, it.priority_level.unwrap_or_default(), self.now);
+        consumer.reads_compacted = it.read_compacted.unwrap_or_default();
+        dispatcher.add(consumer);
+        if former.is_some() && dispatcher.active() != former {
+            // What the former one has not acknowledged belongs to the new one.
+            dispatcher.rewind(cursor);
+        }
+        if let Some(session) = self.session(key.conn) {
+            session.consumers.insert(key.id, ConsumerHandle { topic, subscription });
+        }
+        Ok(())
+    }
+
+    /// Tells the consumers of a failover subscription which of them is active: all of them, or, when that has not changed, only
+    /// a new one.
+    fn announce_active(&mut self, topic: u32, subscription: u32, newcomer: Option<ConsumerKey>) {
+        let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
+        let Some(active) = dispatcher.active().filter(|_| dispatcher.kind == Kind::Failover) else {
+            return;
+        };
+        let everybody = newcomer.is_none_or(|it| it == active);
+        let told: Vec<ConsumerKey> = dispatcher
+            .consumers()
+            .iter()
+            .map(|it| it.key)
+            .filter(|&it| everybody || Some(it) == newcomer)
+            .collect();
+        for key in told {
+            let is_active = Some(key == active);
+            let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
+            self.send_after_commit(key.conn, change);
+        }
+    }
+
+    pub(super) fn flow(&mut self, conn: u64, it: CommandFlow) {
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let Some((topic, subscription)) = self.place_of(key) else { return };
+        if let Some(consumer) =
+            self.dispatcher(topic, subscription).and_then(|it| it.consumer_mut(key))
+        {
+            consumer.permits = (consumer.permits + i64::from(it.message_permits)).min(PERMITS_MAX);
+            self.dirty.insert(topic);
+        }
+    }
+
+    pub(super) fn close_consumer(&mut self, conn: u64, it: CommandCloseConsumer) {
+        let handle =
+            self.session(conn).and_then(|session| session.consumers.remove(&it.consumer_id));
+        if let Some(handle) = handle {
+            let key = ConsumerKey { conn, id: it.consumer_id };
+            self.drop_consumer(key, handle.topic, handle.subscription, false);
+        }
+        self.succeed(conn, it.request_id);
+    }
+
+    /// Takes a consumer out of its subscription. That of a reader goes with it, unless it `comes_back`.
+    pub(super) fn drop_consumer(
+        &mut self,
+        key: ConsumerKey,
+        topic: u32,
+        subscription: u32,
+        comes_back: bool,
+    ) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let Some(kept) = self.state.topic_mut(topic) else { return };
+        let Some(record) = kept.subscriptions.get(&subscription) else { return };
+        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return };
+        let former = dispatcher.active();
+        dispatcher.remove(key, &record.cursor);
+        let changed = dispatcher.active() != former;
+        if dispatcher.consumers().is_empty() {
+            live.dispatchers.remove(&subscription);
+            if !record.is_durable {
+                if comes_back {
+                    live.orphans.insert(subscription, key.conn);
+                } else {
+                    kept.subscriptions.remove(&subscription);
+                }
+            }
+        }
+        self.dirty.insert(topic);
+        if changed {
+            self.announce_active(topic, subscription, None);
+        }
+    }
+
+    /// Forgets the subscriptions to which a connection was to come back after SEEK.
+    pub(super) fn drop_readers_of(&mut self, conn: u64) {
+        for (topic, live) in &mut self.live {
+            let gone: Vec<u32> =
+                live.orphans.iter().filter(|(_, it)| **it == conn).map(|(&id, _)| id).collect();
+            for subscription in gone {
+                live.orphans.remove(&subscription);
+                if let Some(kept) = self.state.topic_mut(*topic) {
+                    kept.subscriptions.remove(&subscription);
+                }
+            }
+        }
+    }
+
+    /// Ends all consumers of a subscription; their clients subscribe again.
+    pub(super) fn close_consumers(&mut self, topic: u32, subscription: u32) {
+        let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
+        let keys: Vec<ConsumerKey> = dispatcher.consumers().iter().map(|it| it.key).collect();
+        for key in keys {
+            if let Some(session) = self.session(key.conn) {
+                session.consumers.remove(&key.id);
+            }
+            self.drop_consumer(key, topic, subscription, true);
+            let close = CommandCloseConsumer { consumer_id: key.id, request_id: u64::MAX };
+            self.send_after_commit(key.conn, close);
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, conn: u64, it: CommandUnsubscribe) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let missing = || {
+            Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
+        };
+        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let others = self.dispatcher(topic, subscription).map_or(0, |it| it.consumers().len());
+        if others > 1 && !it.force.unwrap_or_default() {
+            let text = "other consumers use the subscription";
+            return Err(Refusal::new(ServerError::MetadataError, text));
+        }
+        if let Some(session) = self.session(conn) {
+            session.consumers.remove(&it.consumer_id);
+        }
+        self.drop_consumer(key, topic, subscription, false);
+        self.close_consumers(topic, subscription);
+        self.delete_subscription(topic, subscription)?;
+        self.succeed(conn, it.request_id);
+        Ok(())
+    }
+
+    pub(super) fn delete_subscription(
+        &mut self,
+        topic: u32,
+        subscription: u32,
+    ) -> Result<(), Refusal> {
+        let Some(kept) = self.state.topic_mut(topic) else { return Ok(()) };
+        match kept.subscriptions.get(&subscription) {
+            Some(it) if it.is_durable => self.change(DeleteSubscription { topic, subscription }),
+            Some(_) => {
+                kept.subscriptions.remove(&subscription);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn seek(&mut self, conn: u64, it: &CommandSeek) -> Result<(), Refusal> {
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let missing = || {
+            Refusal::new(ServerError::MetadataError, "there is no such consumer on this connection")
+        };
+        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let reads_compacted = self
+            .dispatcher(topic, subscription)
+            .and_then(|it| it.consumer_mut(key))
+            .is_some_and(|it| it.reads_compacted);
+        let mark = match (&it.message_id, it.message_publish_time) {
+            (Some(id), _) => self.ordinal_for(topic, id, reads_compacted),
+            (None, Some(time)) => self.ordinal_at_time(topic, time),
+            (None, None) => {
+                let text = "SEEK needs a message id or a time";
+                return Err(Refusal::new(ServerError::MetadataError, text));
+            }
+        };
+        self.reset_cursor(topic, subscription, mark.ok_or_else(missing)?)?;
+        self.succeed(conn, it.request_id);
+        Ok(())
+    }
+
+    /// Moves a cursor. Its consumers are closed first, so that none sees entries from before and after without knowing.
+    pub(super) fn reset_cursor(
+        &mut self,
+        topic: u32,
+        subscription: u32,
+        mark: u64,
+    ) -> Result<(), Refusal> {
+        let Some(kept) = self.state.topic_mut(topic) else { return Ok(()) };
+        let Some(record) = kept.subscriptions.get_mut(&subscription) else { return Ok(()) };
+        if record.is_durable {
+            self.change(ResetCursor { topic, subscription, mark })?;
+        } else {
+            record.cursor.reset(mark);
+        }
+        self.close_consumers(topic, subscription);
+        Ok(())
+    }
+
+    /// What is readable of a topic.
+    pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<View<'_>> {
+        let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+        let compacted = kept.compacted.as_ref().filter(|_| reads_compacted).and_then(|it| {
+            let slots = self.compacted.get(&it.file)?;
+            Some((slots.as_ref(), it.horizon))
+        });
+        Some(View { entries: &kept.entries, end: live.readable, compacted })
+    }
+
+    /// Hands the entries of a topic to its consumers. Says whether there is more to look at.
+    pub(super) fn dispatch_topic(&mut self, topic: u32) -> bool {
+        let window = self.settings.window_bytes;
+        let Some(mut live) = self.live.remove(&topic) else { return false };
+        let mut more = false;
+        let mut assigned = Vec::new();
+        for (&subscription, dispatcher) in &mut live.dispatchers {
+            for consumer in dispatcher.consumers_mut() {
+                let under_way =
+                    self.sessions.get(&consumer.key.conn).map_or(window, |it| it.under_way);
+                consumer.room = window.saturating_sub(under_way);
+            }
+            let Some(kept) = self.state.topic(topic) else { break };
+            let Some(record) = kept.subscriptions.get(&subscription) else { continue };
+            let reads_compacted = dispatcher.consumers().iter().any(|it| it.reads_compacted);
+            let compacted = kept.compacted.as_ref().filter(|_| reads_compacted);
+            let compacted =
+                compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
+            let view = View { entries: &kept.entries, end: live.readable, compacted };
+            let limits = Limits {
+                per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
+                per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
+            };
+            let cursor = &record.cursor;
+            more |= dispatcher.dispatch(
+                self.now,
+                cursor,
+                &view,
+                limits,
+                DISPATCH_BUDGET,
+                &mut assigned,
+            );
+            let figures = live.figures.subscription(subscription);
+            for it in assigned.drain(..) {
+                figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
+                self.totals.delivered(it.redeliveries);
+                if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
+                    session.under_way += u64::from(it.item.bytes);
+                }
+                let open = cursor.open_in_batch(it.item.ordinal);
+                let file = kept.compacted.as_ref().map(|it| it.file.as_str());
+                let source = self.source(topic, &it, file);
+                self.effects
+                    .extend(source.map(|source| delivery(&it, live.partition, open, source)));
+            }
+        }
+        self.live.insert(topic, live);
+        more
+    }
+
+    fn source(&self, topic: u32, it: &Assignment, file: Option<&str>) -> Option<Source> {
+        if let Some(at) = it.item.compacted {
+            let slot = self.compacted.get(file?)?.get(at)?;
+            return Some(Source::Compacted(Arc::from(file?), *slot));
+        }
+        if let Some(body) = self.recent.get(topic, it.item.ordinal) {
+            return Some(Source::Memory(body.clone()));
+        }
+        let slot = self.state.topic(topic)?.entries.get(it.item.ordinal)?;
+        Some(Source::Log(slot.place))
+    }
+}
+
+fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {
+    let message_id = MessageIdData {
+        ledger_id: it.item.position.ledger,
+        entry_id: it.item.position.entry,
+        partition: Some(partition),
+        ..MessageIdData::default()
+    };
+    let command = CommandMessage {
+        consumer_id: it.consumer.id,
+        message_id,
+        redelivery_count: Some(it.redeliveries),
+        ack_set: open.unwrap_or_default().iter().map(|word| word.cast_signed()).collect(),
+        consumer_epoch: None,
+    };
+    Effect::Deliver { conn: it.consumer.conn, command, source, bytes: it.item.bytes }
+}
+
+fn kind_of(sub_type: i32) -> Result<Kind, Refusal> {
+    let text = match SubType::try_from(sub_type) {
+        Ok(SubType::Exclusive) => return Ok(Kind::Exclusive),
+        Ok(SubType::Shared) => return Ok(Kind::Shared),
+        Ok(SubType::Failover) => return Ok(Kind::Failover),
+        Ok(SubType::KeyShared) => {
+            "Key_Shared subscriptions are not supported by this broker: use Shared or Failover"
+        }
+        Err(_) => "unknown type of subscription",
+    };
+    Err(Refusal::new(ServerError::NotAllowedError, text))
+}

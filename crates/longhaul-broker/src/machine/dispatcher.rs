@@ -1,0 +1,384 @@
+//! Which consumer of a subscription gets which entry. Pure.
+//!
+//! A *Shared* subscription deals entries out in turn, first those to be delivered again, then new ones. An entry is *pending*
+//! from its delivery until it is acknowledged, asked for again, or its consumer goes. *Exclusive* and *Failover* have one active
+//! consumer, which reads on from one place; whatever is to be delivered again makes it go back to the first entry that is not
+//! acknowledged, so that the order stays.
+//!
+//! Invariant: an entry is in at most one of: pending, to be replayed, delayed, not yet read.
+
+use super::view::{Item, View};
+use crate::state::cursor::Cursor;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A consumer, by its connection and the id that it has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerKey {
+    /// Its connection.
+    pub conn: u64,
+    /// What its client calls it.
+    pub id: u64,
+}
+
+/// How consumers share a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One alone.
+    Exclusive,
+    /// All, in turn.
+    Shared,
+    /// One at a time, the others wait.
+    Failover,
+}
+
+/// A consumer of a subscription.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    /// Who it is.
+    pub key: ConsumerKey,
+    /// What it calls itself.
+    pub name: String,
+    /// Lower ones are served first.
+    pub priority: i32,
+    /// Messages that it may still be sent; negative after a batch.
+    pub permits: i64,
+    /// Messages that it has not acknowledged.
+    pub unacked: u64,
+    /// Bytes that its connection takes before it must have sent some.
+    pub room: u64,
+    /// Reads the compacted view.
+    pub reads_compacted: bool,
+    /// Wall clock, in ms since the epoch.
+    pub since: u64,
+    /// Entries that it was sent.
+    pub entries_out: u64,
+    /// Messages that it was sent.
+    pub messages_out: u64,
+    /// Bytes that it was sent.
+    pub bytes_out: u64,
+}
+
+impl Consumer {
+    /// A consumer without permits.
+    #[must_use]
+    pub fn new(key: ConsumerKey, name: String, priority: i32, since: u64) -> Self {
+        Self {
+            key,
+            name,
+            priority,
+            permits: 0,
+            unacked: 0,
+            room: u64::MAX,
+            reads_compacted: false,
+            since,
+            entries_out: 0,
+            messages_out: 0,
+            bytes_out: 0,
+        }
+    }
+}
+
+/// How much may be unacknowledged; 0 is without limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages of one consumer.
+    pub per_consumer: u64,
+    /// Messages of all.
+    pub per_subscription: u64,
+}
+
+/// An entry for a consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Who gets it.
+    pub consumer: ConsumerKey,
+    /// The entry.
+    pub item: Item,
+    /// How often it was asked for again.
+    pub redeliveries: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    consumer: ConsumerKey,
+    messages: u32,
+}
+
+/// Deals out the entries of one subscription.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    /// How its consumers share.
+    pub kind: Kind,
+    consumers: Vec<Consumer>,
+    /// Whose turn it is.
+    turn: usize,
+    /// The first entry that was not read yet.
+    next: u64,
+    replay: BTreeSet<u64>,
+    pending: BTreeMap<u64, Pending>,
+    /// How often entries were asked for again, where that is not never.
+    redeliveries: HashMap<u64, u32>,
+    /// Entries that were read before their time, by it.
+    delayed: BTreeSet<(u64, u64)>,
+    /// Messages pending at all consumers.
+    unacked: u64,
+    /// Entries delivered not for the first time.
+    pub redelivered: u64,
+}
+
+impl Dispatcher {
+    /// Starts at the first entry that is not acknowledged.
+    #[must_use]
+    pub fn new(kind: Kind, cursor: &Cursor) -> Self {
+        Self {
+            kind,
+            consumers: Vec::new(),
+            turn: 0,
+            next: cursor.mark(),
+            replay: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            redeliveries: HashMap::new(),
+            delayed: BTreeSet::new(),
+            unacked: 0,
+            redelivered: 0,
+        }
+    }
+
+    /// Its consumers, in the order in which they came.
+    #[must_use]
+    pub fn consumers(&self) -> &[Consumer] {
+        &self.consumers
+    }
+
+    /// A consumer.
+    pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut Consumer> {
+        self.consumers.iter_mut().find(|it| it.key == key)
+    }
+
+    /// All of them.
+    pub fn consumers_mut(&mut self) -> &mut [Consumer] {
+        &mut self.consumers
+    }
+
+    /// Adds a consumer.
+    pub fn add(&mut self, consumer: Consumer) {
+        self.consumers.push(consumer);
+    }
+
+    /// The one that gets everything, unless the subscription is shared: the lowest priority and then name, the first to come
+    /// among equals.
+    #[must_use]
+    pub fn active(&self) -> Option<ConsumerKey> {
+        if self.kind == Kind::Shared {
+            return None;
+        }
+        let first =
+            self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+        first.map(|it| it.key)
+    }
+
+    /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been delivered.
+    pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<Consumer> {
+        let at = self.consumers.iter().position(|it| it.key == key)?;
+        let was_active = self.active() == Some(key);
+        let gone = self.consumers.remove(at);
+        if at < self.turn {
+            self.turn -= 1;
+        }
+        if was_active {
+            self.rewind(cursor);
+        }
+        for ordinal in self.pending_of(key) {
+            self.unpend(ordinal);
+            self.replay.insert(ordinal);
+        }
+        if self.consumers.is_empty() {
+            // Counts live as long as somebody is there to see them, as on Pulsar.
+            self.redeliveries.clear();
+        }
+        Some(gone)
+    }
+
+    fn pending_of(&self, key: ConsumerKey) -> Vec<u64> {
+        let of = |(&ordinal, it): (&u64, &Pending)| (it.consumer == key).then_some(ordinal);
+        self.pending.iter().filter_map(of).collect()
+    }
+
+    fn unpend(&mut self, ordinal: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&ordinal)?;
+        let messages = u64::from(pending.messages);
+        self.unacked = self.unacked.saturating_sub(messages);
+        if let Some(consumer) = self.consumer_mut(pending.consumer) {
+            consumer.unacked = consumer.unacked.saturating_sub(messages);
+        }
+        Some(pending)
+    }
+
+    /// Starts again at the first entry that is not acknowledged.
+    pub fn rewind(&mut self, cursor: &Cursor) {
+        self.next = cursor.mark();
+    }
+
+    /// Forgets everything about entries: the cursor was moved.
+    pub fn reset(&mut self, cursor: &Cursor) {
+        let kept = std::mem::replace(self, Self::new(self.kind, cursor));
+        self.consumers = kept.consumers;
+        self.redelivered = kept.redelivered;
+        self.consumers.iter_mut().for_each(|it| it.unacked = 0);
+    }
+
+    /// Notes that an entry is acknowledged, by whomever.
+    pub fn acked(&mut self, ordinal: u64) {
+        self.unpend(ordinal);
+        self.redeliveries.remove(&ordinal);
+    }
+
+    /// Notes that everything before an entry is acknowledged.
+    pub fn acked_before(&mut self, ordinal: u64) {
+        let later = self.pending.split_off(&ordinal);
+        let acked: Vec<u64> = self.pending.keys().copied().collect();
+        self.pending.extend(later);
+        acked.into_iter().for_each(|it| self.acked(it));
+    }
+
+    /// Delivers again what a consumer asks for; only what it was sent itself. `None` is everything.
+    pub fn redeliver(&mut self, key: ConsumerKey, ordinals: Option<&[u64]>, cursor: &Cursor) {
+        if self.kind != Kind::Shared {
+            if self.active() == Some(key) {
+                self.rewind(cursor);
+            }
+            return;
+        }
+        let asked = ordinals.map_or_else(|| self.pending_of(key), <[u64]>::to_vec);
+        for ordinal in asked {
+            if self.pending.get(&ordinal).is_some_and(|it| it.consumer == key) {
+                self.unpend(ordinal);
+                *self.redeliveries.entry(ordinal).or_default() += 1;
+                self.replay.insert(ordinal);
+            }
+        }
+    }
+
+    /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
+    /// whether it stopped for that.
+    pub fn dispatch(
+        &mut self,
+        now: u64,
+        cursor: &Cursor,
+        view: &View<'_>,
+        limits: Limits,
+        budget: usize,
+        out: &mut Vec<Assignment>,
+    ) -> bool {
+        let mut budget = budget;
+        self.wake_delayed(now);
+        while budget > 0 {
+            let Some(at) = self.choose(limits) else { return false };
+            let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
+            budget = budget.saturating_sub(1);
+            let is_shared = self.kind == Kind::Shared;
+            let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
+            let Some(consumer) = self.consumers.get_mut(at) else { return false };
+            consumer.permits -= i64::from(item.messages);
+            consumer.entries_out += 1;
+            consumer.messages_out += u64::from(item.messages);
+            consumer.bytes_out += u64::from(item.bytes);
+            consumer.room = consumer.room.saturating_sub(u64::from(item.bytes));
+            self.redelivered += u64::from(redeliveries > 0);
+            let key = consumer.key;
+            if is_shared {
+                consumer.unacked += u64::from(item.messages);
+                self.unacked += u64::from(item.messages);
+                self.pending
+                    .insert(item.ordinal, Pending { consumer: key, messages: item.messages });
+            }
+            out.push(Assignment { consumer: key, item, redeliveries });
+        }
+        true
+    }
+
+    fn wake_delayed(&mut self, now: u64) {
+        while let Some(&(at, ordinal)) = self.delayed.first() {
+            if at > now {
+                break;
+            }
+            self.delayed.pop_first();
+            self.replay.insert(ordinal);
+        }
+    }
+
+    /// The next consumer that may be sent something.
+    fn choose(&mut self, limits: Limits) -> Option<usize> {
+        let within = |held: u64, limit: u64| limit == 0 || held < limit;
+        if !within(self.unacked, limits.per_subscription) {
+            return None;
+        }
+        let is_ready = |it: &Consumer| {
+            it.permits > 0 && it.room > 0 && within(it.unacked, limits.per_consumer)
+        };
+        if let Some(active) = self.active() {
+            let at = self.consumers.iter().position(|it| it.key == active)?;
+            return self.consumers.get(at).is_some_and(is_ready).then_some(at);
+        }
+        let count = self.consumers.len();
+        let in_turn = (0..count).map(|step| (self.turn + step) % count);
+        let ready = in_turn.filter(|&at| self.consumers.get(at).is_some_and(is_ready));
+        let chosen = ready.min_by_key(|&at| self.consumers.get(at).map_or(0, |it| it.priority))?;
+        self.turn = (chosen + 1) % count;
+        Some(chosen)
+    }
+
+    /// The next entry: one to be delivered again, or a new one.
+    fn take(
+        &mut self,
+        now: u64,
+        cursor: &Cursor,
+        view: &View<'_>,
+        budget: &mut usize,
+    ) -> Option<Item> {
+        while let Some(ordinal) = self.replay.pop_first() {
+            if !cursor.is_acked(ordinal)
+                && let Some(item) = view.get(ordinal)
+            {
+                return Some(item);
+            }
+        }
+        while *budget > 0 {
+            let item = view.at_or_after(cursor.next_unacked(self.next))?;
+            self.next = item.ordinal + 1;
+            if cursor.is_acked(item.ordinal) {
+                continue;
+            }
+            match item.deliver_at.filter(|&at| self.kind == Kind::Shared && at > now) {
+                Some(at) => self.delayed.insert((at, item.ordinal)),
+                None => return Some(item),
+            };
+            *budget -= 1;
+        }
+        None
+    }
+
+    /// When the next delayed entry is due, in ms since the epoch.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.delayed.first().map(|&(at, _)| at)
+    }
+
+    /// How many entries wait for their time.
+    #[must_use]
+    pub fn delayed(&self) -> usize {
+        self.delayed.len()
+    }
+
+    /// Messages that consumers hold.
+    #[must_use]
+    pub const fn unacked(&self) -> u64 {
+        self.unacked
+    }
+
+    /// The first entry that was not read yet.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+}

@@ -1,0 +1,158 @@
+//! What goes into the machine and what comes out of it.
+
+use crate::admin::request::{AdminError, AdminReply, Position};
+use crate::log::Slot as CompactedSlot;
+use crate::log::{Place, Position as LogPosition};
+use bytes::Bytes;
+use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
+use longhaul_wire::payload::Payload;
+use std::sync::Arc;
+
+/// What a client sends.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A command without a message.
+    Command(Command),
+    /// A message, or why it is none.
+    Publish(CommandSend, Result<Message, Refusal>),
+    /// What is no frame. Nothing that comes after it can be read.
+    Garbage(Refusal),
+}
+
+/// A message to be published, its checksum verified and its metadata read.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// As its producer sent it.
+    pub payload: Payload,
+    /// In ms since the epoch, by the producer's clock.
+    pub publish_time: u64,
+    /// How many messages it has, when it is a batch.
+    pub batch: Option<u32>,
+    /// Not delivered before, in ms since the epoch.
+    pub deliver_at: Option<u64>,
+    /// A further chunk of the same message follows it.
+    pub has_next_chunk: bool,
+}
+
+/// An error as the protocol says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its number.
+    pub code: ServerError,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+impl Refusal {
+    /// An error with a text.
+    #[must_use]
+    pub fn new(code: ServerError, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+/// Where a message to be delivered lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In memory: the record's body.
+    Memory(Bytes),
+    /// In the log.
+    Log(Place),
+    /// In a compacted view.
+    Compacted(Arc<str>, CompactedSlot),
+}
+
+/// What the driver does for the machine.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Sends a command.
+    Send(u64, Command),
+    /// Sends a message.
+    Deliver {
+        /// On which connection.
+        conn: u64,
+        /// The command in front of the message.
+        command: CommandMessage,
+        /// Where the message lies.
+        source: Source,
+        /// Its size, about, which [`Machine::written`](super::Machine::written) is told when it is sent.
+        bytes: u32,
+    },
+    /// Closes a connection when everything before this is sent.
+    Close(u64),
+    /// Answers a call of the admin interface.
+    Reply(u64, Result<AdminReply, AdminError>),
+    /// Reads an entry for the admin interface, and answers.
+    Read {
+        /// The call.
+        ticket: u64,
+        /// The entry's id.
+        position: Position,
+        /// Where it lies.
+        place: Place,
+    },
+    /// Compacts a topic in the background.
+    Compact(CompactionJob),
+    /// Removes the file of a compacted view that nobody needs any more.
+    RemoveCompacted(String),
+    /// Writes a checkpoint.
+    Checkpoint {
+        /// The log up to here led to it.
+        at: LogPosition,
+        /// The state, in pieces.
+        image: Vec<Bytes>,
+    },
+    /// Gives segments of the log back.
+    RemoveSegments(Vec<u32>),
+}
+
+/// What a compaction needs to know.
+#[derive(Clone, Debug)]
+pub struct CompactionJob {
+    /// The topic.
+    pub topic: u32,
+    /// Name of the file to be written.
+    pub file: String,
+    /// The compacted view that it continues.
+    pub previous: Option<String>,
+    /// The first entry that is not compacted.
+    pub horizon: u64,
+    /// The entries since the previous compaction.
+    pub entries: Vec<CompactionEntry>,
+}
+
+/// An entry to be compacted.
+#[derive(Clone, Copy, Debug)]
+pub struct CompactionEntry {
+    /// Its ordinal.
+    pub ordinal: u64,
+    /// Its ledger.
+    pub ledger: u64,
+    /// Its number in the ledger.
+    pub entry: u64,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// What waits until the log has it on disk.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// An entry becomes readable, and its producer gets a receipt.
+    Published { topic: u32, place: Place, conn: u64, receipt: Receipt },
+    /// Anything else.
+    Then(Effect),
+    /// A producer gets a receipt for what it had sent before.
+    Receipt { conn: u64, receipt: Receipt },
+    /// A compacted view replaces the one before.
+    Compacted { former: Option<String> },
+}
+
+/// A receipt to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receipt {
+    pub(super) producer: u64,
+    pub(super) sequence: u64,
+    pub(super) highest: Option<u64>,
+    /// Ledger and entry.
+    pub(super) id: (u64, u64),
+}

@@ -1,0 +1,382 @@
+//! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
+
+use super::Machine;
+use super::effect::{CompactionEntry, CompactionJob, Effect, Refusal, Waiting};
+use crate::admin::policies::Policies;
+use crate::admin::request::CompactionState;
+use crate::log::{Position, Slot};
+use crate::state::Topic;
+use crate::state::change::{Ack, ChangeRecord, Compacted, Trim};
+use bytes::Bytes;
+use longhaul_wire::messages::ServerError;
+use prost::Message as _;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How often retention, expiry and thresholds are looked at.
+const ROUND_MS: u64 = 1000;
+/// A checkpoint holds changes in pieces of about this size.
+const IMAGE_BYTES: usize = 256 * 1024;
+/// Publishes stop this far before the limit of the disk, so that acks still find room.
+const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A topic's compactions.
+#[derive(Debug, Default)]
+pub(super) struct Compaction {
+    is_running: bool,
+    pub(super) last: Option<Result<(), String>>,
+    pub(super) last_at: u64,
+    pub(super) took_ms: u64,
+    pub(super) removed: u64,
+    began: u64,
+}
+
+impl Compaction {
+    pub(super) const fn state(&self) -> CompactionState {
+        match &self.last {
+            _ if self.is_running => CompactionState::Running,
+            None => CompactionState::NotRun,
+            Some(Ok(())) => CompactionState::Success,
+            Some(Err(_)) => CompactionState::Error,
+        }
+    }
+}
+
+/// Remembers what was done when.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    next_round: u64,
+    /// Where the last checkpoint stands, and the one that is under way.
+    checkpoint: Position,
+    writing: Option<Position>,
+    /// Bytes logged when it was written.
+    logged_then: u64,
+    /// Topics with new acks.
+    acked: BTreeSet<u32>,
+    /// Bytes of the log's files, and whether the disk is full, as the driver reports it.
+    disk_bytes: u64,
+    is_full: bool,
+    /// Segments that the log has, with their sizes.
+    segments: Vec<(u32, u64)>,
+}
+
+impl Keeper {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            next_round: now,
+            checkpoint: Position { segment: 0, offset: 0 },
+            writing: None,
+            logged_then: 0,
+            acked: BTreeSet::new(),
+            disk_bytes: 0,
+            is_full: false,
+            segments: Vec::new(),
+        }
+    }
+
+    pub(super) fn note_ack(&mut self, topic: u32) {
+        self.acked.insert(topic);
+    }
+
+    pub(super) const fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    pub(super) const fn segments(&self) -> usize {
+        self.segments.len()
+    }
+}
+
+impl Machine {
+    /// When the machine wants to be called, in ms since the epoch: for a delayed entry, or for the next round.
+    #[must_use]
+    pub fn next_deadline(&self) -> u64 {
+        let dispatchers = self.live.values().flat_map(|it| it.dispatchers.values());
+        let due = dispatchers.filter_map(super::Dispatcher::next_due).min();
+        due.map_or(self.keeper.next_round, |due| due.min(self.keeper.next_round))
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self) {
+        for (&topic, live) in &self.live {
+            let due = live.dispatchers.values().filter_map(super::Dispatcher::next_due).min();
+            if due.is_some_and(|due| due <= self.now) {
+                self.dirty.insert(topic);
+            }
+        }
+        if self.now >= self.keeper.next_round {
+            self.keeper.next_round = self.now + ROUND_MS;
+            self.round();
+        }
+    }
+
+    fn round(&mut self) {
+        let topics: Vec<u32> = self.live.keys().copied().collect();
+        for topic in topics {
+            let Some(policies) = self.live.get(&topic).map(|it| Arc::clone(&it.policies)) else {
+                continue;
+            };
+            if let Some(seconds) = policies.message_ttl_s.filter(|&it| it > 0) {
+                // A full disk is the only reason to fail, and the next round tries again.
+                drop(self.expire(topic, None, seconds));
+            }
+            drop(self.trim(topic, &policies));
+            let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
+            if threshold > 0 && self.uncompacted_bytes(topic, threshold) >= threshold {
+                drop(self.compact(topic));
+            }
+            let now = self.now;
+            if let Some(live) = self.live.get_mut(&topic) {
+                live.figures.sample(now);
+            }
+        }
+        self.checkpoint_if_useful();
+    }
+
+    /// Acknowledges what is older, for one subscription or all durable ones.
+    pub(super) fn expire(
+        &mut self,
+        topic: u32,
+        only: Option<u32>,
+        age_s: u64,
+    ) -> Result<(), Refusal> {
+        let before = self.now.saturating_sub(age_s.saturating_mul(1000));
+        let Some(ordinal) = self.ordinal_at_time(topic, before) else { return Ok(()) };
+        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let behind = kept.subscriptions.iter().filter(|(id, it)| {
+            it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)
+        });
+        let behind: Vec<u32> = behind.map(|(&id, _)| id).collect();
+        for subscription in behind {
+            self.record_ack(Ack { topic, subscription, before: Some(ordinal), ..Ack::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what every subscription has acknowledged and no policy keeps.
+    pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
+        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
+        let first = trim_point(kept, policies, readable, self.now);
+        if first > kept.entries.first() {
+            self.change(Trim { topic, first })?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for another entry.
+    pub(super) fn check_room(&self, topic: u32) -> Result<(), Refusal> {
+        let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
+        if self.keeper.is_full {
+            return refuse(
+                "the disk is full: free some space, the broker goes on by itself".to_owned(),
+            );
+        }
+        let used = self.keeper.disk_bytes;
+        if let Some(limit) =
+            self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES.min(it / 8) >= *it)
+        {
+            return refuse(format!(
+                "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
+            ));
+        }
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
+            return Ok(());
+        };
+        let quota = live.policies.backlog_quota.and_then(|it| u64::try_from(it.limit_bytes).ok());
+        if let Some(quota) =
+            quota.filter(|&quota| kept.bytes >= quota && kept.lowest_mark().is_some())
+        {
+            let text =
+                format!("{} holds {} bytes, its backlog quota is {quota}", kept.name, kept.bytes);
+            let code = ServerError::ProducerBlockedQuotaExceededException;
+            return Err(Refusal::new(code, text));
+        }
+        Ok(())
+    }
+
+    /// What the driver knows of the disk.
+    pub fn set_disk(&mut self, segments: Vec<(u32, u64)>, is_full: bool) {
+        self.keeper.disk_bytes = segments.iter().map(|(_, bytes)| bytes).sum();
+        self.keeper.segments = segments;
+        self.keeper.is_full = is_full;
+    }
+
+    /// Bytes that were published since the last compaction, counted up to `enough`.
+    fn uncompacted_bytes(&self, topic: u32, enough: u64) -> u64 {
+        let Some(kept) = self.state.topic(topic) else { return 0 };
+        let horizon = kept.compacted.as_ref().map_or(0, |it| it.horizon);
+        let mut sum = 0;
+        let entries = kept.entries.range(horizon.max(kept.entries.first()), u64::MAX);
+        for (_, slot) in entries {
+            sum += u64::from(slot.place.size);
+            if sum >= enough {
+                break;
+            }
+        }
+        sum
+    }
+
+    /// Starts a compaction. Says whether none was under way.
+    pub(super) fn compact(&mut self, topic: u32) -> Result<bool, Refusal> {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
+            return Ok(true);
+        };
+        if live.compaction.is_running {
+            return Ok(false);
+        }
+        live.compaction.is_running = true;
+        live.compaction.began = self.now;
+        let previous = kept.compacted.as_ref();
+        let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
+        let here = kept.entries.range(from, live.readable).filter(|(_, slot)| slot.is_here());
+        let entries = here.filter_map(|(ordinal, slot)| {
+            let position = kept.entries.position_of(ordinal)?;
+            Some(CompactionEntry {
+                ordinal,
+                ledger: position.ledger,
+                entry: position.entry,
+                place: slot.place,
+            })
+        });
+        let job = CompactionJob {
+            topic,
+            file: format!("compact/{topic}-{}-{}.seg", live.readable, self.now),
+            previous: previous.map(|it| it.file.clone()),
+            horizon: live.readable,
+            entries: entries.collect(),
+        };
+        self.effects.push(Effect::Compact(job));
+        Ok(true)
+    }
+
+    /// A compaction has ended: with the index of its file, or with the reason why there is none.
+    pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[Slot]>, String>) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&job.topic) else {
+            // The topic was deleted meanwhile.
+            return self.effects.push(Effect::RemoveCompacted(job.file.clone()));
+        };
+        live.compaction.is_running = false;
+        live.compaction.last_at = now;
+        live.compaction.took_ms = now.saturating_sub(live.compaction.began);
+        if let Ok(slots) = &result {
+            let before = job
+                .previous
+                .as_ref()
+                .and_then(|it| self.compacted.get(it))
+                .map_or(0, |it| it.len());
+            live.compaction.removed =
+                (before + job.entries.len()).saturating_sub(slots.len()) as u64;
+        }
+        let outcome = result.and_then(|slots| {
+            self.compacted.insert(job.file.clone(), slots);
+            let change =
+                Compacted { topic: job.topic, horizon: job.horizon, file: job.file.clone() };
+            self.change(change).map_err(|refusal| refusal.text)
+        });
+        match &outcome {
+            Ok(()) => {
+                self.totals.compactions += 1;
+                self.after_commit(Waiting::Compacted { former: job.previous.clone() });
+            }
+            Err(_) => {
+                self.totals.compactions_failed += 1;
+                self.compacted.remove(&job.file);
+                self.effects.push(Effect::RemoveCompacted(job.file.clone()));
+            }
+        }
+        if let Some(live) = self.live.get_mut(&job.topic) {
+            live.compaction.last = Some(outcome);
+        }
+        self.dirty.insert(job.topic);
+    }
+
+    /// The view before is not needed any more.
+    pub(super) fn replaced(&mut self, former: Option<String>) {
+        if let Some(file) = former {
+            self.compacted.remove(&file);
+            self.effects.push(Effect::RemoveCompacted(file));
+        }
+    }
+
+    /// A checkpoint lets the log forget what lies before it, and keeps a restart short.
+    fn checkpoint_if_useful(&mut self) {
+        let (keeper, live) = (&self.keeper, self.state.live());
+        if keeper.writing.is_some() {
+            return;
+        }
+        let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
+        let end = self.composer.end();
+        let has_dead = |it: &(u32, u64)| it.0 < end.segment && !live.contains_key(&it.0);
+        let dead: Vec<u32> =
+            keeper.segments.iter().filter(|it| has_dead(it)).map(|it| it.0).collect();
+        let (covered, uncovered): (Vec<u32>, Vec<u32>) =
+            dead.into_iter().partition(|&it| it < keeper.checkpoint.segment);
+        if !covered.is_empty() {
+            self.effects.push(Effect::RemoveSegments(covered));
+        }
+        if since >= self.settings.checkpoint_bytes || (!uncovered.is_empty() && since > 0) {
+            self.checkpoint();
+        }
+    }
+
+    /// Writes a checkpoint of what the log has led to so far. What is composed but not on disk belongs to it; whoever writes it
+    /// waits for that first.
+    pub fn checkpoint(&mut self) {
+        let mut image: Vec<Bytes> = Vec::new();
+        let mut piece = Vec::new();
+        for change in self.state.snapshot() {
+            let record = ChangeRecord { change: Some(change) };
+            piece.extend_from_slice(&record.encode_length_delimited_to_vec());
+            if piece.len() >= IMAGE_BYTES {
+                image.push(std::mem::take(&mut piece).into());
+            }
+        }
+        image.push(piece.into());
+        self.keeper.writing = Some(self.composer.end());
+        self.keeper.logged_then = self.totals.bytes_logged + self.composer.pending_bytes() as u64;
+        self.after_commit(Waiting::Then(Effect::Checkpoint { at: self.composer.end(), image }));
+    }
+
+    /// The checkpoint under way was written, or not.
+    pub fn checkpointed(&mut self, done: bool) {
+        if let Some(at) = self.keeper.writing.take().filter(|_| done) {
+            self.keeper.checkpoint = at;
+        }
+    }
+}
+
+/// The first entry that has to stay.
+fn trim_point(topic: &Topic, policies: &Policies, readable: u64, now: u64) -> u64 {
+    let first = topic.entries.first();
+    let retention = policies.retention;
+    let limit = match (topic.lowest_mark(), retention) {
+        (Some(mark), _) => mark.min(readable),
+        // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted can still be read.
+        (None, None) => topic.compacted.as_ref().map_or(first, |it| it.horizon),
+        (None, Some(_)) => readable,
+    };
+    // What compaction has not seen yet is nowhere else.
+    let is_compacted =
+        policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some();
+    let horizon = topic.compacted.as_ref().map_or(first, |it| it.horizon);
+    let limit = if is_compacted { limit.min(horizon) } else { limit };
+    let retention = retention.unwrap_or_default();
+    let forever = |it: i64| it < 0;
+    if forever(retention.minutes) && forever(retention.megabytes) {
+        return first;
+    }
+    let oldest =
+        u64::try_from(retention.minutes).map(|it| now.saturating_sub(it.saturating_mul(60_000)));
+    let most = u64::try_from(retention.megabytes).map(|it| it.saturating_mul(1024 * 1024));
+    let mut excess = most.map_or(0, |most| topic.bytes.saturating_sub(most));
+    for (ordinal, slot) in topic.entries.range(first, limit) {
+        let is_old = oldest.is_ok_and(|oldest| slot.publish_time < oldest);
+        if !is_old && excess == 0 {
+            return ordinal;
+        }
+        excess = excess.saturating_sub(u64::from(slot.place.size));
+    }
+    limit.max(first)
+}

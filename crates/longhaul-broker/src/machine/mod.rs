@@ -1,0 +1,261 @@
+//! The broker as one pure state machine: requests, commits and the time go in, [`Effect`]s come out.
+//!
+//! One machine serves all connections and topics, on one thread. A topic is little work, the log is one sequence anyway, and
+//! whoever reads the code, or a simulation that replays it, has one order of events to think about.
+//!
+//! - [`session`]: connections, and which command goes where.
+//! - [`producing`], [`consuming`], [`acking`]: the two sides of a topic. [`dispatcher`] decides who gets which entry.
+//! - [`topics`]: topics that come and go, policies, schemas.
+//! - [`admin`]: calls of the HTTP interface.
+//! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
+//!
+//! Invariants:
+//! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in `waiting` for the commit of the
+//!   group that their record is in, in order; entries are shown to consumers up to `Live::readable` only.
+//! - Answers to the messages of one producer leave in the order in which the messages came.
+//! - What a connection has under way is limited: deliveries by its window, everything else by the driver, which stops reading.
+
+mod acking;
+mod admin;
+mod consuming;
+pub mod dispatcher;
+pub mod effect;
+mod figures;
+mod keeping;
+mod last_id;
+mod producing;
+mod recent;
+mod session;
+mod stats;
+mod topics;
+pub mod view;
+
+use crate::auth::Authenticator;
+use crate::log::{Composer, Group, Head, Kind, Slot as CompactedSlot};
+use crate::state::State;
+use crate::state::change::{Change, ChangeRecord};
+use dispatcher::{ConsumerKey, Dispatcher};
+use effect::{Effect, Refusal, Waiting};
+use figures::Figures;
+use longhaul_wire::messages::ServerError;
+use producing::Producers;
+use prost::Message as _;
+use recent::Recent;
+use session::Session;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Entries that one subscription may look at before others have their turn.
+const DISPATCH_BUDGET: usize = 4096;
+
+/// How the machine behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Largest message, without metadata.
+    pub message_bytes_max: usize,
+    /// `pulsar://host:port`, as clients reach the broker.
+    pub service_url: String,
+    /// `pulsar+ssl://host:port`, where there is TLS.
+    pub service_url_tls: Option<String>,
+    /// Producers and consumers of one connection, each.
+    pub handles_per_connection: usize,
+    /// Bytes of the entries that are kept in memory for consumers that keep up.
+    pub recent_bytes: usize,
+    /// Bytes of deliveries that a connection may have under way.
+    pub window_bytes: u64,
+    /// Bytes that the log may take on disk; publishes beyond it are refused.
+    pub disk_bytes_max: Option<u64>,
+    /// Topics whose names end so drop what a producer sends twice, unless a policy says otherwise.
+    pub deduplicated_suffixes: Vec<String>,
+    /// Bytes of the log after which a checkpoint is written.
+    pub checkpoint_bytes: u64,
+}
+
+/// A topic while the broker runs.
+#[derive(Debug, Default)]
+struct Live {
+    /// The first ordinal that is not on disk yet.
+    readable: u64,
+    producers: Producers,
+    dispatchers: BTreeMap<u32, Dispatcher>,
+    /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will come back to them.
+    orphans: BTreeMap<u32, u64>,
+    figures: Figures,
+    compaction: keeping::Compaction,
+    /// Topic, namespace and broker together; renewed when one of them changes.
+    policies: Arc<crate::admin::policies::Policies>,
+    /// In message ids; -1 for none.
+    partition: i32,
+    /// What its producers send twice is dropped.
+    deduplicates: bool,
+}
+
+/// The broker, without I/O.
+#[derive(Debug)]
+pub struct Machine {
+    settings: Settings,
+    auth: Option<Arc<Authenticator>>,
+    state: State,
+    composer: Composer,
+    sessions: HashMap<u64, Session>,
+    live: HashMap<u32, Live>,
+    /// The group that is composed, and the last one that is on disk.
+    composing: u64,
+    committed: u64,
+    waiting: VecDeque<(u64, Waiting)>,
+    /// Topics whose consumers may get something.
+    dirty: BTreeSet<u32>,
+    effects: Vec<Effect>,
+    recent: Recent,
+    /// The compacted views that are in use, by the names of their files.
+    compacted: HashMap<String, Arc<[CompactedSlot]>>,
+    keeper: keeping::Keeper,
+    totals: figures::Totals,
+    next_name: u64,
+    /// Wall clock, in ms since the epoch, at the current event.
+    now: u64,
+}
+
+impl Machine {
+    /// A broker that goes on from a state.
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        auth: Option<Arc<Authenticator>>,
+        mut state: State,
+        composer: Composer,
+        compacted: HashMap<String, Arc<[CompactedSlot]>>,
+        now: u64,
+    ) -> Self {
+        state.close_ledgers();
+        let recent = Recent::new(settings.recent_bytes);
+        let keeper = keeping::Keeper::new(now);
+        let mut machine = Self {
+            settings,
+            auth,
+            state,
+            composer,
+            sessions: HashMap::new(),
+            live: HashMap::new(),
+            composing: 1,
+            committed: 0,
+            waiting: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            effects: Vec::new(),
+            recent,
+            compacted,
+            keeper,
+            totals: figures::Totals::default(),
+            // Names of producers differ from those of earlier runs.
+            next_name: now.wrapping_mul(1000),
+            now,
+        };
+        let topics: Vec<u32> = machine.state.topics().map(|(id, _)| id).collect();
+        topics.into_iter().for_each(|id| machine.enliven(id));
+        machine
+    }
+
+    /// Tells the time: the wall clock, in ms since the epoch.
+    pub fn set_time(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// What is to be done since the last call.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// What was composed since the last group, to be written as one. At most one group may be under way.
+    pub fn take_group(&mut self) -> Option<Group> {
+        let group = self.composer.take()?;
+        self.composing += 1;
+        Some(group)
+    }
+
+    /// Bytes that were composed and not yet taken.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.composer.pending_bytes()
+    }
+
+    /// Notes that the group is on disk.
+    pub fn committed(&mut self, group: &Group) {
+        self.committed += 1;
+        self.totals.committed(group.bytes());
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.committed) {
+            let Some((_, waiting)) = self.waiting.pop_front() else { break };
+            match waiting {
+                Waiting::Published { topic, place, conn, receipt } => {
+                    if let Some(body) = group.body(place) {
+                        self.show(topic, body);
+                    }
+                    self.send_receipt(conn, receipt);
+                }
+                other => self.settle(other),
+            }
+        }
+    }
+
+    /// Does what had to wait.
+    fn settle(&mut self, waiting: Waiting) {
+        match waiting {
+            // Entries are shown by the group that they were in.
+            Waiting::Published { conn, receipt, .. } | Waiting::Receipt { conn, receipt } => {
+                self.send_receipt(conn, receipt);
+            }
+            Waiting::Then(effect) => self.effects.push(effect),
+            Waiting::Compacted { former } => self.replaced(former),
+        }
+    }
+
+    /// Does something as soon as everything that was recorded so far is on disk: at once, when it is.
+    fn after_commit(&mut self, waiting: Waiting) {
+        let number =
+            if self.composer.pending_bytes() > 0 { self.composing } else { self.composing - 1 };
+        if number <= self.committed {
+            self.settle(waiting);
+        } else {
+            self.waiting.push_back((number, waiting));
+        }
+    }
+
+    /// Records a change and applies it.
+    fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
+        let record = ChangeRecord { change: Some(change.into()) };
+        let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        self.composer
+            .append(head, &[&record.encode_to_vec()])
+            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        self.totals.records += 1;
+        let Some(change) = record.change else { return Ok(()) };
+        self.state.apply(&change).map_err(|cause| {
+            // The machine asks before it records; this is a defect, and what is on disk says the same as memory.
+            Refusal::new(ServerError::UnknownError, cause.to_string())
+        })
+    }
+
+    /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.
+    pub fn dispatch(&mut self) -> bool {
+        let dirty = std::mem::take(&mut self.dirty);
+        for topic in dirty {
+            if self.dispatch_topic(topic) {
+                self.dirty.insert(topic);
+            }
+        }
+        !self.dirty.is_empty()
+    }
+
+    fn session(&mut self, conn: u64) -> Option<&mut Session> {
+        self.sessions.get_mut(&conn)
+    }
+
+    fn dispatcher(&mut self, topic: u32, subscription: u32) -> Option<&mut Dispatcher> {
+        self.live.get_mut(&topic)?.dispatchers.get_mut(&subscription)
+    }
+
+    /// The topic and the subscription of a consumer.
+    fn place_of(&self, key: ConsumerKey) -> Option<(u32, u32)> {
+        let consumer = self.sessions.get(&key.conn)?.consumers.get(&key.id)?;
+        Some((consumer.topic, consumer.subscription))
+    }
+}

@@ -1,0 +1,430 @@
+//! Producers, and what they publish.
+
+use super::Machine;
+use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
+use super::session::ProducerHandle;
+use crate::admin::policies::Action;
+use crate::log::{Head, Kind};
+use crate::state::change::{OpenLedger, TopicEpoch};
+use crate::state::entry::EntryHead;
+use bytes::Bytes;
+use longhaul_wire::messages::{
+    AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, CommandSend,
+    CommandSendError, CommandSendReceipt, MessageIdData, ServerError,
+};
+use std::collections::VecDeque;
+
+/// A name is kept with each entry of a topic that drops duplicates.
+const NAME_BYTES_MAX: usize = 255;
+/// Ledger and entry of a receipt for what was published before.
+const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
+
+/// The producers of a topic.
+#[derive(Debug, Default)]
+pub(super) struct Producers {
+    pub(super) active: Vec<Producer>,
+    /// Those that wait to be the only one, in order.
+    pub(super) waiting: VecDeque<Producer>,
+}
+
+/// A producer.
+#[derive(Clone, Debug)]
+pub(super) struct Producer {
+    pub(super) conn: u64,
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) mode: AccessMode,
+    pub(super) since: u64,
+    /// Grows when the same producer connects again.
+    epoch: u64,
+    /// The broker has made up its name.
+    is_generated: bool,
+    /// That of PRODUCER, which a waiting one is still owed an answer to.
+    request_id: u64,
+    schema_version: Bytes,
+}
+
+impl Producers {
+    fn exclusive(&self) -> Option<&Producer> {
+        self.active.iter().find(|it| it.mode != AccessMode::Shared)
+    }
+
+    fn find(&mut self, conn: u64, id: u64) -> Option<&mut Producer> {
+        self.active.iter_mut().find(|it| (it.conn, it.id) == (conn, id))
+    }
+}
+
+/// What access mode and topic epoch lead to.
+enum Admission {
+    Enter,
+    Wait,
+    /// All others have to go.
+    Fence,
+}
+
+impl Machine {
+    pub(super) fn create_producer(
+        &mut self,
+        conn: u64,
+        it: &CommandProducer,
+    ) -> Result<(), Refusal> {
+        let name = self.topic_name(&it.topic)?;
+        self.authorize(conn, &name, Action::Produce)?;
+        let topic = self.ensure_topic(&name, true)?;
+        let handles = self.sessions.get(&conn).map_or(0, |it| it.producers.len());
+        if handles >= self.settings.handles_per_connection {
+            let text = format!(
+                "a connection has at most {} producers",
+                self.settings.handles_per_connection
+            );
+            return Err(Refusal::new(ServerError::TooManyRequests, text));
+        }
+        if let Some(known) =
+            self.sessions.get(&conn).and_then(|session| session.producers.get(&it.producer_id))
+        {
+            if known.topic == topic
+                && it.producer_name.as_ref().is_none_or(|name| *name == known.name)
+            {
+                self.succeed_producer(conn, topic, it.producer_id, it.request_id);
+                return Ok(());
+            }
+            let text = format!("producer id {} is in use on this connection", it.producer_id);
+            return Err(Refusal::new(ServerError::NotAllowedError, text));
+        }
+        let producer = self.producer(conn, topic, it)?;
+        self.replace_predecessor(topic, &producer)?;
+        match self.admit(topic, &producer, it.topic_epoch)? {
+            Admission::Wait => self.let_wait(topic, producer),
+            Admission::Fence => {
+                self.close_producers(topic);
+                self.enter(topic, producer, it.topic_epoch)?;
+            }
+            Admission::Enter => self.enter(topic, producer, it.topic_epoch)?,
+        }
+        Ok(())
+    }
+
+    fn producer(
+        &mut self,
+        conn: u64,
+        topic: u32,
+        it: &CommandProducer,
+    ) -> Result<Producer, Refusal> {
+        let given = it.producer_name.as_deref().filter(|name| !name.is_empty());
+        if given.is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            let text = format!("a producer's name has at most {NAME_BYTES_MAX} bytes");
+            return Err(Refusal::new(ServerError::NotAllowedError, text));
+        }
+        let mode = AccessMode::try_from(it.producer_access_mode.unwrap_or_default())
+            .map_err(|_| Refusal::new(ServerError::NotAllowedError, "unknown access mode"))?;
+        let schema_version = self.register_schema(topic, it.schema.as_ref())?;
+        let name = given.map_or_else(|| self.generate_name(), str::to_owned);
+        // A client that reconnects names itself as the broker named it, and says that the name is not its own.
+        let is_generated = given.is_none() || it.user_provided_producer_name == Some(false);
+        Ok(Producer {
+            conn,
+            id: it.producer_id,
+            name,
+            mode,
+            since: self.now,
+            epoch: it.epoch.unwrap_or_default(),
+            is_generated,
+            request_id: it.request_id,
+            schema_version,
+        })
+    }
+
+    fn generate_name(&mut self) -> String {
+        self.next_name = self.next_name.wrapping_add(1);
+        format!("longhaul-{:x}", self.next_name)
+    }
+
+    /// Two producers of one name would have one sequence of ids between them. Only a later incarnation takes over.
+    fn replace_predecessor(&mut self, topic: u32, producer: &Producer) -> Result<(), Refusal> {
+        let Some(live) = self.live.get(&topic) else { return Ok(()) };
+        let Some(old) = live.producers.active.iter().find(|it| it.name == producer.name) else {
+            return Ok(());
+        };
+        let is_same_client =
+            old.is_generated && producer.is_generated && producer.epoch > old.epoch;
+        if !is_same_client {
+            let text =
+                format!("producer with name `{}` is already connected to the topic", old.name);
+            return Err(Refusal::new(ServerError::ProducerBusy, text));
+        }
+        let (conn, id) = (old.conn, old.id);
+        if let Some(session) = self.session(conn) {
+            session.producers.remove(&id);
+        }
+        self.drop_producer(topic, conn, id);
+        Ok(())
+    }
+
+    fn admit(
+        &self,
+        topic: u32,
+        producer: &Producer,
+        epoch: Option<u64>,
+    ) -> Result<Admission, Refusal> {
+        let Some(live) = self.live.get(&topic) else { return Ok(Admission::Enter) };
+        let producers = &live.producers;
+        let is_taken = producers.exclusive().is_some() || !producers.waiting.is_empty();
+        let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
+        match producer.mode {
+            AccessMode::Shared if is_taken => {
+                Err(Refusal::new(ServerError::ProducerBusy, "the topic has an exclusive producer"))
+            }
+            AccessMode::Shared => Ok(Admission::Enter),
+            AccessMode::Exclusive if is_taken => fenced("the topic has an exclusive producer"),
+            AccessMode::Exclusive if !producers.active.is_empty() => {
+                fenced("the topic has shared producers")
+            }
+            AccessMode::WaitForExclusive if is_taken || !producers.active.is_empty() => {
+                Ok(Admission::Wait)
+            }
+            AccessMode::Exclusive
+            | AccessMode::WaitForExclusive
+            | AccessMode::ExclusiveWithFencing => {
+                let current = self.state.topic(topic).and_then(|it| it.epoch);
+                if epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current)) {
+                    return fenced("the topic's epoch has moved on");
+                }
+                let fences = producer.mode == AccessMode::ExclusiveWithFencing;
+                Ok(if fences { Admission::Fence } else { Admission::Enter })
+            }
+        }
+    }
+
+    fn enter(&mut self, topic: u32, producer: Producer, epoch: Option<u64>) -> Result<(), Refusal> {
+        if producer.mode != AccessMode::Shared {
+            let current = self.state.topic(topic).and_then(|it| it.epoch);
+            let epoch = epoch.unwrap_or_else(|| current.map_or(0, |current| current + 1));
+            if current != Some(epoch) {
+                self.change(TopicEpoch { topic, epoch })?;
+            }
+        }
+        let (conn, id, request_id) = (producer.conn, producer.id, producer.request_id);
+        self.note_handle(topic, &producer, false);
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.producers.active.push(producer);
+        }
+        self.succeed_producer(conn, topic, id, request_id);
+        Ok(())
+    }
+
+    fn note_handle(&mut self, topic: u32, producer: &Producer, is_waiting: bool) {
+        let name = producer.name.clone();
+        if let Some(session) = self.session(producer.conn) {
+            session.producers.insert(producer.id, ProducerHandle { topic, name, is_waiting });
+        }
+    }
+
+    /// Tells a producer that it will be told when it is the only one.
+    fn let_wait(&mut self, topic: u32, producer: Producer) {
+        self.note_handle(topic, &producer, true);
+        self.send(
+            producer.conn,
+            CommandProducerSuccess {
+                request_id: producer.request_id,
+                producer_name: producer.name.clone(),
+                last_sequence_id: Some(-1),
+                schema_version: Some(producer.schema_version.clone()),
+                topic_epoch: None,
+                producer_ready: Some(false),
+            },
+        );
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.producers.waiting.push_back(producer);
+        }
+    }
+
+    fn succeed_producer(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let deduplicates = live.deduplicates;
+        let Some(producer) = live.producers.find(conn, id) else { return };
+        let (producer_name, mode) = (producer.name.clone(), producer.mode);
+        let schema_version = Some(producer.schema_version.clone());
+        let state = self.state.topic(topic);
+        let last =
+            state.filter(|_| deduplicates).and_then(|it| it.highest_sequence(&producer_name));
+        let last_sequence_id = last.and_then(|it| i64::try_from(it).ok()).or(Some(-1));
+        let topic_epoch = state.and_then(|it| it.epoch).filter(|_| mode != AccessMode::Shared);
+        self.send_after_commit(
+            conn,
+            CommandProducerSuccess {
+                request_id,
+                producer_name,
+                last_sequence_id,
+                schema_version,
+                topic_epoch,
+                producer_ready: Some(true),
+            },
+        );
+    }
+
+    pub(super) fn close_producer(&mut self, conn: u64, it: CommandCloseProducer) {
+        let handle =
+            self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
+        if let Some(handle) = handle {
+            self.drop_producer(handle.topic, conn, it.producer_id);
+        }
+        // Its messages get their receipts first; and clients close twice.
+        self.succeed(conn, it.request_id);
+    }
+
+    /// Takes a producer out of its topic, and lets in who waited for that.
+    pub(super) fn drop_producer(&mut self, topic: u32, conn: u64, id: u64) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        live.producers.active.retain(|it| (it.conn, it.id) != (conn, id));
+        live.producers.waiting.retain(|it| (it.conn, it.id) != (conn, id));
+        if !live.producers.active.is_empty() {
+            return;
+        }
+        if let Some(next) = live.producers.waiting.pop_front() {
+            let owed = (next.conn, next.request_id);
+            if let Err(refusal) = self.enter(topic, next, None) {
+                self.error(owed.0, owed.1, &refusal);
+            }
+        }
+    }
+
+    /// Ends all producers of a topic; their clients connect again, if they may.
+    pub(super) fn close_producers(&mut self, topic: u32) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let producers = std::mem::take(&mut live.producers);
+        for producer in producers.active.into_iter().chain(producers.waiting) {
+            if let Some(session) = self.session(producer.conn) {
+                session.producers.remove(&producer.id);
+            }
+            let close = CommandCloseProducer { producer_id: producer.id, request_id: u64::MAX };
+            self.send_after_commit(producer.conn, close);
+        }
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        conn: u64,
+        send: CommandSend,
+        message: Result<Message, Refusal>,
+    ) {
+        let published = message.and_then(|message| self.append(conn, send, &message));
+        if let Err(refusal) = published {
+            self.totals.publish_errors += 1;
+            let (producer_id, sequence_id) = (send.producer_id, send.sequence_id);
+            let (error, message) = (refusal.code.into(), refusal.text);
+            let error = CommandSendError { producer_id, sequence_id, error, message };
+            self.send_after_commit(conn, error);
+        }
+    }
+
+    fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
+        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&send.producer_id));
+        let Some(handle) = handle else {
+            let text = format!("there is no producer {} on this connection", send.producer_id);
+            return Err(Refusal::new(ServerError::UnknownError, text));
+        };
+        if handle.is_waiting {
+            let text = "the producer is not yet the only one of its topic";
+            return Err(Refusal::new(ServerError::ProducerFenced, text));
+        }
+        let topic = handle.topic;
+        let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
+        let mut sequence = None;
+        if self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+            let name = handle.name.clone();
+            let known = self.state.topic(topic).and_then(|it| it.highest_sequence(&name));
+            if known.is_some_and(|known| highest <= known) {
+                self.totals.publishes_deduplicated += 1;
+                let receipt = receipt(send, DUPLICATE);
+                self.after_commit(Waiting::Receipt { conn, receipt });
+                return Ok(());
+            }
+            // All chunks of a message have one sequence id: the last one completes it.
+            sequence = (!message.has_next_chunk).then_some((name, highest));
+        }
+        self.check_room(topic)?;
+        let head = EntryHead {
+            publish_time: message.publish_time,
+            batch: message.batch,
+            deliver_at: message.deliver_at,
+            sequence,
+        };
+        let id = self.record_entry(topic, &head, message.payload.bytes())?;
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
+        }
+        let receipt = receipt(send, (id.ledger, id.entry));
+        self.waiting.push_back((
+            self.composing,
+            Waiting::Published { topic, place: id.place, conn, receipt },
+        ));
+        Ok(())
+    }
+
+    fn record_entry(
+        &mut self,
+        id: u32,
+        head: &EntryHead,
+        payload: &[u8],
+    ) -> Result<Recorded, Refusal> {
+        let unknown = || Refusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let topic = self.state.topic(id).ok_or_else(unknown)?;
+        if !topic.is_open {
+            self.open_ledger(id)?;
+        }
+        let topic = self.state.topic(id).ok_or_else(unknown)?;
+        let position = topic.entries.next_position().ok_or_else(unknown)?;
+        let record =
+            Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
+        let place = self.composer.append(record, &[&head.encode(), payload]);
+        let place = place
+            .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
+        self.totals.records += 1;
+        self.state.push(id, place, head).map_err(|_| unknown())?;
+        Ok(Recorded { ledger: position.ledger, entry: position.entry, place })
+    }
+
+    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
+    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
+        let (_, ledger) = self.state.next_numbers();
+        let first = self.state.topic(topic).map_or(0, |it| it.entries.end());
+        self.change(OpenLedger { topic, ledger, first })
+    }
+
+    pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {
+        self.totals.publishes += 1;
+        let (ledger_id, entry_id) = receipt.id;
+        let message_id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        let command = CommandSendReceipt {
+            producer_id: receipt.producer,
+            sequence_id: receipt.sequence,
+            message_id: Some(message_id),
+            highest_sequence_id: receipt.highest,
+        };
+        self.effects.push(Effect::Send(conn, command.into()));
+    }
+
+    /// An entry is on disk: consumers may have it.
+    pub(super) fn show(&mut self, topic: u32, body: Bytes) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        self.recent.push(topic, live.readable, body);
+        live.readable += 1;
+        self.dirty.insert(topic);
+    }
+}
+
+/// Where an entry went.
+struct Recorded {
+    ledger: u64,
+    entry: u64,
+    place: crate::log::Place,
+}
+
+const fn receipt(send: CommandSend, id: (u64, u64)) -> Receipt {
+    Receipt {
+        producer: send.producer_id,
+        sequence: send.sequence_id,
+        highest: send.highest_sequence_id,
+        id,
+    }
+}

@@ -1,0 +1,118 @@
+//! The entries published last, kept in memory so that consumers who keep up need no reads.
+
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+
+/// The last entries of all topics together, up to a number of bytes.
+#[derive(Debug, Default)]
+pub struct Recent {
+    topics: HashMap<u32, Tail>,
+    /// The topics of the entries, in the order in which they came.
+    order: VecDeque<u32>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+/// The last entries of a topic, without holes.
+#[derive(Debug, Default)]
+struct Tail {
+    first: u64,
+    bodies: VecDeque<Bytes>,
+}
+
+impl Recent {
+    /// Keeps this many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, ..Self::default() }
+    }
+
+    /// Keeps an entry; older ones go.
+    pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
+        let tail = self.topics.entry(topic).or_default();
+        if tail.first + tail.bodies.len() as u64 != ordinal {
+            // Cannot happen while entries come in order; a tail with a hole would hand out wrong entries.
+            self.bytes -= tail.bodies.iter().map(Bytes::len).sum::<usize>();
+            let gone = tail.bodies.len();
+            *tail = Tail { first: ordinal, bodies: VecDeque::new() };
+            self.forget_order(topic, gone);
+        }
+        self.bytes += body.len();
+        self.topics.entry(topic).or_default().bodies.push_back(body);
+        self.order.push_back(topic);
+        while self.bytes > self.bytes_max {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.drop_first(oldest);
+        }
+    }
+
+    fn drop_first(&mut self, topic: u32) {
+        let Some(tail) = self.topics.get_mut(&topic) else { return };
+        if let Some(body) = tail.bodies.pop_front() {
+            self.bytes -= body.len();
+            tail.first += 1;
+        }
+    }
+
+    fn forget_order(&mut self, topic: u32, count: usize) {
+        let mut left = count;
+        self.order.retain(|&it| {
+            let drop = it == topic && left > 0;
+            left -= usize::from(drop);
+            !drop
+        });
+    }
+
+    /// An entry, if it is kept.
+    #[must_use]
+    pub fn get(&self, topic: u32, ordinal: u64) -> Option<&Bytes> {
+        let tail = self.topics.get(&topic)?;
+        tail.bodies.get(usize::try_from(ordinal.checked_sub(tail.first)?).ok()?)
+    }
+
+    /// Forgets a topic that was deleted.
+    pub fn forget(&mut self, topic: u32) {
+        let Some(tail) = self.topics.remove(&topic) else { return };
+        self.bytes -= tail.bodies.iter().map(Bytes::len).sum::<usize>();
+        self.order.retain(|&it| it != topic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(size: usize) -> Bytes {
+        Bytes::from(vec![0; size])
+    }
+
+    #[test]
+    fn the_oldest_entries_go_first_whatever_their_topic() {
+        let mut recent = Recent::new(100);
+        for ordinal in 0..3 {
+            recent.push(1, ordinal, body(30));
+        }
+        recent.push(2, 7, body(40));
+        assert!(recent.get(1, 0).is_none() && recent.get(1, 1).is_none());
+        assert!(recent.get(1, 2).is_some() && recent.get(2, 7).is_some());
+        assert!(recent.get(2, 6).is_none() && recent.get(2, 8).is_none());
+        recent.push(1, 3, body(101));
+        assert_eq!(
+            (recent.bytes, recent.order.len()),
+            (0, 0),
+            "larger than everything that is kept"
+        );
+    }
+
+    #[test]
+    fn a_deleted_topic_takes_its_entries_with_it() {
+        let mut recent = Recent::new(100);
+        recent.push(1, 0, body(30));
+        recent.push(2, 0, body(30));
+        recent.forget(1);
+        assert_eq!((recent.bytes, recent.get(1, 0)), (30, None));
+        recent.push(2, 5, body(10));
+        assert!(recent.get(2, 0).is_none(), "a hole would hand out wrong entries");
+        assert_eq!((recent.bytes, recent.order.len()), (10, 1));
+    }
+}

@@ -1,0 +1,403 @@
+//! Figures of topics, for the admin interface, for metrics and for clients that ask.
+
+use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, Kind};
+use super::{Live, Machine};
+use crate::admin::request::Position as AdminPosition;
+use crate::admin::stats::{
+    AccessMode, CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, InternalStats,
+    LedgerStats, PublisherStats, SubscriptionKind, SubscriptionStats, TopicStats,
+};
+use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
+use crate::state::entries::Position;
+use crate::state::{Subscription, Topic};
+use longhaul_wire::messages::{
+    self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
+};
+
+/// What Pulsar calls the cursor that stands where compaction has come to.
+pub(super) const COMPACTION_CURSOR: &str = "__compaction";
+/// Topics that metrics show one by one.
+const METRICS_TOPICS_MAX: usize = 1000;
+/// Holes of a cursor that are listed.
+const HOLES_MAX: usize = 1000;
+
+impl Machine {
+    pub(super) fn topic_stats(&self, id: u32) -> Option<TopicStats> {
+        let (topic, live) = (self.state.topic(id)?, self.live.get(&id)?);
+        let (rate_in, bytes_rate_in) = live.figures.rate_in.get();
+        let (rate_out, bytes_rate_out) = live.figures.rate_out.get();
+        let (msg_out_counter, bytes_out_counter) = live.figures.out();
+        let subscriptions = topic.subscriptions.iter();
+        let subscriptions = subscriptions
+            .map(|(&id, it)| (it.name.clone(), self.subscription_stats(topic, live, id, it)));
+        Some(TopicStats {
+            msg_rate_in: rate_in,
+            msg_throughput_in: bytes_rate_in,
+            msg_rate_out: rate_out,
+            msg_throughput_out: bytes_rate_out,
+            bytes_in_counter: live.figures.bytes_in,
+            msg_in_counter: live.figures.messages_in,
+            bytes_out_counter,
+            msg_out_counter,
+            storage_size: topic.bytes,
+            backlog_size: topic
+                .lowest_mark()
+                .map_or(0, |mark| bytes_from(topic, mark, live.readable)),
+            publishers: live.producers.active.iter().map(|it| self.publisher_stats(it)).collect(),
+            waiting_publishers: live.producers.waiting.len() as u64,
+            subscriptions: subscriptions.collect(),
+            deduplication_status: if live.deduplicates {
+                DeduplicationStatus::Enabled
+            } else {
+                DeduplicationStatus::Disabled
+            },
+            topic_epoch: topic.epoch,
+            compaction: CompactionStats {
+                last_compaction_removed_event_count: live.compaction.removed,
+                last_compaction_succeed_timestamp: when(
+                    live.compaction.last == Some(Ok(())),
+                    live.compaction.last_at,
+                ),
+                last_compaction_failed_timestamp: when(
+                    matches!(live.compaction.last, Some(Err(_))),
+                    live.compaction.last_at,
+                ),
+                last_compaction_duration_time_in_mills: live.compaction.took_ms,
+            },
+            ..TopicStats::default()
+        })
+    }
+
+    fn publisher_stats(&self, it: &super::producing::Producer) -> PublisherStats {
+        let session = self.sessions.get(&it.conn);
+        PublisherStats {
+            access_mode: match it.mode {
+                messages::AccessMode::Shared => AccessMode::Shared,
+                messages::AccessMode::Exclusive => AccessMode::Exclusive,
+                messages::AccessMode::WaitForExclusive => AccessMode::WaitForExclusive,
+                messages::AccessMode::ExclusiveWithFencing => AccessMode::ExclusiveWithFencing,
+            },
+            producer_id: it.id,
+            producer_name: it.name.clone(),
+            address: session.map(|it| it.peer.clone()).unwrap_or_default(),
+            connected_since: it.since,
+            client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
+            ..PublisherStats::default()
+        }
+    }
+
+    fn subscription_stats(
+        &self,
+        topic: &Topic,
+        live: &Live,
+        id: u32,
+        it: &Subscription,
+    ) -> SubscriptionStats {
+        let dispatcher = live.dispatchers.get(&id);
+        let figures = live.figures.of(id);
+        let backlog = it.cursor.open_between(topic.entries.first(), live.readable);
+        let delayed = dispatcher.map_or(0, Dispatcher::delayed) as u64;
+        let active = dispatcher.and_then(|it| Some((it, it.active()?)));
+        let active = active.and_then(|(it, key)| it.consumers().iter().find(|it| it.key == key));
+        let oldest = it.cursor.next_unacked(topic.entries.first());
+        SubscriptionStats {
+            bytes_out_counter: figures.bytes_out,
+            msg_out_counter: figures.messages_out,
+            msg_backlog: backlog,
+            backlog_size: bytes_from(topic, it.cursor.mark(), live.readable),
+            earliest_msg_publish_time_in_backlog: topic
+                .entries
+                .get(oldest)
+                .filter(|_| oldest < live.readable)
+                .map_or(0, |slot| slot.publish_time),
+            msg_backlog_no_delayed: backlog.saturating_sub(delayed),
+            msg_delayed: delayed,
+            unacked_messages: dispatcher.map_or(0, Dispatcher::unacked),
+            kind: dispatcher.map_or(SubscriptionKind::None, |it| match it.kind {
+                Kind::Exclusive => SubscriptionKind::Exclusive,
+                Kind::Shared => SubscriptionKind::Shared,
+                Kind::Failover => SubscriptionKind::Failover,
+            }),
+            active_consumer_name: active.map(|it| it.name.clone()),
+            last_acked_timestamp: figures.last_acked,
+            consumers: dispatcher
+                .map(|it| it.consumers().iter().map(|it| self.consumer(it)).collect())
+                .unwrap_or_default(),
+            durable: it.is_durable,
+            non_contiguous_deleted_messages_ranges: it.cursor.acked().pieces() as u64,
+            ..SubscriptionStats::default()
+        }
+    }
+
+    fn consumer(&self, it: &Consumer) -> ConsumerStats {
+        let session = self.sessions.get(&it.key.conn);
+        ConsumerStats {
+            bytes_out_counter: it.bytes_out,
+            msg_out_counter: it.messages_out,
+            consumer_name: it.name.clone(),
+            available_permits: it.permits,
+            unacked_messages: it.unacked,
+            avg_messages_per_entry: it.messages_out.checked_div(it.entries_out).unwrap_or_default(),
+            address: session.map(|it| it.peer.clone()).unwrap_or_default(),
+            connected_since: it.since,
+            client_version: session.map(|it| it.client.clone()).unwrap_or_default(),
+            ..ConsumerStats::default()
+        }
+    }
+
+    pub(super) fn internal_stats(&self, id: u32) -> Option<InternalStats> {
+        let (topic, live) = (self.state.topic(id)?, self.live.get(&id)?);
+        let entries = &topic.entries;
+        let ledgers: Vec<(u64, u64)> = entries.ledgers().collect();
+        let ends = ledgers.iter().skip(1).map(|it| it.1).chain([live.readable]);
+        let ledgers: Vec<LedgerStats> = ledgers
+            .iter()
+            .zip(ends)
+            .filter(|(_, end)| *end > entries.first())
+            .map(|(&(ledger, first), end)| {
+                ledger_stats(topic, ledger, first.max(entries.first()), end)
+            })
+            .collect();
+        let current = ledgers.last();
+        let size = |it: &LedgerStats| u64::try_from(it.size).unwrap_or_default();
+        let count = |it: &LedgerStats| u64::try_from(it.entries).unwrap_or_default();
+        let mut cursors: std::collections::BTreeMap<String, CursorStats> = topic
+            .subscriptions
+            .iter()
+            .map(|(id, it)| (it.name.clone(), cursor_stats(topic, live, *id, it)))
+            .collect();
+        let compacted = topic.compacted.as_ref();
+        let is_compacted = live.policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
+        if compacted.is_some() || is_compacted {
+            let horizon = compacted.map_or(entries.first(), |it| it.horizon);
+            cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
+        }
+        if live.deduplicates {
+            cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
+        }
+        let compacted_ledger = compacted.and_then(|it| self.compacted.get(&it.file)).map_or(
+            LedgerStats::NONE,
+            |slots| {
+                let size = slots.iter().map(|it| i64::from(it.size)).sum();
+                LedgerStats {
+                    ledger_id: i64::from(id),
+                    entries: signed(slots.len() as u64),
+                    size,
+                    offloaded: false,
+                    under_replicated: false,
+                }
+            },
+        );
+        Some(InternalStats {
+            entries_added_counter: live.figures.entries_in,
+            number_of_entries: live.readable.saturating_sub(entries.first()),
+            total_size: topic.bytes,
+            current_ledger_entries: current.map_or(0, count),
+            current_ledger_size: current.map_or(0, size),
+            last_ledger_created_timestamp: topic.created_at,
+            waiting_cursors_count: 0,
+            pending_add_entries_count: entries.end().saturating_sub(live.readable),
+            last_confirmed_entry: before(topic, live.readable),
+            state: "LedgerOpened",
+            ledgers,
+            cursors,
+            schema_ledgers: Vec::new(),
+            compacted_ledger,
+        })
+    }
+
+    pub(super) fn metrics(&self) -> MetricsSnapshot {
+        let topics = self.state.topics().take(METRICS_TOPICS_MAX).filter_map(|(id, topic)| {
+            let live = self.live.get(&id)?;
+            Some((topic.name.as_str().to_owned(), topic_metrics(topic, live)))
+        });
+        let totals = &self.totals;
+        MetricsSnapshot {
+            topics: topics.collect(),
+            topics_total: self.live.len() as u64,
+            connections: self.sessions.len() as u64,
+            connections_accepted: totals.connections_accepted,
+            connections_refused: totals.connections_refused,
+            bytes_in: self.live.values().map(|it| it.figures.bytes_in).sum(),
+            bytes_out: totals.bytes_out,
+            publishes: totals.publishes,
+            publish_errors: totals.publish_errors,
+            publishes_deduplicated: totals.publishes_deduplicated,
+            deliveries: totals.deliveries,
+            redeliveries: totals.redeliveries,
+            acks: totals.acks,
+            compactions: totals.compactions,
+            compactions_failed: totals.compactions_failed,
+            log: LogMetrics {
+                groups: totals.groups,
+                records: totals.records,
+                syncs: totals.groups,
+                bytes: totals.bytes_logged,
+                segments: self.keeper.segments() as u64,
+                disk_used_bytes: self.keeper.disk_bytes(),
+                disk_limit_bytes: self.settings.disk_bytes_max,
+                ..LogMetrics::default()
+            },
+        }
+    }
+
+    pub(super) fn consumer_stats(&mut self, conn: u64, it: CommandConsumerStats) {
+        let mut response = CommandConsumerStatsResponse {
+            request_id: it.request_id,
+            ..CommandConsumerStatsResponse::default()
+        };
+        let key = ConsumerKey { conn, id: it.consumer_id };
+        let found = self.place_of(key).and_then(|(topic, subscription)| {
+            let stats = self.topic_stats(topic)?;
+            let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
+            let consumer = self
+                .live
+                .get(&topic)?
+                .dispatchers
+                .get(&subscription)?
+                .consumers()
+                .iter()
+                .find(|it| it.key == key)?;
+            Some((self.consumer(consumer), stats.subscriptions.get(name)?.clone()))
+        });
+        match found {
+            Some((consumer, subscription)) => {
+                response.consumer_name = Some(consumer.consumer_name);
+                response.available_permits =
+                    Some(u64::try_from(consumer.available_permits).unwrap_or_default());
+                response.unacked_messages = Some(consumer.unacked_messages);
+                response.blocked_consumer_on_unacked_msgs = Some(false);
+                response.address = Some(consumer.address);
+                response.connected_since = Some(consumer.connected_since.to_string());
+                response.r#type = Some(format!("{:?}", subscription.kind));
+                response.msg_backlog = Some(subscription.msg_backlog);
+                response.msg_rate_out = Some(subscription.msg_rate_out);
+                response.msg_throughput_out = Some(subscription.msg_throughput_out);
+                response.msg_rate_redeliver = Some(subscription.msg_rate_redeliver);
+                response.msg_rate_expired = Some(subscription.msg_rate_expired);
+                response.message_ack_rate = Some(subscription.message_ack_rate);
+            }
+            None => {
+                response.error_code = Some(ServerError::ConsumerNotFound.into());
+                response.error_message =
+                    Some("there is no such consumer on this connection".to_owned());
+            }
+        }
+        self.send(conn, response);
+    }
+}
+
+fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
+    let subscriptions = topic.subscriptions.iter().map(|(&id, it)| {
+        let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
+        let metrics = SubscriptionMetrics {
+            consumers: dispatcher.map_or(0, |it| it.consumers().len()) as u64,
+            backlog: it.cursor.open_between(topic.entries.first(), live.readable),
+            delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
+            unacked: dispatcher.map_or(0, Dispatcher::unacked),
+            messages_out: figures.messages_out,
+            bytes_out: figures.bytes_out,
+            redeliveries: figures.redeliveries,
+            acks: figures.acks,
+        };
+        (it.name.clone(), metrics)
+    });
+    TopicMetrics {
+        producers: live.producers.active.len() as u64,
+        messages_in: live.figures.messages_in,
+        bytes_in: live.figures.bytes_in,
+        storage_bytes: topic.bytes,
+        subscriptions: subscriptions.collect(),
+    }
+}
+
+/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them takes too long.
+fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
+    let all = end.saturating_sub(topic.entries.first());
+    let open = end.saturating_sub(mark.max(topic.entries.first()));
+    let share = u128::from(topic.bytes) * u128::from(open);
+    share.checked_div(u128::from(all)).and_then(|it| u64::try_from(it).ok()).unwrap_or_default()
+}
+
+const fn when(is_so: bool, at: u64) -> u64 {
+    if is_so { at } else { 0 }
+}
+
+pub(super) fn shown(position: Option<Position>) -> AdminPosition {
+    position.map_or(AdminPosition::NONE, |it| AdminPosition {
+        ledger: signed(it.ledger),
+        entry: signed(it.entry),
+    })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn ledger_stats(topic: &Topic, ledger: u64, first: u64, end: u64) -> LedgerStats {
+    let count = end.saturating_sub(first);
+    let size = bytes_from(topic, first, end.max(first)).min(topic.bytes);
+    LedgerStats {
+        ledger_id: signed(ledger),
+        entries: signed(count),
+        size: signed(size),
+        offloaded: false,
+        under_replicated: false,
+    }
+}
+
+fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> CursorStats {
+    let dispatcher = live.dispatchers.get(&id);
+    let entries = &topic.entries;
+    let read = dispatcher.map_or(it.cursor.mark(), Dispatcher::next);
+    let holes = it.cursor.acked().iter().take(HOLES_MAX).filter_map(|(from, to)| {
+        let (from, to) = (entries.position_of(from)?, entries.position_of(to.checked_sub(1)?)?);
+        let before = signed(from.entry) - 1;
+        Some(format!("({}:{before}..{}:{}]", from.ledger, to.ledger, to.entry))
+    });
+    let holes: Vec<String> = holes.collect();
+    CursorStats {
+        read_position: shown(entries.position_of(read)),
+        messages_consumed_counter: live.figures.of(id).acks,
+        individually_deleted_messages: format!("[{}]", holes.join(",")),
+        active: dispatcher.is_some(),
+        number_of_entries_since_first_not_acked_message: read.saturating_sub(it.cursor.mark()),
+        total_non_contiguous_deleted_messages_range: it.cursor.acked().pieces() as u64,
+        ..plain_cursor(topic, it.cursor.mark())
+    }
+}
+
+/// A cursor that has everything before the ordinal.
+fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
+    CursorStats {
+        mark_delete_position: before(topic, mark),
+        read_position: shown(topic.entries.position_of(mark)),
+        waiting_read_op: false,
+        pending_read_ops: 0,
+        messages_consumed_counter: 0,
+        cursor_ledger: -1,
+        cursor_ledger_last_entry: -1,
+        individually_deleted_messages: "[]".to_owned(),
+        last_ledger_switch_timestamp: 0,
+        state: "Open",
+        active: false,
+        number_of_entries_since_first_not_acked_message: 0,
+        total_non_contiguous_deleted_messages_range: 0,
+        subscription_have_pending_read: false,
+        subscription_have_pending_replay_read: false,
+        properties: std::collections::BTreeMap::new(),
+    }
+}
+
+/// The id before an ordinal. Before the first entry of all stands entry -1 of its ledger.
+fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
+    let first = || {
+        topic
+            .entries
+            .position_of(ordinal)
+            .map(|it| AdminPosition { ledger: signed(it.ledger), entry: -1 })
+    };
+    topic
+        .position_before(ordinal)
+        .map_or_else(|| first().unwrap_or(AdminPosition::NONE), |it| shown(Some(it)))
+}

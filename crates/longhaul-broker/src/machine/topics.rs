@@ -1,0 +1,375 @@
+//! Topics that come and go, partitions, policies, schemas.
+
+use super::effect::{Effect, Refusal};
+use super::{Live, Machine};
+use crate::admin::policies::{Policies, TopicType};
+use crate::name::TopicName;
+use crate::state::Settings;
+use crate::state::change::{
+    AddSchema, CreateTopic, DeleteSchemas, DeleteTopic, SetPartitions, SetPolicies,
+};
+use bytes::Bytes;
+use longhaul_wire::messages::{
+    CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
+    CommandGetSchemaResponse, Schema, SchemaType, ServerError,
+};
+use std::sync::Arc;
+
+/// Partitions that a topic may have.
+pub(super) const PARTITIONS_MAX: u32 = 10_000;
+
+impl Machine {
+    pub(super) fn topic_name(&self, name: &str) -> Result<TopicName, Refusal> {
+        TopicName::parse(name)
+            .map_err(|cause| Refusal::new(ServerError::InvalidTopicName, cause.to_string()))
+    }
+
+    pub(super) fn check_namespace(&self, name: &TopicName) -> Result<(), Refusal> {
+        let namespace = name.namespace();
+        if self.state.has_namespace(namespace) {
+            return Ok(());
+        }
+        let text = format!(
+            "namespace {namespace} does not exist: create it with PUT /admin/v2/namespaces/{namespace}, its tenant first"
+        );
+        Err(Refusal::new(ServerError::TopicNotFound, text))
+    }
+
+    /// The number of a topic, which is created where there is none if that is allowed.
+    pub(super) fn ensure_topic(
+        &mut self,
+        name: &TopicName,
+        may_create: bool,
+    ) -> Result<u32, Refusal> {
+        if let Some(id) = self.state.topic_id(name.as_str()) {
+            return Ok(id);
+        }
+        self.check_namespace(name)?;
+        if let Some(count) = self.state.partitions(name.as_str()) {
+            let text = format!(
+                "{name} has {count} partitions: use one of them, {name}-partition-0 and so on"
+            );
+            return Err(Refusal::new(ServerError::NotAllowedError, text));
+        }
+        let is_partition = match name.partition() {
+            Some((whole, index)) => match self.state.partitions(whole.as_str()) {
+                Some(count) if index < count => true,
+                Some(count) => {
+                    let text = format!("{whole} has {count} partitions");
+                    return Err(Refusal::new(ServerError::TopicNotFound, text));
+                }
+                None => false,
+            },
+            None => false,
+        };
+        if !is_partition && !(may_create && self.creates_topics(name)) {
+            let text = format!(
+                "{name} does not exist, and is not created by use: see PUT /admin/v2/persistent/…"
+            );
+            return Err(Refusal::new(ServerError::TopicNotFound, text));
+        }
+        self.create_topic(name)
+    }
+
+    fn creates_topics(&self, name: &TopicName) -> bool {
+        let policies = self.resolve_policies(name);
+        policies.auto_topic_creation.is_none_or(|it| it.allow_auto_topic_creation)
+    }
+
+    pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, Refusal> {
+        let (topic, _) = self.state.next_numbers();
+        let created_at = self.now;
+        self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at })?;
+        // An empty topic has a place before its first entry, which tools show.
+        self.open_ledger(topic)?;
+        self.enliven(topic);
+        Ok(topic)
+    }
+
+    /// Begins to serve a topic.
+    pub(super) fn enliven(&mut self, topic: u32) {
+        let Some(kept) = self.state.topic(topic) else { return };
+        let name = kept.name.clone();
+        let live = Live {
+            readable: kept.entries.end(),
+            partition: name.partition_index(),
+            ..Live::default()
+        };
+        self.live.insert(topic, live);
+        self.refresh_policies(topic);
+    }
+
+    /// Ends a topic with all that belongs to it.
+    pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
+        self.close_all(topic);
+        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let file = kept.compacted.as_ref().map(|it| it.file.clone());
+        let name = kept.name.clone();
+        self.change(DeleteTopic { topic })?;
+        if name.partition().is_none() {
+            self.delete_schemas(&name)?;
+        }
+        self.live.remove(&topic);
+        self.dirty.remove(&topic);
+        self.recent.forget(topic);
+        if let Some(file) = file {
+            self.compacted.remove(&file);
+            self.after_commit(super::Waiting::Then(Effect::RemoveCompacted(file)));
+        }
+        Ok(())
+    }
+
+    /// Closes all producers and consumers of a topic.
+    pub(super) fn close_all(&mut self, topic: u32) {
+        self.close_producers(topic);
+        let Some(live) = self.live.get(&topic) else { return };
+        let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
+        subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
+    }
+
+    /// How many partitions a topic has; 0 for one without. One that does not exist and would be created by use counts as one
+    /// without, or is created with partitions where that is the rule.
+    pub(super) fn partitions_of(
+        &mut self,
+        name: &TopicName,
+        may_create: bool,
+    ) -> Result<u32, Refusal> {
+        if let Some(count) = self.state.partitions(name.as_str()) {
+            return Ok(count);
+        }
+        if self.state.topic_id(name.as_str()).is_some() {
+            return Ok(0);
+        }
+        self.check_namespace(name)?;
+        if let Some((whole, index)) = name.partition()
+            && self.state.partitions(whole.as_str()).is_some_and(|count| index < count)
+        {
+            return Ok(0);
+        }
+        let policy = self.resolve_policies(name).auto_topic_creation;
+        if !may_create || policy.is_some_and(|it| !it.allow_auto_topic_creation) {
+            return Err(Refusal::new(ServerError::TopicNotFound, format!("{name} does not exist")));
+        }
+        match policy
+            .filter(|it| it.topic_type == TopicType::Partitioned && name.partition().is_none())
+        {
+            Some(policy) => {
+                let partitions = policy.default_num_partitions.unwrap_or(1);
+                self.create_partitioned(name, partitions)?;
+                Ok(partitions)
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// Creates a partitioned topic with its partitions, or adds partitions to it.
+    pub(super) fn create_partitioned(
+        &mut self,
+        name: &TopicName,
+        partitions: u32,
+    ) -> Result<(), Refusal> {
+        self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
+        for index in 0..partitions {
+            let partition = name.with_partition(index);
+            if self.state.topic_id(partition.as_str()).is_none() {
+                self.create_topic(&partition)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Full names of the topics of a namespace: those without partitions, and partitions.
+    pub(super) fn topics_in(&self, namespace: &str) -> Vec<String> {
+        let topics = self.state.topics().filter(|(_, it)| it.name.namespace() == namespace);
+        topics.map(|(_, it)| it.name.as_str().to_owned()).collect()
+    }
+
+    /// What is in force for a topic.
+    pub(super) fn resolve_policies(&self, name: &TopicName) -> Policies {
+        let levels = self.policy_levels(name);
+        levels.applied()
+    }
+
+    /// Reads the policies of a topic again.
+    pub(super) fn refresh_policies(&mut self, topic: u32) {
+        let Some(kept) = self.state.topic(topic) else { return };
+        let name = kept.name.clone();
+        let policies = self.resolve_policies(&name);
+        let whole = name.partition().map_or_else(|| name.clone(), |(whole, _)| whole);
+        let by_name = || {
+            self.settings
+                .deduplicated_suffixes
+                .iter()
+                .any(|it| whole.as_str().ends_with(it.as_str()))
+        };
+        let deduplicates = policies.deduplication.unwrap_or_else(by_name);
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.deduplicates = deduplicates;
+            live.policies = Arc::new(policies);
+            self.dirty.insert(topic);
+        }
+    }
+
+    /// Changes what is set on a topic or a namespace, and puts it in force.
+    pub(super) fn set(
+        &mut self,
+        scope: &str,
+        set: impl FnOnce(&mut Settings),
+    ) -> Result<(), Refusal> {
+        let mut settings = self.state.settings(scope).cloned().unwrap_or_default();
+        set(&mut settings);
+        let policies = serde_json::to_vec(&settings)
+            .map_err(|cause| Refusal::new(ServerError::UnknownError, cause.to_string()))?;
+        self.change(SetPolicies { scope: scope.to_owned(), policies: policies.into() })?;
+        let topics: Vec<u32> = self.live.keys().copied().collect();
+        topics.into_iter().for_each(|it| self.refresh_policies(it));
+        Ok(())
+    }
+
+    /// The name that schemas are kept under: partitions share one.
+    fn schema_key(name: &TopicName) -> String {
+        name.partition()
+            .map_or_else(|| name.as_str().to_owned(), |(whole, _)| whole.as_str().to_owned())
+    }
+
+    /// The version of a producer's or consumer's schema, which is stored if it is new.
+    pub(super) fn register_schema(
+        &mut self,
+        topic: u32,
+        schema: Option<&Schema>,
+    ) -> Result<Bytes, Refusal> {
+        let Some(schema) = schema.filter(|it| is_definite(it)) else { return Ok(Bytes::new()) };
+        let Some(name) = self.state.topic(topic).map(|it| it.name.clone()) else {
+            return Ok(Bytes::new());
+        };
+        self.store_schema(&name, schema).map(version_bytes)
+    }
+
+    pub(super) fn store_schema(
+        &mut self,
+        name: &TopicName,
+        schema: &Schema,
+    ) -> Result<u64, Refusal> {
+        let key = Self::schema_key(name);
+        let known = self.state.schemas(&key);
+        let same = |it: &Schema| it.r#type == schema.r#type && it.schema_data == schema.schema_data;
+        if let Some(version) = known.iter().position(|it| same(&it.schema)) {
+            return Ok(version as u64);
+        }
+        if let Some(last) = known.last().filter(|it| it.schema.r#type != schema.r#type) {
+            let text = format!(
+                "{name} has a schema of type {}, this one is of type {}: delete it first, or use another topic",
+                kind_name(last.schema.r#type),
+                kind_name(schema.r#type)
+            );
+            return Err(Refusal::new(ServerError::IncompatibleSchema, text));
+        }
+        let version = known.len() as u64;
+        self.change(AddSchema { name: key, schema: Some(schema.clone()), added_at: self.now })?;
+        Ok(version)
+    }
+
+    pub(super) fn delete_schemas(&mut self, name: &TopicName) -> Result<Option<u64>, Refusal> {
+        let key = Self::schema_key(name);
+        let count = self.state.schemas(&key).len() as u64;
+        if count == 0 {
+            return Ok(None);
+        }
+        self.change(DeleteSchemas { name: key })?;
+        Ok(Some(count - 1))
+    }
+
+    /// A version of a topic's schema, the latest if none is named.
+    pub(super) fn schema_of(
+        &self,
+        name: &TopicName,
+        version: Option<u64>,
+    ) -> Option<(u64, &crate::state::SchemaVersion)> {
+        let known = self.state.schemas(&Self::schema_key(name));
+        let version = version.or_else(|| (known.len() as u64).checked_sub(1))?;
+        Some((version, known.get(usize::try_from(version).ok()?)?))
+    }
+
+    pub(super) fn get_schema(&mut self, conn: u64, it: &CommandGetSchema) {
+        let asked = it.schema_version.as_ref().filter(|it| !it.is_empty());
+        let found = self.topic_name(&it.topic).and_then(|name| {
+            let version = asked.map(|bytes| version_number(bytes));
+            let found = match version {
+                Some(None) => None,
+                Some(Some(version)) => self.schema_of(&name, Some(version)),
+                None => self.schema_of(&name, None),
+            };
+            let missing =
+                || Refusal::new(ServerError::TopicNotFound, format!("{name} has no such schema"));
+            found.map(|(version, it)| (version, it.schema.clone())).ok_or_else(missing)
+        });
+        let mut response = CommandGetSchemaResponse {
+            request_id: it.request_id,
+            ..CommandGetSchemaResponse::default()
+        };
+        match found {
+            Ok((version, schema)) => {
+                response.schema = Some(schema);
+                response.schema_version = Some(version_bytes(version));
+            }
+            Err(refusal) => {
+                response.error_code = Some(refusal.code.into());
+                response.error_message = Some(refusal.text);
+            }
+        }
+        self.send_after_commit(conn, response);
+    }
+
+    pub(super) fn get_or_create_schema(&mut self, conn: u64, it: &CommandGetOrCreateSchema) {
+        let stored = self.topic_name(&it.topic).and_then(|name| {
+            self.authorize(conn, &name, crate::admin::policies::Action::Produce)?;
+            self.check_namespace(&name)?;
+            self.store_schema(&name, &it.schema)
+        });
+        let mut response = CommandGetOrCreateSchemaResponse {
+            request_id: it.request_id,
+            ..CommandGetOrCreateSchemaResponse::default()
+        };
+        match stored {
+            Ok(version) => response.schema_version = Some(version_bytes(version)),
+            Err(refusal) => {
+                response.error_code = Some(refusal.code.into());
+                response.error_message = Some(refusal.text);
+            }
+        }
+        self.send_after_commit(conn, response);
+    }
+}
+
+/// Bytes, and what the client is to learn from the topic, are no schema to be kept.
+fn is_definite(schema: &Schema) -> bool {
+    schema.r#type != i32::from(SchemaType::None)
+        && schema.r#type != i32::from(SchemaType::AutoConsume)
+}
+
+fn version_bytes(version: u64) -> Bytes {
+    Bytes::copy_from_slice(&version.to_be_bytes())
+}
+
+fn version_number(bytes: &Bytes) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.as_ref().try_into().ok()?))
+}
+
+/// A schema's type as Pulsar's JSON has it.
+pub(super) fn kind_name(kind: i32) -> String {
+    let Ok(kind) = SchemaType::try_from(kind) else { return format!("unknown ({kind})") };
+    match kind {
+        SchemaType::KeyValue => "KEY_VALUE".to_owned(),
+        SchemaType::LocalDate => "LOCAL_DATE".to_owned(),
+        SchemaType::LocalTime => "LOCAL_TIME".to_owned(),
+        SchemaType::LocalDateTime => "LOCAL_DATE_TIME".to_owned(),
+        SchemaType::ProtobufNative => "PROTOBUF_NATIVE".to_owned(),
+        SchemaType::AutoConsume => "AUTO_CONSUME".to_owned(),
+        other => format!("{other:?}").to_uppercase(),
+    }
+}
+
+/// A schema's type by its name in Pulsar's JSON.
+pub(super) fn kind_by_name(name: &str) -> Option<i32> {
+    (0..=21).find(|&kind| kind_name(kind) == name)
+}

@@ -1,0 +1,98 @@
+//! What a subscription may read of a topic: its entries as far as they are on disk, or the compacted view and what follows it.
+
+use crate::log::Slot as CompactedSlot;
+use crate::state::entries::{Entries, Position, Slot};
+
+/// One entry of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its ordinal.
+    pub ordinal: u64,
+    /// Its id.
+    pub position: Position,
+    /// How many messages it has.
+    pub messages: u32,
+    /// Bytes of its record.
+    pub bytes: u32,
+    /// Not delivered before, in ms since the epoch.
+    pub deliver_at: Option<u64>,
+    /// Where it lies in the compacted view, when it is read from there.
+    pub compacted: Option<usize>,
+}
+
+/// The readable part of a topic.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The topic's entries.
+    pub entries: &'a Entries,
+    /// The first ordinal that may not be shown yet.
+    pub end: u64,
+    /// The compacted view and its horizon, for who asked for it.
+    pub compacted: Option<(&'a [CompactedSlot], u64)>,
+}
+
+impl View<'_> {
+    /// The first entry at or after the ordinal.
+    #[must_use]
+    pub fn at_or_after(&self, ordinal: u64) -> Option<Item> {
+        self.compacted_at_or_after(ordinal).or_else(|| self.plain_at_or_after(ordinal))
+    }
+
+    fn compacted_at_or_after(&self, ordinal: u64) -> Option<Item> {
+        let (slots, horizon) = self.compacted?;
+        if ordinal >= horizon {
+            return None;
+        }
+        let at = slots.partition_point(|slot| slot.ordinal < ordinal);
+        let slot = slots.get(at)?;
+        Some(Item {
+            ordinal: slot.ordinal,
+            position: Position { ledger: slot.ledger, entry: slot.entry },
+            messages: slot.messages.max(1),
+            bytes: slot.size,
+            deliver_at: None,
+            compacted: Some(at),
+        })
+    }
+
+    fn plain_at_or_after(&self, ordinal: u64) -> Option<Item> {
+        let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
+        let from = ordinal.max(horizon).max(self.entries.first());
+        let mut range = self.entries.range(from, self.end);
+        let (ordinal, slot) = range.find(|(_, slot)| slot.is_here())?;
+        self.item(ordinal, slot)
+    }
+
+    fn item(&self, ordinal: u64, slot: &Slot) -> Option<Item> {
+        Some(Item {
+            ordinal,
+            position: self.entries.position_of(ordinal)?,
+            messages: slot.messages(),
+            bytes: slot.place.size,
+            deliver_at: self.entries.deliver_at(ordinal),
+            compacted: None,
+        })
+    }
+
+    /// The entry with this ordinal.
+    #[must_use]
+    pub fn get(&self, ordinal: u64) -> Option<Item> {
+        self.at_or_after(ordinal).filter(|item| item.ordinal == ordinal)
+    }
+
+    /// The last entry, and how many messages it has when it is a batch.
+    #[must_use]
+    pub fn last(&self) -> Option<(Position, Option<u32>)> {
+        let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
+        let from = self.entries.first().max(horizon);
+        if self.end > from {
+            let ordinal = self.end - 1;
+            let slot = self.entries.get(ordinal)?;
+            let batch = slot.is_batch().then(|| slot.messages());
+            return Some((self.entries.position_of(ordinal)?, batch));
+        }
+        let slot = self.compacted?.0.last()?;
+        let position = Position { ledger: slot.ledger, entry: slot.entry };
+        Some((position, (slot.messages > 1).then_some(slot.messages)))
+    }
+}

@@ -1,0 +1,168 @@
+//! Names of topics.
+
+use std::fmt;
+
+const PERSISTENT: &str = "persistent://";
+const PARTITION: &str = "-partition-";
+/// Pulsar has no limit of its own; file systems and tools have this one.
+const BYTES_MAX: usize = 255;
+
+/// Why a name is no topic's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// This broker keeps everything.
+    #[error("`{0}`: non-persistent topics are not supported, use persistent://")]
+    NonPersistent(String),
+    /// It does not have the form of a name.
+    #[error("`{0}` is no topic: expected persistent://tenant/namespace/topic, or a topic alone")]
+    Form(String),
+    /// One of its parts has a character that it must not have, or is empty, or consists of dots.
+    #[error(
+        "`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
+    )]
+    Characters(String),
+    /// It is too long.
+    #[error("a topic's name has at most 255 bytes, this one has {0}")]
+    Long(usize),
+}
+
+/// The full name of a topic: `persistent://tenant/namespace/topic`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicName {
+    full: String,
+    /// Where the namespace ends.
+    namespace_end: usize,
+}
+
+impl TopicName {
+    /// Reads a name, full or short; a short one lies in `public/default`.
+    ///
+    /// # Errors
+    /// See [`NameError`].
+    pub fn parse(name: &str) -> Result<Self, NameError> {
+        let rest = match name.split_once("://") {
+            Some(("persistent", rest)) => rest,
+            Some(("non-persistent", _)) => return Err(NameError::NonPersistent(shown(name))),
+            Some(_) => return Err(NameError::Form(shown(name))),
+            None => name,
+        };
+        let parts: Vec<&str> = rest.split('/').collect();
+        let (tenant, namespace, topic) = match parts.as_slice() {
+            [topic] if !name.contains("://") => ("public", "default", *topic),
+            [tenant, namespace, topic] => (*tenant, *namespace, *topic),
+            _ => return Err(NameError::Form(shown(name))),
+        };
+        if ![tenant, namespace, topic].into_iter().all(is_part) {
+            return Err(NameError::Characters(shown(name)));
+        }
+        let full = format!("{PERSISTENT}{tenant}/{namespace}/{topic}");
+        if full.len() > BYTES_MAX {
+            return Err(NameError::Long(full.len()));
+        }
+        let namespace_end = PERSISTENT.len() + tenant.len() + 1 + namespace.len();
+        Ok(Self { full, namespace_end })
+    }
+
+    /// The whole name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+
+    /// `tenant/namespace`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.full.get(PERSISTENT.len()..self.namespace_end).unwrap_or_default()
+    }
+
+    /// The number of the partition, and the topic that it belongs to.
+    #[must_use]
+    pub fn partition(&self) -> Option<(Self, u32)> {
+        let (topic, number) = self.full.rsplit_once(PARTITION)?;
+        let index: u32 = number.parse().ok()?;
+        // `-partition-007` is a name like any other.
+        let topic = Self { full: topic.to_owned(), namespace_end: self.namespace_end };
+        (index.to_string() == number && topic.full.len() > self.namespace_end + 1)
+            .then_some((topic, index))
+    }
+
+    /// The number of the partition as message ids have it: -1 for none.
+    #[must_use]
+    pub fn partition_index(&self) -> i32 {
+        self.partition().and_then(|(_, index)| i32::try_from(index).ok()).unwrap_or(-1)
+    }
+
+    /// The name of one of its partitions.
+    #[must_use]
+    pub fn with_partition(&self, index: u32) -> Self {
+        Self { full: format!("{}{PARTITION}{index}", self.full), namespace_end: self.namespace_end }
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+fn is_part(part: &str) -> bool {
+    let plain = |it: char| !it.is_control() && it != '\\';
+    !part.is_empty() && part != "." && part != ".." && part.chars().all(plain)
+}
+
+/// The name as an error may show it: without what would harm a terminal or a log.
+fn shown(name: &str) -> String {
+    name.chars().take(100).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_completed() {
+        let name = TopicName::parse("tasks").unwrap();
+        assert_eq!(name.as_str(), "persistent://public/default/tasks");
+        assert_eq!(name.namespace(), "public/default");
+        assert_eq!(TopicName::parse("persistent://a/b/c").unwrap().namespace(), "a/b");
+        assert_eq!(TopicName::parse("a b").unwrap().as_str(), "persistent://public/default/a b");
+        assert_eq!(TopicName::parse("a/b/c").unwrap().as_str(), "persistent://a/b/c");
+    }
+
+    #[test]
+    fn partitions_are_told_from_names_that_look_alike() {
+        let name = TopicName::parse("tasks").unwrap();
+        assert_eq!(name.partition_index(), -1);
+        let third = name.with_partition(3);
+        assert_eq!(third.as_str(), "persistent://public/default/tasks-partition-3");
+        assert_eq!(third.partition(), Some((name, 3)));
+        for odd in ["a-partition-03", "a-partition-", "a-partition-x", "-partition-1"] {
+            assert_eq!(TopicName::parse(odd).unwrap().partition(), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for bad in [
+            "",
+            "..",
+            "a b",
+            "a\nb",
+            "persistent://",
+            "persistent://a",
+            "persistent://a/b",
+            "persistent://a/../c",
+            "persistent://a/b/c/d",
+            "non-persistent://a/b/c",
+            "http://a/b/c",
+            "a/b",
+            "a\\b",
+            "persistent:///b/c",
+        ] {
+            assert!(TopicName::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(matches!(TopicName::parse(&"x".repeat(300)), Err(NameError::Long(_))));
+        let error = TopicName::parse("a\u{1b}[31mb").unwrap_err().to_string();
+        assert!(!error.contains('\u{1b}'), "{error}");
+    }
+}

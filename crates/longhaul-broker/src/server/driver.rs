@@ -1,0 +1,406 @@
+//! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
+
+use super::messages::{Messages, message_of};
+use super::outbox::{Chunk, Outbox};
+use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
+use crate::clock;
+use crate::compaction;
+use crate::error::BrokerError;
+use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
+use crate::machine::Machine;
+use crate::machine::effect::{CompactionJob, Effect, Request, Source};
+use bytes::{Bytes, BytesMut};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{Command, CommandMessage};
+use longhaul_wire::payload::Payload;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Events that are handled before consumers have their turn.
+const EVENTS_MAX: usize = 256;
+/// Events that wait. A connection whose event finds no room is not read from.
+pub(super) const QUEUE: usize = 1024;
+/// Bytes composed beyond which no more requests are taken until the disk has caught up.
+const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How often the wall clock is looked at, whatever is due: it may have been set.
+const LOOK_MS: u64 = 1000;
+/// A group that found no room on disk is tried again after this.
+const FULL_PAUSE_MS: u64 = 1000;
+/// For the last answers and the last checkpoint.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Larger messages are not copied together with others.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// What happens to the driver.
+#[derive(Debug)]
+pub(super) enum Event {
+    Opened(u64, String, Arc<Outbox>),
+    Requests(u64, Vec<Request>),
+    Written(u64, u64),
+    Closed(u64),
+    Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
+}
+
+pub(super) type Events = mpsc::Sender<Event>;
+
+/// What the log and compactions report.
+#[derive(Debug)]
+enum Report {
+    Written(Result<(), WriteError>),
+    Checkpointed(Result<(), WriteError>),
+    Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
+}
+
+/// A connection, as the driver sees it.
+#[derive(Debug)]
+struct Link {
+    outbox: Arc<Outbox>,
+    /// Composed and not yet queued.
+    buffer: BytesMut,
+    credit: u64,
+}
+
+/// The broker's heart: one task.
+#[derive(Debug)]
+pub(super) struct Driver {
+    machine: Machine,
+    log: Log,
+    storage: Arc<dyn Storage>,
+    messages: Messages,
+    events: mpsc::Receiver<Event>,
+    reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
+    links: HashMap<u64, Link>,
+    /// Connections with something in their buffer.
+    touched: Vec<u64>,
+    calls: HashMap<u64, oneshot::Sender<Result<AdminReply, AdminError>>>,
+    next_ticket: u64,
+    /// What is being written.
+    in_flight: Option<Group>,
+    /// When it is tried again, because the disk was full.
+    retry_at: Option<u64>,
+    tasks: TaskTracker,
+    next_look: u64,
+}
+
+impl Driver {
+    pub(super) fn new(
+        machine: Machine,
+        log: Log,
+        storage: Arc<dyn Storage>,
+        messages: Messages,
+        events: mpsc::Receiver<Event>,
+    ) -> Self {
+        Self {
+            machine,
+            log,
+            storage,
+            messages,
+            events,
+            // A group, a checkpoint, and a few compactions may be under way.
+            reports: mpsc::channel(64),
+            links: HashMap::new(),
+            touched: Vec::new(),
+            calls: HashMap::new(),
+            next_ticket: 0,
+            in_flight: None,
+            retry_at: None,
+            tasks: TaskTracker::new(),
+            next_look: 0,
+        }
+    }
+
+    /// Runs until it is told to stop, or the log can no longer be written.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), BrokerError> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut is_stopping = false;
+        let outcome = loop {
+            let now = clock::wall_ms();
+            self.machine.set_time(now);
+            let has_more = self.advance(now);
+            let is_written = self.in_flight.is_none() && self.machine.pending_bytes() == 0;
+            if is_stopping && (is_written || self.retry_at.is_some()) {
+                break Ok(());
+            }
+            let wait = if has_more {
+                0
+            } else {
+                self.machine.next_deadline().saturating_sub(now).min(LOOK_MS)
+            };
+            let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX && !is_stopping;
+            tokio::select! {
+                biased;
+                // Answers before questions.
+                Some(report) = self.reports.1.recv() => {
+                    if let Err(error) = self.report(report) {
+                        break Err(error);
+                    }
+                }
+                () = stop.cancelled(), if !is_stopping => is_stopping = true,
+                count = self.events.recv_many(&mut events, EVENTS_MAX), if has_room => {
+                    if count == 0 {
+                        is_stopping = true;
+                    }
+                    self.machine.set_time(clock::wall_ms());
+                    events.drain(..).for_each(|event| self.handle(event));
+                }
+                () = sleep(Duration::from_millis(wait)) => {}
+            }
+        };
+        self.end(outcome).await
+    }
+
+    /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
+    fn advance(&mut self, now: u64) -> bool {
+        if now >= self.next_look || self.next_look > now + LOOK_MS {
+            self.next_look = now + LOOK_MS;
+            let is_full = self.log.is_full();
+            if is_full {
+                self.log.prepare();
+            }
+            self.machine.set_disk(self.log.segments(), is_full);
+        }
+        if self.retry_at.is_some_and(|at| now >= at || at > now + FULL_PAUSE_MS)
+            && let Some(group) = self.in_flight.clone()
+        {
+            self.retry_at = None;
+            self.submit(group);
+        }
+        self.machine.tick();
+        let has_more = self.machine.dispatch();
+        if self.in_flight.is_none()
+            && let Some(group) = self.machine.take_group()
+        {
+            self.submit(group);
+        }
+        for effect in self.machine.take_effects() {
+            self.perform(effect);
+        }
+        self.flush();
+        has_more
+    }
+
+    fn submit(&mut self, group: Group) {
+        self.in_flight = Some(group.clone());
+        let reports = self.reports.0.clone();
+        let done = move |result| {
+            // The channel has room for everything that can be under way at a time.
+            reports.try_send(Report::Written(result)).ok();
+        };
+        self.log.submit(group, Box::new(done));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Requests(conn, requests) => {
+                requests.into_iter().for_each(|request| self.machine.request(conn, request));
+            }
+            Event::Written(conn, bytes) => self.machine.written(conn, bytes),
+            Event::Opened(conn, peer, outbox) => {
+                self.links.insert(conn, Link { outbox, buffer: BytesMut::new(), credit: 0 });
+                self.machine.opened(conn, peer);
+            }
+            Event::Closed(conn) => {
+                self.links.remove(&conn);
+                self.machine.closed(conn);
+            }
+            Event::Call(request, reply) => {
+                self.next_ticket += 1;
+                self.calls.insert(self.next_ticket, reply);
+                self.machine.call(self.next_ticket, request);
+            }
+        }
+    }
+
+    fn report(&mut self, report: Report) -> Result<(), BrokerError> {
+        match report {
+            Report::Written(Ok(())) => {
+                if let Some(group) = self.in_flight.take() {
+                    self.machine.committed(&group);
+                }
+            }
+            Report::Written(Err(WriteError::Full { file })) => {
+                tracing::warn!(file, "the disk is full: nothing is written until there is room");
+                self.machine.set_disk(self.log.segments(), true);
+                self.retry_at = Some(clock::wall_ms() + FULL_PAUSE_MS);
+            }
+            Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
+            Report::Checkpointed(result) => {
+                if let Err(error) = &result {
+                    tracing::warn!(%error, "no checkpoint");
+                }
+                self.machine.checkpointed(result.is_ok());
+            }
+            Report::Compacted(job, result) => {
+                let result = result.map(|file| {
+                    let slots: Arc<[Slot]> = Arc::clone(file.slots());
+                    self.messages.add(&job.file, file);
+                    slots
+                });
+                if let Err(error) = &result {
+                    tracing::warn!(topic = job.topic, error, "a compaction failed");
+                }
+                self.machine.compacted(&job, result);
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(conn, command) => self.send(conn, command),
+            Effect::Deliver { conn, command, source, bytes } => {
+                self.deliver(conn, command, source, bytes)
+            }
+            Effect::Close(conn) => {
+                self.queue(conn);
+                if let Some(link) = self.links.get(&conn) {
+                    link.outbox.close();
+                }
+            }
+            Effect::Reply(ticket, answer) => {
+                if let Some(reply) = self.calls.remove(&ticket) {
+                    // Whoever has stopped waiting does not want it.
+                    reply.send(answer).ok();
+                }
+            }
+            Effect::Read { ticket, position, place } => {
+                let Some(reply) = self.calls.remove(&ticket) else { return };
+                let reader = self.messages.reader().clone();
+                self.tasks.spawn_blocking(move || {
+                    let read =
+                        reader.read(place).map_err(|it| AdminError::NotFound(it.to_string()));
+                    let parsed = read.and_then(|body| {
+                        Payload::parse(message_of(body))
+                            .map_err(|it| AdminError::Internal(it.to_string()))
+                    });
+                    reply
+                        .send(parsed.map(|payload| {
+                            AdminReply::Message(StoredMessage { position, payload })
+                        }))
+                        .ok();
+                });
+            }
+            Effect::Compact(job) => self.compact(job),
+            Effect::RemoveCompacted(name) => {
+                self.messages.remove(&name);
+                let storage = Arc::clone(&self.storage);
+                self.tasks.spawn_blocking(move || {
+                    // The next start removes what is left.
+                    storage.remove(&name).ok();
+                });
+            }
+            Effect::Checkpoint { at, image } => self.checkpoint(at, image),
+            Effect::RemoveSegments(segments) => self.log.remove(&segments),
+        }
+    }
+
+    fn checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
+        let reports = self.reports.0.clone();
+        let done = move |result| {
+            reports.try_send(Report::Checkpointed(result)).ok();
+        };
+        self.log.checkpoint(at, image, Box::new(done));
+    }
+
+    fn compact(&mut self, job: CompactionJob) {
+        let previous = job.previous.as_deref().and_then(|it| self.messages.file(it));
+        let (reader, storage) = (self.messages.reader().clone(), Arc::clone(&self.storage));
+        let reports = self.reports.0.clone();
+        self.tasks.spawn_blocking(move || {
+            let result = compaction::run::run(&job, previous.as_ref(), &reader, storage);
+            reports.blocking_send(Report::Compacted(Box::new(job), result)).ok();
+        });
+    }
+
+    fn link(&mut self, conn: u64) -> Option<&mut Link> {
+        let link = self.links.get_mut(&conn)?;
+        if link.buffer.is_empty() {
+            self.touched.push(conn);
+        }
+        Some(link)
+    }
+
+    fn send(&mut self, conn: u64, command: Command) {
+        if let Some(link) = self.link(conn) {
+            frame::encode(command, &mut link.buffer);
+        }
+    }
+
+    fn deliver(&mut self, conn: u64, command: CommandMessage, source: Source, bytes: u32) {
+        let credit = u64::from(bytes);
+        let body = match source {
+            Source::Memory(body) => body,
+            source @ (Source::Log(_) | Source::Compacted(..)) => {
+                self.queue(conn);
+                if let Some(link) = self.links.get(&conn) {
+                    link.outbox.push(Chunk::Stored { command, source, credit });
+                }
+                return;
+            }
+        };
+        let message = message_of(body);
+        let Some(link) = self.link(conn) else { return };
+        frame::encode_head(Command::Message(command), message.len(), &mut link.buffer);
+        link.credit += credit;
+        if message.len() <= COPY_BYTES_MAX {
+            link.buffer.extend_from_slice(&message);
+            return;
+        }
+        self.queue(conn);
+        if let Some(link) = self.links.get(&conn) {
+            link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+        }
+    }
+
+    /// Hands a connection what was composed for it.
+    fn queue(&mut self, conn: u64) {
+        let Some(link) = self.links.get_mut(&conn) else { return };
+        if !link.buffer.is_empty() {
+            let (bytes, credit) = (link.buffer.split().freeze(), std::mem::take(&mut link.credit));
+            link.outbox.push(Chunk::Ready { bytes, credit });
+        }
+    }
+
+    fn flush(&mut self) {
+        for conn in std::mem::take(&mut self.touched) {
+            self.queue(conn);
+        }
+    }
+
+    /// Ends well, or as well as it can.
+    async fn end(mut self, outcome: Result<(), BrokerError>) -> Result<(), BrokerError> {
+        if outcome.is_ok() {
+            self.machine.checkpoint();
+            for effect in self.machine.take_effects() {
+                self.perform(effect);
+            }
+            let written = async {
+                while let Some(report) = self.reports.1.recv().await {
+                    if matches!(report, Report::Checkpointed(_)) {
+                        break;
+                    }
+                }
+            };
+            if timeout(STOP_TIMEOUT, written).await.is_err() {
+                tracing::warn!(
+                    "the last checkpoint was not written in time; the next start takes longer"
+                );
+            }
+        }
+        for link in self.links.values() {
+            link.outbox.close();
+        }
+        self.tasks.close();
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a compaction did not end in time; it is given up");
+        }
+        // Its threads may have a sync under way.
+        tokio::task::spawn_blocking(move || self.log.close()).await.ok();
+        outcome
+    }
+}

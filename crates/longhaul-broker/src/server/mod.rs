@@ -1,0 +1,322 @@
+//! The broker at work: its ports, its connections, and the driver around the machine.
+
+mod connection;
+mod driver;
+mod listener;
+mod messages;
+mod open;
+mod outbox;
+
+use crate::admin::Advertised;
+use crate::admin::request::{AdminError, AdminRequest};
+use crate::admin::serve::{self as admin, Admin, Handler};
+use crate::auth::Authenticator;
+use crate::clock;
+use crate::config::BrokerConfig;
+use crate::error::{BrokerError, StartError};
+use crate::machine::{Machine, Settings};
+use connection::Rules;
+use driver::{Driver, Event, Events, QUEUE};
+use listener::Listener;
+use messages::Messages;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The machine has one task, and connections do what takes time: checksums, encryption, reads.
+const THREADS: usize = 2;
+
+/// A running broker, on threads of its own. Dropping it stops it.
+#[derive(Debug)]
+pub struct Broker {
+    addresses: Addresses,
+    advertised: (String, Option<String>),
+    stop: CancellationToken,
+    ended: watch::Receiver<Option<Result<(), BrokerError>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where a broker listens.
+#[derive(Clone, Copy, Debug)]
+struct Addresses {
+    service: SocketAddr,
+    tls: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+impl Broker {
+    /// Opens the data directory, reads the log and listens. Blocks until clients can connect: some milliseconds, and about a
+    /// second for each GB of the log.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
+        config.validate()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("longhaul-broker")
+            .enable_all()
+            .build()
+            .map_err(StartError::Thread)?;
+        let stop = CancellationToken::new();
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let (ends, ended) = watch::channel(None);
+        let token = stop.clone();
+        let body = move || {
+            let outcome = match runtime.block_on(prepare(config)) {
+                Ok(prepared) => {
+                    let running = prepared.ready();
+                    // Whoever started the broker has given up if nobody listens.
+                    ready.send(Ok(running)).ok();
+                    runtime.block_on(prepared.run(token))
+                }
+                Err(error) => {
+                    ready.send(Err(error)).ok();
+                    Ok(())
+                }
+            };
+            shut_down(runtime);
+            ends.send_replace(Some(outcome));
+        };
+        let thread = std::thread::Builder::new().name("longhaul-broker".to_owned()).spawn(body);
+        let thread = thread.map_err(StartError::Thread)?;
+        let ended_early =
+            || StartError::Thread(std::io::Error::other("the broker's thread has ended"));
+        let (addresses, advertised) = started.recv().map_err(|_| ended_early())??;
+        Ok(Self { addresses, advertised, stop, ended, thread: Some(thread) })
+    }
+
+    /// Where clients connect: `pulsar://host:port`.
+    #[must_use]
+    pub fn service_url(&self) -> &str {
+        &self.advertised.0
+    }
+
+    /// Where clients connect by TLS: `pulsar+ssl://host:port`.
+    #[must_use]
+    pub fn service_url_tls(&self) -> Option<&str> {
+        self.advertised.1.as_deref()
+    }
+
+    /// Where the admin interface is: `http://host:port`.
+    #[must_use]
+    pub fn admin_url(&self) -> Option<String> {
+        self.addresses.admin.map(|it| format!("http://{it}"))
+    }
+
+    /// The port that it listens on.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.addresses.service
+    }
+
+    /// The port that it listens on for TLS.
+    #[must_use]
+    pub const fn address_tls(&self) -> Option<SocketAddr> {
+        self.addresses.tls
+    }
+
+    /// Waits until the broker has ended, by itself or because it was stopped.
+    ///
+    /// # Errors
+    /// Why it has ended by itself.
+    pub async fn ended(&self) -> Result<(), BrokerError> {
+        let mut ended = self.ended.clone();
+        let outcome = ended.wait_for(Option::is_some).await.map_err(|_| BrokerError::Ended)?;
+        outcome.clone().unwrap_or(Err(BrokerError::Ended))
+    }
+
+    /// Tells the broker to stop, without waiting for it.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Stops the broker and waits until it has written everything: clients are cut off, nothing that was confirmed is lost.
+    ///
+    /// # Errors
+    /// Why it had ended by itself.
+    pub fn shutdown(mut self) -> Result<(), BrokerError> {
+        self.join();
+        self.ended.borrow().clone().unwrap_or(Err(BrokerError::Ended))
+    }
+
+    fn join(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the broker's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// Reads that nobody waits for any more must not keep the process.
+fn shut_down(runtime: Runtime) {
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+}
+
+/// A broker that is ready to run.
+struct Prepared {
+    driver: Driver,
+    events: Events,
+    listeners: Vec<Listener>,
+    admin: Option<(TcpListener, Admin)>,
+    addresses: Addresses,
+    advertised: (String, Option<String>),
+    connections_max: usize,
+    rules: Rules,
+    messages: Messages,
+    /// Removed when the broker has ended.
+    _data: Option<tempfile::TempDir>,
+}
+
+async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
+    let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
+    let acceptor =
+        config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
+    // Ports first: a port that is taken mostly means that the data are, too, and says it better.
+    let service = listen(config.listen).await?;
+    let tls = match config.listen_tls {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let admin = match config.admin {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let addresses = Addresses {
+        service: service.1,
+        tls: tls.as_ref().map(|it| it.1),
+        admin: admin.as_ref().map(|it| it.1),
+    };
+    let host = |address: SocketAddr| match &config.advertised_host {
+        Some(host) => format!("{host}:{}", address.port()),
+        None => reachable(address).to_string(),
+    };
+    let service_url = format!("pulsar://{}", host(addresses.service));
+    let service_url_tls = addresses.tls.map(|it| format!("pulsar+ssl://{}", host(it)));
+    let opened = open::open(&config)?;
+    let settings = Settings {
+        message_bytes_max: config.message_bytes_max,
+        service_url: service_url.clone(),
+        service_url_tls: service_url_tls.clone(),
+        handles_per_connection: config.handles_per_connection,
+        recent_bytes: config.recent_bytes,
+        window_bytes: config.window_bytes,
+        disk_bytes_max: config.disk_bytes_max,
+        deduplicated_suffixes: config.deduplicated_suffixes.clone(),
+        checkpoint_bytes: config.checkpoint_bytes,
+    };
+    let messages = Messages::new(opened.log.reader(), opened.files);
+    let machine = Machine::new(
+        settings,
+        authenticator.clone(),
+        opened.state,
+        opened.composer,
+        opened.compacted,
+        clock::wall_ms(),
+    );
+    let (events, received) = mpsc::channel(QUEUE);
+    let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
+    let advertised = Advertised {
+        broker_url: service_url.clone(),
+        broker_url_tls: service_url_tls.clone(),
+        http_url: addresses.admin.map(|it| format!("http://{}", host(it))).unwrap_or_default(),
+        message_bytes_max: config.message_bytes_max,
+    };
+    let admin = admin.map(|(listener, _)| {
+        let admin = Admin {
+            handler: handler(events.clone()),
+            advertised,
+            authenticator,
+            tls: None,
+            clock: Arc::new(|| clock::wall_ms() / 1000),
+            limits: admin::Limits::default(),
+        };
+        (listener, admin)
+    });
+    let plain = Listener { listener: service.0, tls: None };
+    let encrypted = tls.map(|(listener, _)| Listener { listener, tls: acceptor });
+    Ok(Prepared {
+        driver,
+        events,
+        listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
+        admin,
+        addresses,
+        advertised: (service_url, service_url_tls),
+        connections_max: config.connections_max,
+        rules: Rules {
+            message_bytes_max: config.message_bytes_max,
+            keep_alive: config.keep_alive,
+            handshake_timeout: config.handshake_timeout,
+        },
+        messages,
+        _data: opened.temporary,
+    })
+}
+
+impl Prepared {
+    fn ready(&self) -> (Addresses, (String, Option<String>)) {
+        (self.addresses, self.advertised.clone())
+    }
+
+    /// Serves until it is told to stop, or cannot go on.
+    async fn run(self, stop: CancellationToken) -> Result<(), BrokerError> {
+        let tasks = TaskTracker::new();
+        // What listens ends with the driver, whichever is told first.
+        let ending = CancellationToken::new();
+        let house =
+            listener::House::new(self.events, self.messages, self.rules, self.connections_max);
+        for listener in self.listeners {
+            tasks.spawn(listener.run(Arc::clone(&house), ending.clone()));
+        }
+        if let Some((listener, admin)) = self.admin {
+            tasks.spawn(admin::serve(listener, admin, ending.clone()));
+        }
+        drop(house);
+        let outcome = tokio::task::spawn(self.driver.run(stop)).await;
+        ending.cancel();
+        tasks.close();
+        tasks.wait().await;
+        outcome.unwrap_or(Err(BrokerError::Ended))
+    }
+}
+
+fn handler(events: Events) -> Handler {
+    Arc::new(move |request: AdminRequest| {
+        let events = events.clone();
+        Box::pin(async move {
+            let ending = || AdminError::Unavailable("the broker is stopping".to_owned());
+            let (reply, answer) = oneshot::channel();
+            events.send(Event::Call(request, reply)).await.map_err(|_| ending())?;
+            answer.await.map_err(|_| ending())?
+        })
+    })
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// An address that clients can connect to: every interface is none.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        return SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
+    }
+    address
+}

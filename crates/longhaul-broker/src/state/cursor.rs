@@ -1,0 +1,178 @@
+//! What a subscription has acknowledged.
+
+use super::ranges::Ranges;
+use std::collections::BTreeMap;
+
+/// The acknowledged entries of a subscription, by their ordinals.
+///
+/// Invariant: the entry at `mark` is not acknowledged, and nothing below it is listed in the other fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Everything before it is acknowledged.
+    mark: u64,
+    /// What is acknowledged beyond the mark.
+    acked: Ranges,
+    /// Batches of which some messages are acknowledged: a set bit is a message that is not, the lowest first.
+    partial: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Cursor {
+    /// A cursor with everything before the ordinal acknowledged.
+    #[must_use]
+    pub fn at(mark: u64) -> Self {
+        Self { mark, ..Self::default() }
+    }
+
+    /// The first entry that is not acknowledged.
+    #[must_use]
+    pub const fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Whether the entry is acknowledged.
+    #[must_use]
+    pub fn is_acked(&self, ordinal: u64) -> bool {
+        ordinal < self.mark || self.acked.contains(ordinal)
+    }
+
+    /// The first entry at or after this one that is not acknowledged.
+    #[must_use]
+    pub fn next_unacked(&self, ordinal: u64) -> u64 {
+        self.acked.next_absent(ordinal.max(self.mark))
+    }
+
+    /// Acknowledges one entry.
+    pub fn ack(&mut self, ordinal: u64) {
+        self.ack_range(ordinal, ordinal + 1);
+    }
+
+    /// Acknowledges `from..to`.
+    pub fn ack_range(&mut self, from: u64, to: u64) {
+        if to <= self.mark {
+            return;
+        }
+        if self.partial.range(from..to).next().is_some() {
+            self.partial.retain(|&ordinal, _| !(from..to).contains(&ordinal));
+        }
+        if from > self.mark {
+            self.acked.insert(from, to);
+            return;
+        }
+        self.advance(to);
+    }
+
+    /// Acknowledges everything before the entry.
+    pub fn ack_before(&mut self, ordinal: u64) {
+        if ordinal > self.mark {
+            self.advance(ordinal);
+        }
+    }
+
+    fn advance(&mut self, to: u64) {
+        self.mark = self.acked.next_absent(to);
+        self.acked.remove_below(self.mark);
+        self.partial = self.partial.split_off(&self.mark);
+    }
+
+    /// Acknowledges the messages of a batch whose bits are cleared. Says whether that was the last of them: the entry is
+    /// then acknowledged as a whole.
+    pub fn ack_in_batch(&mut self, ordinal: u64, still_open: &[u64], messages: u32) -> bool {
+        if self.is_acked(ordinal) {
+            return false;
+        }
+        let bits = self.partial.entry(ordinal).or_insert_with(|| all_open(messages));
+        for (at, word) in bits.iter_mut().enumerate() {
+            *word &= still_open.get(at).copied().unwrap_or_default();
+        }
+        let done = bits.iter().all(|&word| word == 0);
+        if done {
+            self.ack(ordinal);
+        }
+        done
+    }
+
+    /// The messages of a batch that are still open, when some are acknowledged.
+    #[must_use]
+    pub fn open_in_batch(&self, ordinal: u64) -> Option<&[u64]> {
+        self.partial.get(&ordinal).map(Vec::as_slice)
+    }
+
+    /// Forgets what is acknowledged, and starts again at the ordinal.
+    pub fn reset(&mut self, mark: u64) {
+        *self = Self::at(mark);
+    }
+
+    /// What is acknowledged beyond the mark.
+    #[must_use]
+    pub const fn acked(&self) -> &Ranges {
+        &self.acked
+    }
+
+    /// The batches of which some messages are acknowledged, with those that are not.
+    pub fn partial(&self) -> impl Iterator<Item = (u64, &[u64])> {
+        self.partial.iter().map(|(&ordinal, open)| (ordinal, open.as_slice()))
+    }
+
+    /// How many entries before `end` are not acknowledged, counted from `first` on.
+    #[must_use]
+    pub fn open_between(&self, first: u64, end: u64) -> u64 {
+        let from = self.mark.max(first);
+        end.saturating_sub(from).saturating_sub(self.acked.count_within(from, end))
+    }
+}
+
+fn all_open(messages: u32) -> Vec<u64> {
+    let whole = (messages / 64) as usize;
+    let mut bits = vec![u64::MAX; whole];
+    if !messages.is_multiple_of(64) {
+        bits.push((1 << (messages % 64)) - 1);
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acks_out_of_order_close_up() {
+        let mut cursor = Cursor::at(10);
+        cursor.ack(12);
+        cursor.ack(11);
+        assert_eq!((cursor.mark(), cursor.acked().pieces()), (10, 1));
+        assert_eq!((cursor.next_unacked(0), cursor.next_unacked(11)), (10, 13));
+        assert_eq!(cursor.open_between(0, 15), 3);
+        cursor.ack(10);
+        assert_eq!((cursor.mark(), cursor.acked().pieces()), (13, 0));
+        assert!(cursor.is_acked(3) && !cursor.is_acked(13));
+    }
+
+    #[test]
+    fn a_cumulative_ack_swallows_what_lies_before_it() {
+        let mut cursor = Cursor::at(0);
+        cursor.ack(3);
+        cursor.ack(7);
+        cursor.ack_before(3);
+        assert_eq!(cursor.mark(), 4, "3 was acknowledged already");
+        cursor.ack_before(2);
+        assert_eq!(cursor.mark(), 4, "a cumulative ack never goes back");
+        assert_eq!(cursor.acked().iter().collect::<Vec<_>>(), [(7, 8)]);
+    }
+
+    #[test]
+    fn a_batch_is_acknowledged_when_its_last_message_is() {
+        let mut cursor = Cursor::at(0);
+        assert!(!cursor.ack_in_batch(2, &[0b101], 3));
+        assert_eq!(cursor.open_in_batch(2), Some(&[0b101][..]));
+        assert!(!cursor.ack_in_batch(2, &[0b011], 3), "0 is open still");
+        assert!(cursor.ack_in_batch(2, &[], 3));
+        assert!(cursor.is_acked(2) && cursor.open_in_batch(2).is_none());
+        assert!(!cursor.ack_in_batch(2, &[], 3), "only once");
+    }
+
+    #[test]
+    fn a_batch_of_sixty_four_has_sixty_four_bits() {
+        assert_eq!(all_open(64), [u64::MAX]);
+        assert_eq!(all_open(65), [u64::MAX, 1]);
+    }
+}

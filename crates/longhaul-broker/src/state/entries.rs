@@ -1,0 +1,353 @@
+//! Where the entries of a topic lie.
+
+use crate::log::Place;
+use std::collections::{BTreeMap, VecDeque};
+
+/// An entry's id as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// A number that is used once, by one topic.
+    pub ledger: u64,
+    /// The entry's place in its ledger, from 0.
+    pub entry: u64,
+}
+
+/// What is kept in memory of an entry: 24 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Where it lies. A size of 0: it is gone.
+    pub place: Place,
+    /// How many messages it has; [`Slot::BATCH`] marks a batch, which may have one message only.
+    messages: u32,
+    /// In ms since the epoch, by the producer's clock.
+    pub publish_time: u64,
+}
+
+impl Slot {
+    const BATCH: u32 = 1 << 31;
+
+    /// An entry of one message, or of a batch of some.
+    #[must_use]
+    pub fn new(place: Place, batch: Option<u32>, publish_time: u64) -> Self {
+        let messages = batch.map_or(1, |count| count.min(Self::BATCH - 1) | Self::BATCH);
+        Self { place, messages, publish_time }
+    }
+
+    /// How many messages it has, at least 1: a batch that claims to have none takes a permit too.
+    #[must_use]
+    pub fn messages(&self) -> u32 {
+        (self.messages & !Self::BATCH).max(1)
+    }
+
+    /// Whether it is a batch, if only of one message.
+    #[must_use]
+    pub const fn is_batch(&self) -> bool {
+        self.messages & Self::BATCH != 0
+    }
+
+    /// Whether it can still be read.
+    #[must_use]
+    pub const fn is_here(&self) -> bool {
+        self.place.size > 0
+    }
+}
+
+/// The entries of one ledger have ordinals in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    ledger: u64,
+    /// Ordinal of its entry 0.
+    first: u64,
+}
+
+/// The entries of a topic.
+///
+/// Every entry has an *ordinal*: its number within the topic, over all ledgers, without holes. Inside the broker entries are
+/// named by it; only clients, and the log, name them by [`Position`].
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    /// Ordinal of the first slot.
+    base: u64,
+    slots: VecDeque<Slot>,
+    /// In order, one for each ledger from the first that is needed to read an id.
+    spans: Vec<Span>,
+    /// Entries that may not be delivered before a time, in ms since the epoch.
+    delays: BTreeMap<u64, u64>,
+}
+
+impl Entries {
+    /// Ordinal of the first entry that is kept.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.base
+    }
+
+    /// Ordinal that the next entry will have.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.base + self.slots.len() as u64
+    }
+
+    /// The ledger that entries are added to.
+    #[must_use]
+    pub fn ledger(&self) -> Option<u64> {
+        self.spans.last().map(|span| span.ledger)
+    }
+
+    /// The ledgers, each with the ordinal of its first entry.
+    pub fn ledgers(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.spans.iter().map(|span| (span.ledger, span.first))
+    }
+
+    /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond that was never there.
+    pub fn open_ledger(&mut self, ledger: u64, first: u64) {
+        if self.slots.is_empty() && self.base < first {
+            self.base = first;
+        }
+        self.spans.push(Span { ledger, first });
+    }
+
+    /// Where the next entry goes.
+    #[must_use]
+    pub fn next_position(&self) -> Option<Position> {
+        let span = self.spans.last()?;
+        Some(Position { ledger: span.ledger, entry: self.end().saturating_sub(span.first) })
+    }
+
+    /// Adds an entry at the end. Returns its ordinal.
+    pub fn push(&mut self, slot: Slot, deliver_at: Option<u64>) -> u64 {
+        let ordinal = self.end();
+        self.slots.push_back(slot);
+        if let Some(at) = deliver_at {
+            self.delays.insert(ordinal, at);
+        }
+        ordinal
+    }
+
+    /// Makes room up to this end, for entries that come back later or are gone for good: their ordinals are not used again.
+    pub fn extend_to(&mut self, end: u64) {
+        let gone =
+            Slot { place: Place { segment: 0, offset: 0, size: 0 }, messages: 1, publish_time: 0 };
+        while self.end() < end {
+            self.slots.push_back(gone);
+        }
+    }
+
+    /// Puts an entry in its place, wherever that is: after a restart entries come in the order of the log, where some were
+    /// copied forward. Entries that were trimmed, or that belong to no ledger, stay away.
+    pub fn restore(&mut self, position: Position, slot: Slot, deliver_at: Option<u64>) -> bool {
+        let Some(ordinal) = self.ordinal_of(position) else { return false };
+        if ordinal < self.base {
+            return false;
+        }
+        self.extend_to(ordinal + 1);
+        if let Some(place) = self.index(ordinal).and_then(|at| self.slots.get_mut(at)) {
+            *place = slot;
+        }
+        if let Some(deliver) = deliver_at {
+            self.delays.insert(ordinal, deliver);
+        }
+        true
+    }
+
+    /// Gives an entry another place, or none. Returns the one it had.
+    pub fn relocate(&mut self, ordinal: u64, place: Option<Place>) -> Option<Place> {
+        let slot = self.slots.get_mut(self.index(ordinal)?)?;
+        let nowhere = Place { segment: 0, offset: 0, size: 0 };
+        Some(std::mem::replace(&mut slot.place, place.unwrap_or(nowhere)))
+    }
+
+    fn index(&self, ordinal: u64) -> Option<usize> {
+        usize::try_from(ordinal.checked_sub(self.base)?).ok()
+    }
+
+    /// The entry, unless it was trimmed or does not exist yet.
+    #[must_use]
+    pub fn get(&self, ordinal: u64) -> Option<&Slot> {
+        self.slots.get(self.index(ordinal)?)
+    }
+
+    /// When the entry may be delivered, in ms since the epoch, if its producer said so.
+    #[must_use]
+    pub fn deliver_at(&self, ordinal: u64) -> Option<u64> {
+        self.delays.get(&ordinal).copied()
+    }
+
+    /// The id of an ordinal; for the end, the id that the next entry would have.
+    #[must_use]
+    pub fn position_of(&self, ordinal: u64) -> Option<Position> {
+        let after = self.spans.partition_point(|span| span.first <= ordinal);
+        let span = self.spans.get(after.checked_sub(1)?)?;
+        Some(Position { ledger: span.ledger, entry: ordinal - span.first })
+    }
+
+    /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the end in the last ledger.
+    #[must_use]
+    pub fn ordinal_of(&self, position: Position) -> Option<u64> {
+        let at = self.spans.binary_search_by_key(&position.ledger, |span| span.ledger).ok()?;
+        let ordinal = self.spans.get(at)?.first.checked_add(position.entry)?;
+        let limit = self.spans.get(at + 1).map_or(u64::MAX, |next| next.first);
+        (ordinal < limit).then_some(ordinal)
+    }
+
+    /// The first ordinal whose id is this one or a later one; the end where there is none.
+    #[must_use]
+    pub fn ordinal_at_or_after(&self, position: Position) -> u64 {
+        let after = self.spans.partition_point(|span| span.ledger <= position.ledger);
+        let next = self.spans.get(after).map_or_else(|| self.end(), |span| span.first);
+        let span = after.checked_sub(1).and_then(|at| self.spans.get(at));
+        let Some(span) = span else { return next.min(self.end()) };
+        if span.ledger < position.ledger {
+            return next;
+        }
+        span.first.saturating_add(position.entry).min(next).min(self.end())
+    }
+
+    /// The first entry before `end` that was published at that time or later. Clocks of producers differ, so that publish
+    /// times need not grow: the first one in order counts.
+    #[must_use]
+    pub fn ordinal_at_time(&self, time: u64, end: u64) -> u64 {
+        let count = usize::try_from(end.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        let found =
+            self.slots.iter().take(count).position(|it| it.is_here() && it.publish_time >= time);
+        found.map_or(end, |at| self.base + at as u64)
+    }
+
+    /// Forgets the entries before the ordinal. Returns the places that they had.
+    pub fn trim(&mut self, first: u64) -> Vec<Place> {
+        let mut freed = Vec::new();
+        while self.base < first {
+            let Some(slot) = self.slots.pop_front() else { break };
+            self.base += 1;
+            if slot.is_here() {
+                freed.push(slot.place);
+            }
+        }
+        if self.slots.is_empty() && self.base < first {
+            self.base = first;
+        }
+        self.delays = self.delays.split_off(&self.base);
+        freed
+    }
+
+    /// Forgets the ledgers that end before the ordinal, which no id needs any more.
+    pub fn forget_ledgers(&mut self, before: u64) {
+        let needed = self.spans.partition_point(|span| span.first <= before).saturating_sub(1);
+        self.spans.drain(..needed);
+    }
+
+    /// The entries that are kept, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Slot)> {
+        (self.base..).zip(&self.slots)
+    }
+
+    /// The entries `from..to` as far as they are kept.
+    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Slot)> {
+        let index = |ordinal: u64| {
+            let at = ordinal.saturating_sub(self.base);
+            usize::try_from(at).unwrap_or(usize::MAX).min(self.slots.len())
+        };
+        let (start, end) = (index(from), index(to.max(from)));
+        (self.base + start as u64..).zip(self.slots.range(start..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(offset: u32, publish_time: u64) -> Slot {
+        Slot::new(Place { segment: 1, offset, size: 10 }, None, publish_time)
+    }
+
+    fn id(ledger: u64, entry: u64) -> Position {
+        Position { ledger, entry }
+    }
+
+    /// Ledger 5 with three entries, ledger 9 with two.
+    fn sample() -> Entries {
+        let mut entries = Entries::default();
+        entries.open_ledger(5, 0);
+        for at in 0..3 {
+            entries.push(slot(at, 100 + u64::from(at)), None);
+        }
+        entries.open_ledger(9, 3);
+        entries.push(slot(3, 90), None);
+        entries.push(slot(4, 105), Some(200));
+        entries
+    }
+
+    #[test]
+    fn a_slot_is_small() {
+        assert_eq!(size_of::<Slot>(), 24);
+        assert!(Slot::new(slot(0, 0).place, Some(1), 0).is_batch());
+        assert_eq!(Slot::new(slot(0, 0).place, Some(7), 0).messages(), 7);
+        assert!(!slot(0, 0).is_batch());
+    }
+
+    #[test]
+    fn ids_and_ordinals_belong_together() {
+        let entries = sample();
+        for (position, ordinal) in [(id(5, 0), 0), (id(5, 2), 2), (id(9, 0), 3), (id(9, 1), 4)] {
+            assert_eq!(entries.ordinal_of(position), Some(ordinal));
+            assert_eq!(entries.position_of(ordinal), Some(position));
+        }
+        assert_eq!(entries.ordinal_of(id(5, 3)), None, "the ledger ended before it");
+        assert_eq!(entries.ordinal_of(id(6, 0)), None);
+        assert_eq!(entries.next_position(), Some(id(9, 2)));
+    }
+
+    #[test]
+    fn an_id_that_is_not_there_leads_to_the_next_one() {
+        let entries = sample();
+        for (position, ordinal) in [
+            (id(1, 7), 0),
+            (id(5, 1), 1),
+            (id(5, 9), 3),
+            (id(7, 0), 3),
+            (id(9, 9), 5),
+            (id(12, 0), 5),
+        ] {
+            assert_eq!(entries.ordinal_at_or_after(position), ordinal, "{position:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_leads_to_the_first_entry_published_then_or_later() {
+        let entries = sample();
+        assert_eq!(entries.ordinal_at_time(0, 5), 0);
+        assert_eq!(entries.ordinal_at_time(102, 5), 2);
+        assert_eq!(entries.ordinal_at_time(103, 5), 4, "the fourth was published by a slow clock");
+        assert_eq!(entries.ordinal_at_time(106, 5), 5);
+    }
+
+    #[test]
+    fn trimmed_entries_keep_their_ids() {
+        let mut entries = sample();
+        assert_eq!(entries.trim(4).len(), 4);
+        assert_eq!((entries.first(), entries.end()), (4, 5));
+        assert_eq!(entries.ordinal_of(id(5, 1)), Some(1));
+        assert!(entries.get(1).is_none());
+        assert_eq!(entries.deliver_at(4), Some(200));
+        entries.forget_ledgers(4);
+        assert_eq!(entries.ordinal_of(id(5, 1)), None);
+        assert_eq!(entries.ordinal_of(id(9, 1)), Some(4));
+        entries.trim(50);
+        assert_eq!((entries.first(), entries.end()), (50, 50));
+        assert_eq!(entries.deliver_at(4), None);
+    }
+
+    #[test]
+    fn entries_come_back_in_any_order() {
+        let mut entries = Entries::default();
+        entries.open_ledger(5, 0);
+        entries.trim(1);
+        assert!(entries.restore(id(5, 3), slot(3, 3), None));
+        assert!(entries.restore(id(5, 1), slot(1, 1), None));
+        assert!(!entries.restore(id(5, 0), slot(0, 0), None), "it was trimmed");
+        assert!(!entries.restore(id(6, 0), slot(0, 0), None), "no such ledger");
+        let here: Vec<bool> = entries.iter().map(|(_, slot)| slot.is_here()).collect();
+        assert_eq!((entries.first(), here), (1, vec![true, false, true]));
+        assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2, 3]);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the log records of an entry: a head for the broker, then the message as its producer sent it.
+//!
+//! ```text
+//! u8 flags | u64 publish time | u32 messages
+//! [u64 deliver at]                                      flag 2
+//! [u8 size | producer's name | u64 highest sequence id]  flag 4
+//! message
+//! ```
+//!
+//! The head repeats what the message's metadata says, so that a restart reads a million entries without decoding them.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+const BATCH: u8 = 1;
+const DELAYED: u8 = 2;
+const SEQUENCED: u8 = 4;
+
+/// The head of an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryHead {
+    /// In ms since the epoch, by the producer's clock.
+    pub publish_time: u64,
+    /// How many messages it has, when it is a batch.
+    pub batch: Option<u32>,
+    /// Not delivered before, in ms since the epoch.
+    pub deliver_at: Option<u64>,
+    /// The producer's name and the highest sequence id, where the topic drops duplicates.
+    pub sequence: Option<(String, u64)>,
+}
+
+impl EntryHead {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(64);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.put_u8(
+            flag(self.batch.is_some(), BATCH)
+                | flag(self.deliver_at.is_some(), DELAYED)
+                | flag(self.sequence.is_some(), SEQUENCED),
+        );
+        out.put_u64(self.publish_time);
+        out.put_u32(self.batch.unwrap_or(1));
+        if let Some(at) = self.deliver_at {
+            out.put_u64(at);
+        }
+        if let Some((producer, highest)) = &self.sequence {
+            // Longer names are refused where a producer is created.
+            let name =
+                producer.as_bytes().get(..usize::from(u8::MAX)).unwrap_or(producer.as_bytes());
+            out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
+            out.put_slice(name);
+            out.put_u64(*highest);
+        }
+        out.freeze()
+    }
+
+    /// Reads the head off the front of an entry, and leaves the message.
+    #[must_use]
+    pub fn decode(body: &mut impl Buf) -> Option<Self> {
+        let flags = body.try_get_u8().ok()?;
+        let publish_time = body.try_get_u64().ok()?;
+        let messages = body.try_get_u32().ok()?;
+        let batch = (flags & BATCH != 0).then_some(messages);
+        let deliver_at = if flags & DELAYED == 0 { None } else { Some(body.try_get_u64().ok()?) };
+        let sequence = if flags & SEQUENCED == 0 { None } else { Some(sequence(body)?) };
+        Some(Self { publish_time, batch, deliver_at, sequence })
+    }
+}
+
+fn sequence(body: &mut impl Buf) -> Option<(String, u64)> {
+    let size = usize::from(body.try_get_u8().ok()?);
+    if body.remaining() < size {
+        return None;
+    }
+    let name = String::from_utf8(body.copy_to_bytes(size).to_vec()).ok()?;
+    Some((name, body.try_get_u64().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_head_comes_back_and_leaves_the_message(
+            publish_time: u64,
+            batch: Option<u32>,
+            deliver_at: Option<u64>,
+            sequence in proptest::option::of(("[a-zü-]{0,60}", any::<u64>())),
+        ) {
+            let head = EntryHead { publish_time, batch, deliver_at, sequence };
+            let mut bytes = BytesMut::from(&head.encode()[..]);
+            bytes.put_slice(b"message");
+            prop_assert_eq!(EntryHead::decode(&mut bytes), Some(head));
+            prop_assert_eq!(&bytes[..], b"message");
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            drop(EntryHead::decode(&mut &bytes[..]));
+        }
+    }
+}

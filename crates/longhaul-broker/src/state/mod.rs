@@ -1,0 +1,398 @@
+//! What the broker knows for ever: the state that the log's records lead to. Pure.
+//!
+//! [`State::apply`] is the only way to change it, and runs at the moment when a record is *appended*, in the same way now and
+//! after a restart. What is appended is not on disk yet: whoever answers a client, or shows an entry to a consumer, waits for
+//! the commit. If that fails the process is of no use any more, so that nothing ever needs to be taken back.
+
+pub mod change;
+pub mod cursor;
+pub mod entries;
+pub mod entry;
+mod ranges;
+mod snapshot;
+mod topic;
+
+use crate::admin::policies::{Grants, Policies};
+use crate::log::Place;
+use crate::name::TopicName;
+use bytes::Bytes;
+use change::Change;
+use entries::{Position, Slot};
+use entry::EntryHead;
+use longhaul_wire::messages::Schema;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub use topic::{CompactedView, Subscription, Topic};
+
+/// Why a record cannot be applied: the log contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// It is about a topic that does not exist.
+    #[error("a record is about topic {0}, which does not exist")]
+    Topic(u32),
+    /// It is about a subscription that does not exist.
+    #[error("a record is about subscription {1} of topic {0}, which does not exist")]
+    Subscription(u32, u32),
+    /// Its content cannot be read.
+    #[error("a record's content cannot be read: {0}")]
+    Content(String),
+}
+
+/// What is set on a topic or a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// How the broker treats messages.
+    pub(crate) policies: Policies,
+    /// Who may use it.
+    pub(crate) grants: Grants,
+}
+
+/// A version of a topic's schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaVersion {
+    /// The schema.
+    pub schema: Schema,
+    /// Wall clock, in ms since the epoch.
+    pub added_at: u64,
+}
+
+/// Everything that the log leads to.
+#[derive(Clone, Debug)]
+pub struct State {
+    topics: HashMap<u32, Topic>,
+    /// By full name, in order, so that those of a namespace stand together.
+    names: BTreeMap<String, u32>,
+    /// Partitioned topics, by full name, with the number of their partitions.
+    partitioned: BTreeMap<String, u32>,
+    /// Tenants, and namespaces as `tenant/namespace`.
+    namespaces: BTreeSet<String>,
+    /// By the name of a topic or namespace.
+    settings: HashMap<String, Settings>,
+    /// By the name of the topic without partition.
+    schemas: HashMap<String, Vec<SchemaVersion>>,
+    /// Bytes of live entries in each segment of the log.
+    live: BTreeMap<u32, u64>,
+    next_topic: u32,
+    next_ledger: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let namespaces = ["public", "public/default"].map(str::to_owned).into();
+        Self {
+            topics: HashMap::new(),
+            names: BTreeMap::new(),
+            partitioned: BTreeMap::new(),
+            namespaces,
+            settings: HashMap::new(),
+            schemas: HashMap::new(),
+            live: BTreeMap::new(),
+            next_topic: 0,
+            next_ledger: 0,
+        }
+    }
+}
+
+impl State {
+    /// A topic by its number.
+    #[must_use]
+    pub fn topic(&self, id: u32) -> Option<&Topic> {
+        self.topics.get(&id)
+    }
+
+    /// A topic by its number. Only what is not recorded may be changed in it: subscriptions of readers.
+    pub fn topic_mut(&mut self, id: u32) -> Option<&mut Topic> {
+        self.topics.get_mut(&id)
+    }
+
+    /// The number of a topic.
+    #[must_use]
+    pub fn topic_id(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// All topics with their numbers, by name.
+    pub fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
+        self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
+    }
+
+    /// The partitioned topics with the number of their partitions.
+    pub fn partitioned(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.partitioned.iter().map(|(name, &count)| (name.as_str(), count))
+    }
+
+    /// How many partitions the topic has; `None` when it is not partitioned.
+    #[must_use]
+    pub fn partitions(&self, name: &str) -> Option<u32> {
+        self.partitioned.get(name).copied()
+    }
+
+    /// Whether the namespace, or the tenant, exists.
+    #[must_use]
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.contains(name)
+    }
+
+    /// Tenants, and namespaces as `tenant/namespace`.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.namespaces.iter().map(String::as_str)
+    }
+
+    /// What is set on a topic or a namespace.
+    #[must_use]
+    pub fn settings(&self, scope: &str) -> Option<&Settings> {
+        self.settings.get(scope)
+    }
+
+    /// The versions of a topic's schema, the oldest first.
+    #[must_use]
+    pub fn schemas(&self, name: &str) -> &[SchemaVersion] {
+        self.schemas.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Numbers that are free: for a topic, and for a ledger.
+    #[must_use]
+    pub const fn next_numbers(&self) -> (u32, u64) {
+        (self.next_topic, self.next_ledger)
+    }
+
+    /// Bytes of live entries in each segment of the log that has any.
+    #[must_use]
+    pub const fn live(&self) -> &BTreeMap<u32, u64> {
+        &self.live
+    }
+
+    /// Adds an entry at the end of its topic. Returns its ordinal.
+    ///
+    /// # Errors
+    /// The topic does not exist.
+    pub fn push(&mut self, id: u32, place: Place, head: &EntryHead) -> Result<u64, StateError> {
+        let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
+        let slot = Slot::new(place, head.batch, head.publish_time);
+        let ordinal = topic.entries.push(slot, head.deliver_at);
+        topic.bytes += u64::from(place.size);
+        *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        if let Some((producer, highest)) = &head.sequence {
+            topic.note_sequence(producer, *highest, head.publish_time);
+        }
+        Ok(ordinal)
+    }
+
+    /// Puts an entry back in its place after a restart. Those of deleted topics, and trimmed ones, stay away.
+    pub fn restore(&mut self, id: u32, position: Position, place: Place, head: &EntryHead) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let slot = Slot::new(place, head.batch, head.publish_time);
+        let former = topic.entries.ordinal_of(position);
+        let former = former.and_then(|ordinal| topic.entries.get(ordinal)).map(|it| it.place);
+        if !topic.entries.restore(position, slot, head.deliver_at) {
+            return;
+        }
+        topic.bytes += u64::from(place.size);
+        *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        if let Some((producer, highest)) = &head.sequence {
+            topic.note_sequence(producer, *highest, head.publish_time);
+        }
+        if let Some(former) = former.filter(|it| it.size > 0) {
+            topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
+            release(&mut self.live, former);
+        }
+    }
+
+    /// Gives an entry another place in the log, or none.
+    pub fn relocate(&mut self, id: u32, ordinal: u64, place: Option<Place>) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let Some(former) = topic.entries.relocate(ordinal, place) else { return };
+        release(&mut self.live, former);
+        topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
+        if let Some(place) = place {
+            topic.bytes += u64::from(place.size);
+            *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        }
+    }
+
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// It contradicts what was recorded before it.
+    pub fn apply(&mut self, change: &Change) -> Result<(), StateError> {
+        match change {
+            Change::CreateTopic(it) => self.create_topic(it)?,
+            Change::DeleteTopic(it) => self.delete_topic(it.topic)?,
+            Change::SetPartitions(it) if it.partitions == 0 => {
+                self.partitioned.remove(&it.name);
+            }
+            Change::SetPartitions(it) => {
+                self.partitioned.insert(it.name.clone(), it.partitions);
+            }
+            Change::CreateNamespace(it) => {
+                self.namespaces.insert(it.name.clone());
+            }
+            Change::DeleteNamespace(it) => {
+                self.namespaces.remove(&it.name);
+                self.settings.remove(&it.name);
+            }
+            Change::SetPolicies(it) => self.set(&it.scope, &it.policies)?,
+            Change::AddSchema(it) => {
+                let schema = it.schema.clone().ok_or_else(|| missing("a schema"))?;
+                let version = SchemaVersion { schema, added_at: it.added_at };
+                self.schemas.entry(it.name.clone()).or_default().push(version);
+            }
+            Change::DeleteSchemas(it) => {
+                self.schemas.remove(&it.name);
+            }
+            Change::Numbers(it) => {
+                self.next_topic = self.next_topic.max(it.topic);
+                self.next_ledger = self.next_ledger.max(it.ledger);
+            }
+            Change::OpenLedger(_)
+            | Change::CreateSubscription(_)
+            | Change::DeleteSubscription(_)
+            | Change::Ack(_)
+            | Change::ResetCursor(_)
+            | Change::Trim(_)
+            | Change::Compacted(_)
+            | Change::Sequence(_)
+            | Change::TopicEpoch(_)
+            | Change::TopicEnd(_) => self.apply_in_topic(change)?,
+        }
+        Ok(())
+    }
+
+    fn apply_in_topic(&mut self, change: &Change) -> Result<(), StateError> {
+        let id = topic_of(change).ok_or_else(|| missing("a topic"))?;
+        let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
+        let mut freed = Vec::new();
+        match change {
+            Change::OpenLedger(it) => {
+                topic.entries.open_ledger(it.ledger, it.first);
+                topic.is_open = true;
+                self.next_ledger = self.next_ledger.max(it.ledger.saturating_add(1));
+            }
+            Change::CreateSubscription(it) => {
+                topic.add_subscription(it.subscription, &it.name, it.mark, true);
+            }
+            Change::DeleteSubscription(it) => {
+                topic.subscriptions.remove(&it.subscription);
+            }
+            Change::Ack(it) => {
+                let subscription = topic.subscriptions.get_mut(&it.subscription);
+                let subscription =
+                    subscription.ok_or(StateError::Subscription(id, it.subscription))?;
+                acknowledge(&mut subscription.cursor, it);
+            }
+            Change::ResetCursor(it) => {
+                let subscription = topic.subscriptions.get_mut(&it.subscription);
+                let subscription =
+                    subscription.ok_or(StateError::Subscription(id, it.subscription))?;
+                subscription.cursor.reset(it.mark);
+            }
+            Change::Trim(it) => {
+                freed = topic.entries.trim(it.first);
+            }
+            Change::Compacted(it) => {
+                let file = it.file.clone();
+                topic.compacted =
+                    (!file.is_empty()).then_some(CompactedView { horizon: it.horizon, file });
+            }
+            Change::Sequence(it) => topic.note_sequence(&it.producer, it.highest, it.used_at),
+            Change::TopicEpoch(it) => topic.epoch = Some(it.epoch),
+            Change::TopicEnd(it) => topic.entries.extend_to(it.end),
+            _ => {}
+        }
+        let bytes: u64 = freed.iter().map(|it| u64::from(it.size)).sum();
+        topic.bytes = topic.bytes.saturating_sub(bytes);
+        freed.into_iter().for_each(|place| release(&mut self.live, place));
+        Ok(())
+    }
+
+    fn create_topic(&mut self, it: &change::CreateTopic) -> Result<(), StateError> {
+        let name = TopicName::parse(&it.name);
+        let name = name.map_err(|cause| StateError::Content(cause.to_string()))?;
+        self.names.insert(it.name.clone(), it.topic);
+        self.topics.insert(it.topic, Topic::new(name, it.created_at));
+        self.next_topic = self.next_topic.max(it.topic.saturating_add(1));
+        Ok(())
+    }
+
+    fn delete_topic(&mut self, id: u32) -> Result<(), StateError> {
+        let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
+        self.names.remove(topic.name.as_str());
+        self.settings.remove(topic.name.as_str());
+        for (_, slot) in topic.entries.iter().filter(|(_, slot)| slot.is_here()) {
+            release(&mut self.live, slot.place);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, scope: &str, json: &Bytes) -> Result<(), StateError> {
+        if json.is_empty() {
+            self.settings.remove(scope);
+            return Ok(());
+        }
+        let settings = serde_json::from_slice(json);
+        let settings = settings.map_err(|cause| StateError::Content(cause.to_string()))?;
+        self.settings.insert(scope.to_owned(), settings);
+        Ok(())
+    }
+
+    /// Says that no ledger is open: after a restart, each topic begins a new one before it takes an entry.
+    pub fn close_ledgers(&mut self) {
+        self.topics.values_mut().for_each(|topic| topic.is_open = false);
+    }
+}
+
+/// Takes an entry's bytes out of its segment's account.
+fn release(live: &mut BTreeMap<u32, u64>, place: Place) {
+    if let Some(bytes) = live.get_mut(&place.segment) {
+        *bytes = bytes.saturating_sub(u64::from(place.size));
+        if *bytes == 0 {
+            live.remove(&place.segment);
+        }
+    }
+}
+
+fn acknowledge(cursor: &mut cursor::Cursor, ack: &change::Ack) {
+    if let Some(before) = ack.before {
+        cursor.ack_before(before);
+    }
+    ack.entries.iter().for_each(|&ordinal| cursor.ack(ordinal));
+    for pair in ack.ranges.chunks_exact(2) {
+        if let &[from, to] = pair {
+            cursor.ack_range(from, to);
+        }
+    }
+    for batch in &ack.batches {
+        cursor.ack_in_batch(batch.ordinal, &batch.open, batch.messages);
+    }
+}
+
+fn missing(what: &str) -> StateError {
+    StateError::Content(format!("{what} is missing"))
+}
+
+/// The topic that a change is about, for those that change something inside one.
+fn topic_of(change: &Change) -> Option<u32> {
+    match change {
+        Change::OpenLedger(it) => Some(it.topic),
+        Change::CreateSubscription(it) => Some(it.topic),
+        Change::DeleteSubscription(it) => Some(it.topic),
+        Change::Ack(it) => Some(it.topic),
+        Change::ResetCursor(it) => Some(it.topic),
+        Change::Trim(it) => Some(it.topic),
+        Change::Compacted(it) => Some(it.topic),
+        Change::Sequence(it) => Some(it.topic),
+        Change::TopicEpoch(it) => Some(it.topic),
+        Change::TopicEnd(it) => Some(it.topic),
+        Change::CreateTopic(it) => Some(it.topic),
+        Change::DeleteTopic(it) => Some(it.topic),
+        Change::AddSchema(_)
+        | Change::DeleteSchemas(_)
+        | Change::SetPolicies(_)
+        | Change::SetPartitions(_)
+        | Change::CreateNamespace(_)
+        | Change::DeleteNamespace(_)
+        | Change::Numbers(_) => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! A state as the changes that lead to it: what a checkpoint holds.
+
+use super::change::{
+    Ack, AddSchema, BatchAck, Change, Compacted, CreateNamespace, CreateSubscription, CreateTopic,
+    DeleteNamespace, Numbers, OpenLedger, Sequence, SetPartitions, SetPolicies, TopicEnd,
+    TopicEpoch, Trim,
+};
+use super::{State, Topic};
+use bytes::Bytes;
+
+/// A change holds at most this many entries or ranges, so that no record becomes too large.
+const PIECES_MAX: usize = 10_000;
+
+impl State {
+    /// The changes that lead from nothing to this state, entries left out: those come from the log.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Change> {
+        let mut changes: Vec<Change> = Vec::new();
+        let (topic, ledger) = self.next_numbers();
+        changes.push(Numbers { topic, ledger }.into());
+        for built_in in ["public/default", "public"] {
+            if !self.has_namespace(built_in) {
+                changes.push(DeleteNamespace { name: built_in.to_owned() }.into());
+            }
+        }
+        for name in self.namespaces() {
+            changes.push(CreateNamespace { name: name.to_owned() }.into());
+        }
+        for (name, partitions) in self.partitioned() {
+            changes.push(SetPartitions { name: name.to_owned(), partitions }.into());
+        }
+        for (scope, settings) in &self.settings {
+            let policies = Bytes::from(serde_json::to_vec(settings).unwrap_or_default());
+            changes.push(SetPolicies { scope: scope.clone(), policies }.into());
+        }
+        for (name, versions) in &self.schemas {
+            for version in versions {
+                let schema = Some(version.schema.clone());
+                let added_at = version.added_at;
+                changes.push(AddSchema { name: name.clone(), schema, added_at }.into());
+            }
+        }
+        for (id, topic) in self.topics() {
+            topic_changes(id, topic, &mut changes);
+        }
+        changes
+    }
+}
+
+fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
+    let name = topic.name.as_str().to_owned();
+    out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
+    for (ledger, first) in topic.entries.ledgers() {
+        out.push(OpenLedger { topic: id, ledger, first }.into());
+    }
+    out.push(Trim { topic: id, first: topic.entries.first() }.into());
+    out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
+    if let Some(epoch) = topic.epoch {
+        out.push(TopicEpoch { topic: id, epoch }.into());
+    }
+    if let Some(view) = &topic.compacted {
+        let (horizon, file) = (view.horizon, view.file.clone());
+        out.push(Compacted { topic: id, horizon, file }.into());
+    }
+    for (producer, highest, used_at) in topic.sequences() {
+        out.push(Sequence { topic: id, producer: producer.to_owned(), highest, used_at }.into());
+    }
+    for (&subscription, it) in topic.subscriptions.iter().filter(|(_, it)| it.is_durable) {
+        let (name, mark) = (it.name.clone(), it.cursor.mark());
+        out.push(CreateSubscription { topic: id, subscription, name, mark }.into());
+        let ranges: Vec<u64> = it.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
+        for ranges in ranges.chunks(2 * PIECES_MAX) {
+            let ranges = ranges.to_vec();
+            out.push(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
+        }
+        let batches: Vec<BatchAck> = it
+            .cursor
+            .partial()
+            .map(|(ordinal, open)| BatchAck {
+                ordinal,
+                open: open.to_vec(),
+                messages: topic.entries.get(ordinal).map_or(0, super::Slot::messages),
+            })
+            .collect();
+        for batches in batches.chunks(PIECES_MAX) {
+            let batches = batches.to_vec();
+            out.push(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A topic as it is kept: entries, subscriptions, the sequence ids of its producers.
+
+use super::cursor::Cursor;
+use super::entries::{Entries, Position};
+use crate::name::TopicName;
+use std::collections::{BTreeMap, HashMap};
+
+/// How many producers' sequence ids a topic keeps; the longest unused goes first.
+const SEQUENCES_MAX: usize = 10_000;
+
+/// A topic without partitions, or one partition.
+#[derive(Clone, Debug)]
+pub struct Topic {
+    /// Its name.
+    pub name: TopicName,
+    /// Wall clock, in ms since the epoch.
+    pub created_at: u64,
+    /// What was published.
+    pub entries: Entries,
+    /// Who consumes, by number.
+    pub subscriptions: BTreeMap<u32, Subscription>,
+    /// The last compaction.
+    pub compacted: Option<CompactedView>,
+    /// Grows with every exclusive producer.
+    pub epoch: Option<u64>,
+    /// Bytes of the entries that are kept.
+    pub bytes: u64,
+    /// The last ledger began in this run of the broker.
+    pub is_open: bool,
+    sequences: HashMap<String, Sequenced>,
+    next_subscription: u32,
+}
+
+/// Where the compacted view of a topic lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactedView {
+    /// The first entry that was not compacted.
+    pub horizon: u64,
+    /// Name of its file.
+    pub file: String,
+}
+
+/// A subscription.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// Its name.
+    pub name: String,
+    /// What it has acknowledged.
+    pub cursor: Cursor,
+    /// Whether it outlives its consumers. Readers have one that does not, and the log knows nothing of it.
+    pub is_durable: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sequenced {
+    highest: u64,
+    used_at: u64,
+}
+
+impl Topic {
+    pub(super) fn new(name: TopicName, created_at: u64) -> Self {
+        Self {
+            name,
+            created_at,
+            entries: Entries::default(),
+            subscriptions: BTreeMap::new(),
+            compacted: None,
+            epoch: None,
+            bytes: 0,
+            is_open: false,
+            sequences: HashMap::new(),
+            next_subscription: 0,
+        }
+    }
+
+    /// The number of a subscription.
+    #[must_use]
+    pub fn subscription_id(&self, name: &str) -> Option<u32> {
+        self.subscriptions.iter().find(|(_, it)| it.name == name).map(|(&id, _)| id)
+    }
+
+    /// The subscriptions that outlive their consumers.
+    pub fn durable(&self) -> impl Iterator<Item = &Subscription> {
+        self.subscriptions.values().filter(|it| it.is_durable)
+    }
+
+    /// A number for a new subscription.
+    #[must_use]
+    pub const fn next_subscription(&self) -> u32 {
+        self.next_subscription
+    }
+
+    /// Adds a subscription.
+    pub fn add_subscription(&mut self, id: u32, name: &str, mark: u64, is_durable: bool) {
+        let cursor = Cursor::at(mark);
+        self.subscriptions.insert(id, Subscription { name: name.to_owned(), cursor, is_durable });
+        self.next_subscription = self.next_subscription.max(id.saturating_add(1));
+    }
+
+    /// The first entry that some durable subscription has not acknowledged; the end without any subscription.
+    #[must_use]
+    pub fn lowest_mark(&self) -> Option<u64> {
+        self.durable().map(|it| it.cursor.mark()).min()
+    }
+
+    /// The highest sequence id that the producer has published, where duplicates are dropped.
+    #[must_use]
+    pub fn highest_sequence(&self, producer: &str) -> Option<u64> {
+        self.sequences.get(producer).map(|it| it.highest)
+    }
+
+    pub(super) fn note_sequence(&mut self, producer: &str, highest: u64, used_at: u64) {
+        if let Some(known) = self.sequences.get_mut(producer) {
+            known.highest = known.highest.max(highest);
+            known.used_at = known.used_at.max(used_at);
+            return;
+        }
+        self.sequences.insert(producer.to_owned(), Sequenced { highest, used_at });
+        if self.sequences.len() > SEQUENCES_MAX {
+            self.forget_old_sequences();
+        }
+    }
+
+    /// A tenth at a time, so that not every new producer looks through all of them.
+    fn forget_old_sequences(&mut self) {
+        let mut times: Vec<u64> = self.sequences.values().map(|it| it.used_at).collect();
+        let tenth = times.len() / 10;
+        let (_, &mut limit, _) = times.select_nth_unstable(tenth);
+        self.sequences.retain(|_, it| it.used_at > limit);
+    }
+
+    pub(super) fn sequences(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.sequences.iter().map(|(name, it)| (name.as_str(), it.highest, it.used_at))
+    }
+
+    /// The id of the last entry before the ordinal.
+    #[must_use]
+    pub fn position_before(&self, ordinal: u64) -> Option<Position> {
+        self.entries.position_of(ordinal.checked_sub(1)?)
+    }
+}
