@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 
 /// How long the first answers may take. They are counted, so this passes only where something is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What stands before the reason why a script was not played to its end.
+pub(crate) const FAILED: &str = "! ";
 /// How long nothing must come before it is believed that nothing more comes.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -69,6 +71,12 @@ impl Stage {
     /// Notes what is done next.
     pub(crate) fn note(&mut self, what: impl Display) {
         self.trace.push(format!("# {what}"));
+    }
+
+    /// Notes why the script could not be played to its end. The others go on.
+    pub(crate) fn fail(&mut self, error: &anyhow::Error) {
+        let error = format!("{error:#}").replace(&self.watched.run, "RUN");
+        self.trace.push(format!("{FAILED}{error}"));
     }
 
     /// Connects and shakes hands, which is traced only when it goes wrong.
