@@ -5,10 +5,12 @@ use super::text::iso_8601;
 use bytes::Bytes;
 use longhaul_wire::compression;
 use longhaul_wire::messages::MessageMetadata;
+use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Largest body after unpacking.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most properties of a message that become headers.
+/// Most properties of a message that are shown.
 const PROPERTIES_MAX: usize = 64;
 
 type Headers = Vec<(String, String)>;
@@ -55,11 +57,9 @@ fn headers(stored: &StoredMessage, metadata: &MessageMetadata) -> Headers {
     if let Some(null) = metadata.null_value {
         add("null-value", null.to_string());
     }
-    if !metadata.encryption_keys.is_empty() {
-        add("is-encrypted", "true".to_owned());
-    }
-    for property in metadata.properties.iter().take(PROPERTIES_MAX) {
-        add(&format!("property-{}", property.key.to_ascii_lowercase()), property.value.clone());
-    }
+    add("is-encrypted", (!metadata.encryption_keys.is_empty()).to_string());
+    let properties = metadata.properties.iter().take(PROPERTIES_MAX);
+    let properties: BTreeMap<_, _> = properties.map(|it| (&it.key, &it.value)).collect();
+    add("property", json!(properties).to_string());
     headers
 }

@@ -134,7 +134,7 @@ pub(crate) enum TopicCall {
     /// [`AdminReply::InternalStats`]; [`AdminError::NotFound`] for a partitioned topic.
     InternalStats,
     /// The durable subscriptions; of a partitioned topic those of any of its partitions: [`AdminReply::Names`].
-    /// `__compaction` and the like are not among them.
+    /// As with Pulsar, `__compaction` is among them once the topic was compacted or has a threshold; `pulsar.dedup` is not.
     Subscriptions,
     /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminError::Conflict`] while one is under way.
     Compact,
@@ -155,7 +155,8 @@ pub(crate) enum TopicCall {
     DeleteSchema,
     /// Closes all producers and consumers and starts a new ledger; of a partitioned topic on all its partitions.
     Unload,
-    /// Deletes all messages and moves all subscriptions behind them.
+    /// Moves all subscriptions behind the last message, and deletes what is then needed no more whatever the retention. Pulsar
+    /// keeps the entries of its current ledger; nobody may count on that.
     Truncate,
     /// Acknowledges for all subscriptions what was published at least this long ago.
     ExpireMessages {
@@ -182,7 +183,8 @@ pub(crate) enum SubscriptionCall {
         /// What its creator notes.
         properties: BTreeMap<String, String>,
     },
-    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced.
+    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced. `__compaction` can be deleted, too; setting a
+    /// compaction threshold, even to the same value, brings it back.
     Delete {
         /// Closes its consumers, too.
         force: bool,

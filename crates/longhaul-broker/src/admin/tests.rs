@@ -9,12 +9,16 @@ use super::request::{
 use super::serve::{Admin, Handler, Limits, serve};
 use super::stats::{CursorStats, InternalStats, LedgerStats, TopicStats};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
+use crate::tls::TlsConfig;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use longhaul_wire::messages::MessageMetadata;
+use longhaul_wire::messages::{KeyValue, MessageMetadata};
 use longhaul_wire::payload::Payload;
 use proptest::prelude::*;
 use ring::hmac;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,6 +27,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 const SECRET: [u8; 32] = [3; 32];
@@ -157,6 +162,7 @@ async fn about_a(call: TopicCall) -> Result<AdminReply, AdminError> {
             let metadata = MessageMetadata {
                 producer_name: "p\nx".to_owned(),
                 partition_key: Some("k".to_owned()),
+                properties: vec![KeyValue { key: "a".to_owned(), value: "é".to_owned() }],
                 ..MessageMetadata::default()
             };
             let payload = Payload::new(&metadata, b"body");
@@ -287,7 +293,43 @@ async fn a_message_is_shown_without_its_bad_headers() {
     assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
     assert!(answer.contains("x-pulsar-message-id: 3:7\r\n"), "{answer}");
     assert!(answer.contains("x-pulsar-partition-key: k\r\n"), "{answer}");
+    assert!(answer.contains("x-pulsar-property: {\"a\":\"é\"}\r\n"), "{answer}");
     assert!(!answer.contains("x-pulsar-producer-name"), "{answer}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn it_is_served_over_tls() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (certificates, key_file) = (folder.path().join("cert"), folder.path().join("key"));
+    std::fs::write(&certificates, certificate.pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    let config = TlsConfig { certificates, key: key_file, client_authorities: None };
+    let acceptor = TlsAcceptor::from(config.load().unwrap());
+    let server = Server::with(|admin| admin.tls = Some(acceptor)).await;
+
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.unwrap();
+    stream.write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    drop(stream);
+
+    // Who speaks no TLS gets no answer, and disturbs nobody.
+    let plain = server.raw(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(!plain.starts_with(b"HTTP"), "{plain:?}");
     server.end().await;
 }
 
@@ -342,11 +384,22 @@ async fn what_is_too_large_or_too_slow_is_cut_off() {
     let (status, reason) = server.send("PUT", &format!("{A}/compaction"), "", "").await;
     assert_eq!(status, 503);
     assert!(reason.contains("may still happen"), "{reason}");
-    // Half a head, then nothing: the server hangs up.
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    stream.write_all(b"GET / HT").await.unwrap();
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).await.ok();
+    server.end().await;
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_hung_up_on() {
+    let short = Duration::from_millis(100);
+    let server = Server::with(|admin| admin.limits.head_timeout = short).await;
+    let whole = "GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n";
+    // Nothing at all, half a head, and nothing after an answer.
+    for said in ["", "GET / HT", whole] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let end = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut rest)).await;
+        assert!(end.is_ok(), "{said:?} keeps a connection for ever");
+    }
     server.end().await;
 }
 

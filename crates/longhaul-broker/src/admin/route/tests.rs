@@ -90,7 +90,7 @@ fn subscriptions_are_moved() {
     let place = Position { ledger: 4, entry: 5 };
     let reset = |to| SubscriptionCall::Reset { to };
     subscription("POST", "/resetcursor", r#"{"ledgerId":4,"entryId":5}"#, reset(Start::At(place)));
-    let excluded = r#"{"ledgerId":4,"entryId":5,"isExcluded":true,"batchIndex":-1}"#;
+    let excluded = r#"{"ledgerId":4,"entryId":5,"excluded":true,"batchIndex":-1}"#;
     subscription("POST", "/resetcursor", excluded, reset(Start::After(place)));
     subscription("POST", "/expireMessages/7", "", SubscriptionCall::ExpireMessages { age_s: 7 });
     subscription("GET", "/position/2", "", SubscriptionCall::Peek { nth: 2 });

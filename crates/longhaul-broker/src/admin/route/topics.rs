@@ -142,7 +142,7 @@ fn place(body: &[u8]) -> Result<Place, AdminError> {
         ledger_id: i64,
         entry_id: i64,
         #[serde(default)]
-        is_excluded: bool,
+        excluded: bool,
         #[serde(default)]
         properties: Option<BTreeMap<String, String>>,
     }
@@ -160,7 +160,7 @@ fn place(body: &[u8]) -> Result<Place, AdminError> {
     let at = match position.ledger {
         i64::MIN..0 => Start::Earliest,
         i64::MAX => Start::Latest,
-        _ if given.is_excluded => Start::After(position),
+        _ if given.excluded => Start::After(position),
         _ => Start::At(position),
     };
     Ok(Place { at: Some(at), properties: given.properties.unwrap_or_default() })

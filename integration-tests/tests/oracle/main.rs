@@ -1,0 +1,180 @@
+//! The embedded broker against Apache Pulsar 4.0.7: the same scripts of raw commands, and what each broker answers.
+//!
+//! What Pulsar answers is kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where the environment names one,
+//! the record is compared with it, too; `LONGHAUL_ORACLE_RECORD=1` writes it anew instead. Differences that are wanted are
+//! listed with their reasons in `differences.rs`. `LONGHAUL_ORACLE_ONLY=seek` plays only the scripts with that in their names.
+//!
+//! The broker to be judged is one that is started here, or the one named by `LONGHAUL_ORACLE_BROKER` (`pulsar://…`) and
+//! `LONGHAUL_ORACLE_ADMIN` (`http://…`).
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests may fail as tests do"
+)]
+
+mod commands;
+mod connection;
+mod differences;
+mod scenarios;
+mod show;
+mod stage;
+
+use anyhow::{Context, Result, ensure};
+use differences::{Difference, OPEN, WANTED};
+use futures::StreamExt;
+use integration_tests::sandbox::Sandbox;
+use longhaul_broker::{Broker, BrokerConfig};
+use stage::{Stage, Watched};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+
+/// A script in which not everything is decided, and what is open.
+type Open = (&'static str, &'static str);
+/// Traces by the names of scripts.
+type Traces = BTreeMap<String, Vec<String>>;
+
+/// Names the scripts to be played, for who works on one.
+const ONLY: &str = "LONGHAUL_ORACLE_ONLY";
+/// Scripts that play at the same time. Most of their time is waiting for what must not come.
+const AT_ONCE: usize = 8;
+
+#[tokio::test]
+async fn pulsar_answers_as_recorded() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let traces = play(sandbox.service_url(), sandbox.admin().url()).await;
+    if std::env::var("LONGHAUL_ORACLE_RECORD").is_ok() {
+        ensure!(std::env::var(ONLY).is_err(), "a record has all scripts");
+        let text = write(&traces);
+        ensure!(!text.contains(stage::FAILED), "a record has no failures:\n{text}");
+        return Ok(std::fs::write(record_path(), text)?);
+    }
+    compare(&recorded()?, &traces, &[], &[])
+}
+
+#[tokio::test]
+async fn ours_answers_as_pulsar_does() -> Result<()> {
+    let url = std::env::var("LONGHAUL_ORACLE_BROKER");
+    let admin = std::env::var("LONGHAUL_ORACLE_ADMIN");
+    if let (Ok(url), Ok(admin)) = (url, admin) {
+        return compare(&recorded()?, &play(&url, &admin).await, WANTED, OPEN);
+    }
+    let broker = Broker::start(BrokerConfig::default())?;
+    let admin = broker.admin_url().context("no admin interface")?;
+    let traces = play(broker.service_url(), &admin).await;
+    broker.shutdown()?;
+    compare(&recorded()?, &traces, WANTED, OPEN)
+}
+
+#[test]
+fn a_difference_is_found_unless_it_is_wanted() {
+    let traces = |lines: &[&str]| {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        Traces::from([("a".to_owned(), lines)])
+    };
+    let (theirs, ours) = (traces(&["x", "y", "z"]), traces(&["x", "w", "z"]));
+    let wanted = [Difference { script: "a", theirs: "y", ours: "w", why: "test" }];
+    assert!(compare(&theirs, &theirs, &[], &[]).is_ok());
+    assert!(compare(&theirs, &ours, &[], &[]).is_err());
+    assert!(compare(&theirs, &ours, &wanted, &[]).is_ok());
+    assert!(compare(&theirs, &theirs, &wanted, &[]).is_err(), "a difference that is gone");
+    assert!(compare(&theirs, &Traces::new(), &[], &[]).is_err());
+    assert!(compare(&theirs, &ours, &[], &[("a", "test")]).is_ok());
+    assert!(compare(&theirs, &theirs, &[], &[("a", "test")]).is_err(), "open, but equal");
+    assert_eq!(read(&write(&theirs)), theirs);
+}
+
+async fn play(url: &str, admin: &str) -> Traces {
+    let run = format!("{:016x}", RandomState::new().hash_one("oracle"));
+    let watched = Watched { url: url.to_owned(), admin: admin.to_owned(), run };
+    let scripts = scenarios::all().into_iter().filter(|(name, _)| selected(name));
+    let played = scripts.map(|(name, script)| {
+        let watched = watched.clone();
+        async move {
+            let mut stage = Stage::new(watched, name);
+            if let Err(error) = script(&mut stage).await {
+                stage.fail(&error);
+            }
+            (name.to_owned(), stage.finish())
+        }
+    });
+    futures::stream::iter(played).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// Whether a script is to be played: all of them, unless the environment names a part of one's name.
+fn selected(name: &str) -> bool {
+    std::env::var(ONLY).map_or(true, |only| name.contains(&only))
+}
+
+/// Fails with all differences that are not wanted, and with wanted ones that are not there. Open scripts are only told about.
+fn compare(theirs: &Traces, ours: &Traces, wanted: &[Difference], open: &[Open]) -> Result<()> {
+    let mut report = String::new();
+    for (script, theirs) in theirs {
+        let differences = differences(script, theirs, ours, wanted);
+        match open.iter().find(|(name, _)| name == script) {
+            None => report += &differences,
+            Some(_) if differences.is_empty() => {
+                report += &format!("\n== {script}: open, but nothing differs\n");
+            }
+            Some((_, what)) => tell(&format!("{script} is open: {what}{differences}")),
+        }
+    }
+    ensure!(report.is_empty(), "{report}");
+    Ok(())
+}
+
+fn differences(script: &str, theirs: &[String], ours: &Traces, wanted: &[Difference]) -> String {
+    let mut report = String::new();
+    let none = Vec::new();
+    let mut text = lines(ours.get(script).unwrap_or(&none));
+    for difference in wanted.iter().filter(|wanted| wanted.script == script) {
+        let (from, to) = (block(difference.ours), block(difference.theirs));
+        if text.contains(&from) {
+            text = text.replacen(&from, &to, 1);
+        } else {
+            report += &format!("\n== {script}: wanted, but not there: {}\n", difference.ours);
+        }
+    }
+    let theirs = lines(theirs);
+    if text != theirs {
+        report += &format!("\n== {script}\n-- Pulsar\n{theirs}-- ours\n{text}");
+    }
+    report
+}
+
+#[expect(clippy::print_stderr, reason = "a test says what it lets pass")]
+fn tell(text: &str) {
+    eprintln!("oracle: {text}");
+}
+
+/// Each line with its end, after an end, so that only whole lines are found.
+fn lines(lines: &[String]) -> String {
+    lines.iter().fold("\n".to_owned(), |text, line| text + line + "\n")
+}
+
+fn block(text: &str) -> String {
+    if text.is_empty() { "\n".to_owned() } else { format!("\n{text}\n") }
+}
+
+fn record_path() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/pulsar-4.0.7.txt"))
+}
+
+fn recorded() -> Result<Traces> {
+    let mut traces = read(&std::fs::read_to_string(record_path())?);
+    traces.retain(|name, _| selected(name));
+    Ok(traces)
+}
+
+fn write(traces: &Traces) -> String {
+    let shown = traces.iter().map(|(script, lines)| format!("== {script}\n{}\n", lines.join("\n")));
+    shown.collect()
+}
+
+fn read(text: &str) -> Traces {
+    let parts = text.split("== ").filter_map(|part| part.split_once('\n'));
+    let lines = |body: &str| body.lines().map(str::to_owned).collect();
+    parts.map(|(script, body)| (script.to_owned(), lines(body))).collect()
+}
