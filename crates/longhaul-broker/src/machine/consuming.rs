@@ -87,13 +87,17 @@ impl Machine {
             let time = self.now.saturating_sub(seconds.saturating_mul(1000));
             return self.ordinal_at_time(topic, time);
         }
-        if let Some(id) = &it.start_message_id {
-            return self.ordinal_for(topic, id, reads_compacted);
-        }
         let earliest = it.initial_position == Some(InitialPosition::Earliest.into());
         let (ledger_id, entry_id) = if earliest { EARLIEST } else { LATEST };
-        let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
-        self.ordinal_for(topic, &id, reads_compacted)
+        let initial = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+        if let Some(id) = &it.start_message_id {
+            let start = self.ordinal_for(topic, id, reads_compacted)?;
+            // Beyond the end the initial position decides, as on Pulsar.
+            if start < self.live.get(&topic)?.readable {
+                return Some(start);
+            }
+        }
+        self.ordinal_for(topic, &initial, reads_compacted)
     }
 
     /// The first entry at or after an id. The compacted view begins before everything that is kept of the log.
@@ -130,12 +134,13 @@ impl Machine {
         let fresh = || Dispatcher::new(kind, cursor);
         let dispatcher = live.dispatchers.entry(subscription).or_insert_with(fresh);
         if !dispatcher.consumers().is_empty() {
-            let busy = |text: &str| Err(Refusal::new(ServerError::ConsumerBusy, text));
+            let busy = |text: &str| Refusal::new(ServerError::ConsumerBusy, text);
             if dispatcher.kind != kind {
-                return busy("the subscription has consumers of another type");
+                return Err(busy("the subscription has consumers of another type"));
             }
-            if kind == Kind::Exclusive {
-                return busy("the exclusive subscription has a consumer already");
+            if let Some(holder) = dispatcher.active().filter(|_| kind == Kind::Exclusive) {
+                let refusal = busy("the exclusive subscription has a consumer already");
+                return Err(refusal.because_of(holder.conn));
             }
         }
         live.orphans.remove(&subscription);
@@ -173,7 +178,12 @@ impl Machine {
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
-            self.send_after_commit(key.conn, change);
+            if newcomer == Some(key) {
+                // Behind its SUCCESS.
+                self.send_after_commit(key.conn, change);
+            } else {
+                self.send(key.conn, change);
+            }
         }
     }
 
@@ -391,6 +401,10 @@ impl Machine {
                     .extend(source.map(|source| delivery(&it, live.partition, open, source)));
             }
         }
+        match live.dispatchers.values().filter_map(Dispatcher::next_due).min() {
+            Some(at) => self.due.insert(topic, at),
+            None => self.due.remove(&topic),
+        };
         self.live.insert(topic, live);
         more
     }

@@ -276,6 +276,7 @@ impl Dispatcher {
             let Some(at) = self.choose(limits) else { return false };
             let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
             budget = budget.saturating_sub(1);
+            self.turn = (at + 1) % self.consumers.len().max(1);
             let is_shared = self.kind == Kind::Shared;
             let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
             let Some(consumer) = self.consumers.get_mut(at) else { return false };
@@ -308,7 +309,7 @@ impl Dispatcher {
     }
 
     /// The next consumer that may be sent something.
-    fn choose(&mut self, limits: Limits) -> Option<usize> {
+    fn choose(&self, limits: Limits) -> Option<usize> {
         let within = |held: u64, limit: u64| limit == 0 || held < limit;
         if !within(self.unacked, limits.per_subscription) {
             return None;
@@ -323,9 +324,7 @@ impl Dispatcher {
         let count = self.consumers.len();
         let in_turn = (0..count).map(|step| (self.turn + step) % count);
         let ready = in_turn.filter(|&at| self.consumers.get(at).is_some_and(is_ready));
-        let chosen = ready.min_by_key(|&at| self.consumers.get(at).map_or(0, |it| it.priority))?;
-        self.turn = (chosen + 1) % count;
-        Some(chosen)
+        ready.min_by_key(|&at| self.consumers.get(at).map_or(0, |it| it.priority))
     }
 
     /// The next entry: one to be delivered again, or a new one.

@@ -41,13 +41,22 @@ pub struct Refusal {
     pub code: ServerError,
     /// What is wrong, and what to do.
     pub text: String,
+    /// The connection that is in the way, where one is.
+    pub holder: Option<u64>,
 }
 
 impl Refusal {
     /// An error with a text.
     #[must_use]
     pub fn new(code: ServerError, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), holder: None }
+    }
+
+    /// The connection that is in the way.
+    #[must_use]
+    pub const fn because_of(mut self, holder: u64) -> Self {
+        self.holder = Some(holder);
+        self
     }
 }
 

@@ -91,19 +91,15 @@ impl Machine {
     /// When the machine wants to be called, in ms since the epoch: for a delayed entry, or for the next round.
     #[must_use]
     pub fn next_deadline(&self) -> u64 {
-        let dispatchers = self.live.values().flat_map(|it| it.dispatchers.values());
-        let due = dispatchers.filter_map(super::Dispatcher::next_due).min();
-        due.map_or(self.keeper.next_round, |due| due.min(self.keeper.next_round))
+        let next = self.due.values().copied().chain(self.next_probe());
+        next.fold(self.keeper.next_round, u64::min)
     }
 
     /// Does what is due.
     pub fn tick(&mut self) {
-        for (&topic, live) in &self.live {
-            let due = live.dispatchers.values().filter_map(super::Dispatcher::next_due).min();
-            if due.is_some_and(|due| due <= self.now) {
-                self.dirty.insert(topic);
-            }
-        }
+        self.dirty
+            .extend(self.due.iter().filter(|(_, at)| **at <= self.now).map(|(topic, _)| topic));
+        self.end_silent_holders();
         if self.now >= self.keeper.next_round {
             self.keeper.next_round = self.now + ROUND_MS;
             self.round();
@@ -158,10 +154,19 @@ impl Machine {
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let readable = self.live.get(&topic).map_or(0, |it| it.readable);
         let first = trim_point(kept, policies, readable, self.now);
+        let first =
+            if kept.is_open { first.min(self.first_of_current_segment(kept)) } else { first };
         if first > kept.entries.first() {
             self.change(Trim { topic, first })?;
         }
         Ok(())
+    }
+
+    /// What lies in the segment that is being written takes no room that could be had back, and a consumer may want to go back
+    /// to it. A topic that is unloaded or whose broker starts anew lets go of it.
+    fn first_of_current_segment(&self, topic: &Topic) -> u64 {
+        let ledger = topic.entries.ledgers().last().map_or(0, |(_, first)| first);
+        ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
     }
 
     /// Whether there is room for another entry.

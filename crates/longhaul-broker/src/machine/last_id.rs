@@ -3,6 +3,7 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::Refusal;
+use crate::state::Topic;
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
     CommandGetLastMessageId, CommandGetLastMessageIdResponse, MessageIdData, ServerError,
@@ -10,6 +11,13 @@ use longhaul_wire::messages::{
 
 /// The id of the last entry of a topic that has none.
 const NONE: Position = Position { ledger: u64::MAX, entry: u64::MAX };
+
+/// The id before an ordinal; before the first entry of all, that of entry -1 of its ledger.
+fn before(topic: &Topic, ordinal: u64) -> Position {
+    let ledger = || topic.entries.position_of(ordinal).map_or(u64::MAX, |it| it.ledger);
+    let first = || Position { ledger: ledger(), entry: u64::MAX };
+    topic.position_before(ordinal).unwrap_or_else(first)
+}
 
 impl Machine {
     pub(super) fn last_message_id(
@@ -32,7 +40,7 @@ impl Machine {
         let (position, batch) = view.last().unwrap_or((NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let mark = kept.subscriptions.get(&subscription).map_or(0, |it| it.cursor.mark());
-        let mark = kept.position_before(mark).unwrap_or(NONE);
+        let mark = before(kept, mark);
         let partition = self.live.get(&topic).map(|it| it.partition);
         let id = |position: Position, batch_index: Option<i32>| MessageIdData {
             ledger_id: position.ledger,

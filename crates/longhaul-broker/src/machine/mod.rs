@@ -5,6 +5,7 @@
 //!
 //! - [`session`]: connections, and which command goes where.
 //! - [`producing`], [`consuming`], [`acking`]: the two sides of a topic. [`dispatcher`] decides who gets which entry.
+//! - [`probing`]: whether the holder of an exclusive place still lives.
 //! - [`topics`]: topics that come and go, policies, schemas.
 //! - [`admin`]: calls of the HTTP interface.
 //! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
@@ -23,6 +24,7 @@ pub mod effect;
 mod figures;
 mod keeping;
 mod last_id;
+mod probing;
 mod producing;
 mod recent;
 mod session;
@@ -103,8 +105,12 @@ pub struct Machine {
     composing: u64,
     committed: u64,
     waiting: VecDeque<(u64, Waiting)>,
+    /// Newcomers that wait until it is known whether somebody else lives.
+    probes: Vec<probing::Probe>,
     /// Topics whose consumers may get something.
     dirty: BTreeSet<u32>,
+    /// Topics with delayed entries, and when the first of them is due.
+    due: BTreeMap<u32, u64>,
     effects: Vec<Effect>,
     recent: Recent,
     /// The compacted views that are in use, by the names of their files.
@@ -140,7 +146,9 @@ impl Machine {
             composing: 1,
             committed: 0,
             waiting: VecDeque::new(),
+            probes: Vec::new(),
             dirty: BTreeSet::new(),
+            due: BTreeMap::new(),
             effects: Vec::new(),
             recent,
             compacted,

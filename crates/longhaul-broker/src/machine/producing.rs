@@ -147,14 +147,15 @@ impl Machine {
         };
         let is_same_client =
             old.is_generated && producer.is_generated && producer.epoch > old.epoch;
-        if !is_same_client {
+        if !is_same_client || old.conn != producer.conn {
             let text =
                 format!("producer with name `{}` is already connected to the topic", old.name);
-            return Err(Refusal::new(ServerError::ProducerBusy, text));
+            return Err(Refusal::new(ServerError::ProducerBusy, text).because_of(old.conn));
         }
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
             session.producers.remove(&id);
+            session.closed.insert(id);
         }
         self.drop_producer(topic, conn, id);
         Ok(())
@@ -215,6 +216,7 @@ impl Machine {
     fn note_handle(&mut self, topic: u32, producer: &Producer, is_waiting: bool) {
         let name = producer.name.clone();
         if let Some(session) = self.session(producer.conn) {
+            session.closed.remove(&producer.id);
             session.producers.insert(producer.id, ProducerHandle { topic, name, is_waiting });
         }
     }
@@ -295,6 +297,7 @@ impl Machine {
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
                 session.producers.remove(&producer.id);
+                session.closed.insert(producer.id);
             }
             let close = CommandCloseProducer { producer_id: producer.id, request_id: u64::MAX };
             self.send_after_commit(producer.conn, close);
@@ -307,6 +310,10 @@ impl Machine {
         send: CommandSend,
         message: Result<Message, Refusal>,
     ) {
+        if self.sessions.get(&conn).is_some_and(|it| it.closed.contains(&send.producer_id)) {
+            // The client sends it again with its next producer. An error would make it give up the whole connection.
+            return;
+        }
         let published = message.and_then(|message| self.append(conn, send, &message));
         if let Err(refusal) = published {
             self.totals.publish_errors += 1;

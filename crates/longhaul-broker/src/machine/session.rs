@@ -12,12 +12,10 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
     CommandSuccess, FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
-/// The oldest one that has all that the broker relies on: checksums, and PING.
-const PROTOCOL_VERSION_MIN: i32 = 6;
 
 /// A connection.
 #[derive(Debug)]
@@ -30,6 +28,8 @@ pub(super) struct Session {
     role: Option<Role>,
     pub(super) since: u64,
     pub(super) producers: HashMap<u64, ProducerHandle>,
+    /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
+    pub(super) closed: HashSet<u64>,
     pub(super) consumers: HashMap<u64, ConsumerHandle>,
     /// Bytes of deliveries that are under way.
     pub(super) under_way: u64,
@@ -61,6 +61,7 @@ impl Machine {
             role: None,
             since: self.now,
             producers: HashMap::new(),
+            closed: HashSet::new(),
             consumers: HashMap::new(),
             under_way: 0,
         };
@@ -77,6 +78,7 @@ impl Machine {
             self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
         }
         self.drop_readers_of(conn);
+        self.gone(conn);
     }
 
     /// Deliveries of so many bytes were sent on the connection.
@@ -96,8 +98,10 @@ impl Machine {
     pub fn request(&mut self, conn: u64, request: Request) {
         let Some(session) = self.sessions.get(&conn) else { return };
         let is_connected = session.role.is_some();
+        self.heard_of(conn);
         match request {
             Request::Command(Command::Connect(it)) if !is_connected => self.connect(conn, &it),
+            Request::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
             Request::Garbage(_) if !is_connected => {
                 // Whoever it is may not speak this protocol at all.
                 self.totals.connections_refused += 1;
@@ -115,13 +119,6 @@ impl Machine {
 
     fn connect(&mut self, conn: u64, connect: &CommandConnect) {
         let version = connect.protocol_version.unwrap_or_default();
-        if version < PROTOCOL_VERSION_MIN {
-            let text = format!(
-                "protocol version {version} is too old, at least {PROTOCOL_VERSION_MIN} is needed"
-            );
-            let refusal = Refusal::new(ServerError::UnsupportedVersionError, text);
-            return self.refuse_connection(conn, &refusal);
-        }
         let role = match &self.auth {
             None => Ok(Role { name: String::new(), superuser: true }),
             Some(auth) => {
@@ -166,7 +163,7 @@ impl Machine {
         self.effects.push(Effect::Close(conn));
     }
 
-    fn command(&mut self, conn: u64, command: Command) {
+    pub(super) fn command(&mut self, conn: u64, command: Command) {
         match command {
             Command::Ping(_) => self.send(conn, CommandPong {}),
             // The driver has noted that the client is there.
@@ -175,11 +172,15 @@ impl Machine {
             Command::Lookup(it) => self.lookup(conn, &it),
             Command::GetTopicsOfNamespace(it) => self.topics_of_namespace(conn, &it),
             Command::Producer(it) => {
-                self.answer(conn, it.request_id, |machine| machine.create_producer(conn, &it))
+                if let Err(refusal) = self.create_producer(conn, &it) {
+                    self.refuse_or_probe(conn, it.request_id, Command::Producer(it), refusal);
+                }
             }
             Command::CloseProducer(it) => self.close_producer(conn, it),
             Command::Subscribe(it) => {
-                self.answer(conn, it.request_id, |machine| machine.subscribe(conn, &it))
+                if let Err(refusal) = self.subscribe(conn, &it) {
+                    self.refuse_or_probe(conn, it.request_id, Command::Subscribe(it), refusal);
+                }
             }
             Command::Flow(it) => self.flow(conn, it),
             Command::Ack(it) => self.ack(conn, it),
@@ -336,11 +337,6 @@ impl Machine {
 
     fn topics_of_namespace(&mut self, conn: u64, it: &CommandGetTopicsOfNamespace) {
         let mode = it.mode.unwrap_or_default();
-        if !self.state.has_namespace(&it.namespace) {
-            let text = format!("namespace {} does not exist", it.namespace.escape_debug());
-            let refusal = Refusal::new(ServerError::MetadataError, text);
-            return self.error(conn, it.request_id, &refusal);
-        }
         let topics = if mode == i32::from(TopicsMode::NonPersistent) {
             Vec::new()
         } else {

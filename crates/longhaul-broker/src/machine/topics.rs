@@ -111,6 +111,7 @@ impl Machine {
         }
         self.live.remove(&topic);
         self.dirty.remove(&topic);
+        self.due.remove(&topic);
         self.recent.forget(topic);
         if let Some(file) = file {
             self.compacted.remove(&file);
@@ -142,9 +143,11 @@ impl Machine {
         }
         self.check_namespace(name)?;
         if let Some((whole, index)) = name.partition()
-            && self.state.partitions(whole.as_str()).is_some_and(|count| index < count)
+            && let Some(count) = self.state.partitions(whole.as_str())
         {
-            return Ok(0);
+            let text = format!("{whole} has {count} partitions");
+            let refusal = Refusal::new(ServerError::TopicNotFound, text);
+            return if index < count { Ok(0) } else { Err(refusal) };
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
         if !may_create || policy.is_some_and(|it| !it.allow_auto_topic_creation) {
@@ -323,7 +326,14 @@ impl Machine {
     pub(super) fn get_or_create_schema(&mut self, conn: u64, it: &CommandGetOrCreateSchema) {
         let stored = self.topic_name(&it.topic).and_then(|name| {
             self.authorize(conn, &name, crate::admin::policies::Action::Produce)?;
-            self.check_namespace(&name)?;
+            if self.state.topic_id(name.as_str()).is_none()
+                && self.state.partitions(name.as_str()).is_none()
+            {
+                return Err(Refusal::new(
+                    ServerError::TopicNotFound,
+                    format!("{name} does not exist"),
+                ));
+            }
             self.store_schema(&name, &it.schema)
         });
         let mut response = CommandGetOrCreateSchemaResponse {

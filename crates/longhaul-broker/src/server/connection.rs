@@ -168,7 +168,7 @@ fn requests(
                 requests.push(Request::Publish(send, message.and_then(verified)));
             }
             Ok(Some(Frame { command, .. })) => {
-                if !*is_connected {
+                if matches!(command, Command::Connect(_)) {
                     *is_connected = true;
                     limit = message_bytes_max;
                 }

@@ -236,6 +236,12 @@ impl Entries {
         self.spans.drain(..needed);
     }
 
+    /// The first entry in this segment of the log or a later one; the end where there is none.
+    #[must_use]
+    pub fn first_in_segment(&self, segment: u32) -> u64 {
+        self.base + self.slots.partition_point(|slot| slot.place.segment < segment) as u64
+    }
+
     /// The entries that are kept, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Slot)> {
         (self.base..).zip(&self.slots)

@@ -1,0 +1,135 @@
+//! Tenants and namespaces.
+
+use super::super::Machine;
+use super::{Answer, done, failed};
+use crate::admin::policies::Policy;
+use crate::admin::request::{AdminError, AdminReply, NamespaceCall};
+use crate::name::TopicName;
+use crate::state::change::{CreateNamespace, DeleteNamespace, SetPartitions};
+
+impl Machine {
+    pub(in crate::machine) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> AdminReply {
+        AdminReply::Names(
+            self.state.namespaces().filter(|it| is_wanted(it)).map(str::to_owned).collect(),
+        )
+    }
+
+    pub(in crate::machine) fn create_tenant(&mut self, name: String) -> Answer {
+        if self.state.has_namespace(&name) {
+            return Err(AdminError::Conflict(format!("tenant {name} exists")));
+        }
+        done(self.change(CreateNamespace { name }))
+    }
+
+    pub(in crate::machine) fn delete_tenant(&mut self, name: &str) -> Answer {
+        if !self.state.has_namespace(name) {
+            return Err(AdminError::NotFound(format!("tenant {name} does not exist")));
+        }
+        let prefix = format!("{name}/");
+        if self.state.namespaces().any(|it| it.starts_with(&prefix)) {
+            return Err(AdminError::Conflict(format!(
+                "tenant {name} has namespaces: delete them first"
+            )));
+        }
+        done(self.change(DeleteNamespace { name: name.to_owned() }))
+    }
+
+    pub(in crate::machine) fn namespace_call(
+        &mut self,
+        namespace: &str,
+        call: NamespaceCall,
+    ) -> Answer {
+        if let NamespaceCall::Create { policies } = call {
+            return self.create_namespace(namespace, policies);
+        }
+        if !self.state.has_namespace(namespace) {
+            return Err(AdminError::NotFound(format!("namespace {namespace} does not exist")));
+        }
+        match call {
+            NamespaceCall::Create { .. } => Ok(AdminReply::Done),
+            NamespaceCall::Delete { force } => self.delete_namespace(namespace, force),
+            NamespaceCall::Topics => Ok(AdminReply::Names(self.topics_in(namespace))),
+            NamespaceCall::PartitionedTopics => {
+                let names = self.state.partitioned().map(|(name, _)| name.to_owned());
+                Ok(AdminReply::Names(names.filter(|it| in_namespace(it, namespace)).collect()))
+            }
+            NamespaceCall::Unload => {
+                let topics: Vec<u32> = self
+                    .state
+                    .topics()
+                    .filter(|(_, it)| it.name.namespace() == namespace)
+                    .map(|(id, _)| id)
+                    .collect();
+                topics.into_iter().for_each(|it| self.unload(it));
+                Ok(AdminReply::Done)
+            }
+            NamespaceCall::Policies => {
+                let policies = self.state.settings(namespace).map(|it| it.policies.clone());
+                Ok(AdminReply::Policies(Box::new(policies.unwrap_or_default())))
+            }
+            NamespaceCall::SetPolicy(policy) => {
+                done(self.set(namespace, |it| it.policies.apply(policy)))
+            }
+            NamespaceCall::Grants => Ok(AdminReply::Grants(
+                self.state.settings(namespace).map(|it| it.grants.clone()).unwrap_or_default(),
+            )),
+            NamespaceCall::Grant { role, actions } => {
+                done(self.set(namespace, |it| it.grants.grant(&role, actions)))
+            }
+            NamespaceCall::Revoke { role } => {
+                done(self.set(namespace, |it| it.grants.revoke(&role)))
+            }
+        }
+    }
+
+    pub(in crate::machine) fn create_namespace(
+        &mut self,
+        namespace: &str,
+        policies: Vec<Policy>,
+    ) -> Answer {
+        let tenant = namespace.split('/').next().unwrap_or_default();
+        if !self.state.has_namespace(tenant) {
+            return Err(AdminError::NotFound(format!("tenant {tenant} does not exist")));
+        }
+        if self.state.has_namespace(namespace) {
+            return Err(AdminError::Conflict(format!("namespace {namespace} exists")));
+        }
+        self.change(CreateNamespace { name: namespace.to_owned() }).map_err(failed)?;
+        if policies.is_empty() {
+            return Ok(AdminReply::Done);
+        }
+        done(
+            self.set(namespace, |it| {
+                policies.into_iter().for_each(|policy| it.policies.apply(policy))
+            }),
+        )
+    }
+
+    pub(in crate::machine) fn delete_namespace(&mut self, namespace: &str, force: bool) -> Answer {
+        let topics: Vec<u32> = self
+            .state
+            .topics()
+            .filter(|(_, it)| it.name.namespace() == namespace)
+            .map(|(id, _)| id)
+            .collect();
+        let partitioned = self.state.partitioned().map(|(name, _)| name.to_owned());
+        let partitioned: Vec<String> =
+            partitioned.filter(|it| in_namespace(it, namespace)).collect();
+        if !force && !(topics.is_empty() && partitioned.is_empty()) {
+            return Err(AdminError::Conflict(format!(
+                "namespace {namespace} has topics: delete them first, or force it"
+            )));
+        }
+        for topic in topics {
+            self.delete_topic(topic).map_err(failed)?;
+        }
+        for name in partitioned {
+            self.change(SetPartitions { name, partitions: 0 }).map_err(failed)?;
+        }
+        done(self.change(DeleteNamespace { name: namespace.to_owned() }))
+    }
+}
+
+fn in_namespace(topic: &str, namespace: &str) -> bool {
+    TopicName::parse(topic).is_ok_and(|it| it.namespace() == namespace)
+}

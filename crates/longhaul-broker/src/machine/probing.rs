@@ -1,0 +1,79 @@
+//! Whether the holder of an exclusive place still lives.
+//!
+//! A client that lost its connection without the broker noticing comes back and finds its own place taken, by itself. So whoever
+//! holds a place that somebody else wants is asked for a sign of life first: if it gives none its connection ends, and the place is
+//! free. Until then the newcomer waits.
+
+use super::Machine;
+use super::effect::{Effect, Refusal};
+use longhaul_wire::messages::{Command, CommandPing};
+
+/// How long a holder has for a sign of life: as on Pulsar.
+const PATIENCE_MS: u64 = 5000;
+/// Newcomers that may wait; further ones are refused at once.
+const PROBES_MAX: usize = 1000;
+
+/// A newcomer that waits for the answer of a holder.
+#[derive(Debug)]
+pub(super) struct Probe {
+    holder: u64,
+    newcomer: u64,
+    /// What it asked for, and what it is told if the holder lives.
+    command: Command,
+    request_id: u64,
+    refusal: Refusal,
+    deadline: u64,
+}
+
+impl Machine {
+    /// Refuses a request, after a look whether whoever is in its way still lives.
+    pub(super) fn refuse_or_probe(
+        &mut self,
+        conn: u64,
+        request_id: u64,
+        command: Command,
+        refusal: Refusal,
+    ) {
+        let holder = refusal.holder.filter(|&it| it != conn && self.probes.len() < PROBES_MAX);
+        let Some(holder) = holder else { return self.error(conn, request_id, &refusal) };
+        self.send(holder, CommandPing {});
+        let deadline = self.now + PATIENCE_MS;
+        self.probes.push(Probe { holder, newcomer: conn, command, request_id, refusal, deadline });
+    }
+
+    /// The connection has given a sign of life.
+    pub(super) fn heard_of(&mut self, conn: u64) {
+        if self.probes.is_empty() {
+            return;
+        }
+        for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
+            self.error(probe.newcomer, probe.request_id, &probe.refusal);
+        }
+    }
+
+    /// The connection has ended: what it held is free, and what it waited for is of no interest any more.
+    pub(super) fn gone(&mut self, conn: u64) {
+        if self.probes.is_empty() {
+            return;
+        }
+        self.probes.retain(|it| it.newcomer != conn);
+        for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
+            self.command(probe.newcomer, probe.command);
+        }
+    }
+
+    /// Ends the connections of holders that have said nothing in time.
+    pub(super) fn end_silent_holders(&mut self) {
+        let silent: Vec<u64> =
+            self.probes.iter().filter(|it| it.deadline <= self.now).map(|it| it.holder).collect();
+        for holder in silent {
+            self.effects.push(Effect::Close(holder));
+            self.closed(holder);
+        }
+    }
+
+    /// When the next holder's time is over.
+    pub(super) fn next_probe(&self) -> Option<u64> {
+        self.probes.iter().map(|it| it.deadline).min()
+    }
+}
