@@ -208,6 +208,11 @@ fn verified(payload: Payload) -> Result<Message, Refusal> {
             .deliver_at_time
             .and_then(|at| u64::try_from(at).ok())
             .filter(|&at| at > 0),
+        chunk_of: metadata
+            .uuid
+            .as_ref()
+            .filter(|_| chunks > 1)
+            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
     })
