@@ -355,8 +355,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_costs_32_bytes() {
-        assert_eq!(size_of::<Slot>(), 32);
+    fn a_slot_costs_40_bytes() {
+        assert_eq!(size_of::<Slot>(), 40);
     }
 
     #[test]
