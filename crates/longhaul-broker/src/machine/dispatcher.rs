@@ -417,3 +417,6 @@ impl Dispatcher {
         self.next
     }
 }
+
+#[cfg(test)]
+mod tests;
