@@ -1,7 +1,7 @@
 //! Messages that are not in memory any more: read from the log, or from a compacted view.
 
+use super::outbox::Stored;
 use crate::log::{CompactedFile, Place, ReadError, Reader};
-use crate::machine::effect::Source;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
@@ -45,19 +45,19 @@ impl Messages {
     /// Reads messages and puts their commands in front. What has been trimmed meanwhile is left out.
     pub(super) async fn read(
         &self,
-        stored: Vec<(CommandMessage, Source)>,
+        stored: Vec<(CommandMessage, Stored)>,
     ) -> io::Result<Vec<Bytes>> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read_now(stored));
         read.await.map_err(io::Error::other)?.map_err(io::Error::other)
     }
 
-    fn read_now(&self, stored: Vec<(CommandMessage, Source)>) -> Result<Vec<Bytes>, ReadError> {
+    fn read_now(&self, stored: Vec<(CommandMessage, Stored)>) -> Result<Vec<Bytes>, ReadError> {
         let places: Vec<Place> = stored
             .iter()
             .filter_map(|(_, source)| match source {
-                Source::Log(place) => Some(*place),
-                Source::Memory(_) | Source::Compacted(..) => None,
+                Stored::Log(place) => Some(*place),
+                Stored::Compacted(..) => None,
             })
             .collect();
         let mut bodies = self.reader.read_many(&places).into_iter();
@@ -65,18 +65,14 @@ impl Messages {
         let mut heads = BytesMut::new();
         for (command, source) in stored {
             let body = match source {
-                Source::Memory(body) => Ok(body),
-                Source::Log(place) => {
+                Stored::Log(place) => {
                     bodies.next().unwrap_or(Err(ReadError::Gone { segment: place.segment }))
                 }
-                Source::Compacted(name, slot) => match self.file(&name) {
-                    Some(file) => file.read(&slot),
-                    None => Err(ReadError::Gone { segment: 0 }),
-                },
+                Stored::Compacted(file, slot) => file.read(&slot),
             };
             let message = match body {
                 Ok(body) => message_of(body),
-                // It was acknowledged by everybody, or compacted away, while it waited.
+                // It was acknowledged by everybody while it waited.
                 Err(ReadError::Gone { .. }) => continue,
                 Err(error) => return Err(error),
             };
