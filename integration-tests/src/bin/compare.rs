@@ -74,7 +74,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 async fn connect(sandbox: &Sandbox) -> Result<Pulsar<TokioExecutor>> {
-    Ok(Pulsar::builder(sandbox.service_url(), TokioExecutor).build().await?)
+    Ok(Pulsar::builder(sandbox.service_url(), TokioExecutor)
+        .with_outbound_channel_size(4096)
+        .build()
+        .await?)
 }
 
 async fn producer(pulsar: &Pulsar<TokioExecutor>, topic: &str) -> Result<Producer<TokioExecutor>> {

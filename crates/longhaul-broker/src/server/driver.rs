@@ -375,8 +375,14 @@ impl Driver {
             Source::Memory(body) => body,
             source @ (Source::Log(_) | Source::Compacted(..)) => {
                 self.queue(conn);
-                if let Some(link) = self.links.get(&conn) {
-                    link.outbox.push(Chunk::Stored { command, source, credit });
+                let held = self.messages.hold(source);
+                match (self.links.get(&conn), held) {
+                    (Some(link), Some(stored)) => {
+                        link.outbox.push(Chunk::Stored { command, stored, credit })
+                    }
+                    // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
+                    (_, None) => self.machine.written(conn, credit),
+                    (None, _) => {}
                 }
                 return;
             }
