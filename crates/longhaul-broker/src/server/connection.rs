@@ -5,7 +5,7 @@ use super::messages::Messages;
 use super::outbox::{Chunk, Outbox};
 use crate::clock;
 use crate::machine::effect::{Message, Refusal, Request};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame::{self, Frame, FrameError};
 use longhaul_wire::messages::{Command, CommandPing, ServerError};
 use longhaul_wire::payload::{Payload, PayloadError};
@@ -272,9 +272,18 @@ async fn write(
     }
 }
 
+/// Sends all of it. A client may be slow, as long as it takes something.
 async fn send(outgoing: &mut (impl AsyncWrite + Unpin), bytes: &Bytes) -> io::Result<()> {
     let stuck = |_| io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
-    timeout(WRITE_TIMEOUT, outgoing.write_all(bytes)).await.map_err(stuck)?
+    let mut rest = bytes.clone();
+    while !rest.is_empty() {
+        let count = timeout(WRITE_TIMEOUT, outgoing.write(&rest)).await.map_err(stuck)??;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        rest.advance(count);
+    }
+    Ok(())
 }
 
 /// Splits a connection.
