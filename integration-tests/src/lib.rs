@@ -14,3 +14,5 @@ pub mod view;
 
 mod cache;
 mod wait;
+
+pub use wait::stopwatch;

@@ -12,6 +12,8 @@
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
     reason = "a benchmark ends with its first surprise"
 )]
 

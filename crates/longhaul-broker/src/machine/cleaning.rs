@@ -55,14 +55,13 @@ impl Machine {
             return;
         }
         for (segment, bytes) in segments {
-            let is_worth_it = |needed: u64| needed > 0 && needed * NEEDED_SHARE <= bytes;
             // What every record weighs is known; which of them are needed takes a look at each.
             if self.state.live().get(&segment).is_none_or(|&live| live == 0) {
                 continue;
             }
             let (survivors, dead) = self.survivors(segment);
             let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
-            if !is_worth_it(needed) && !(needed == 0 && !dead.is_empty()) {
+            if needed * NEEDED_SHARE > bytes || dead.is_empty() {
                 continue;
             }
             for (topic, ordinal) in dead {

@@ -225,14 +225,6 @@ impl Dispatcher {
         self.next = cursor.mark();
     }
 
-    /// Forgets everything about entries: the cursor was moved.
-    pub fn reset(&mut self, cursor: &Cursor) {
-        let kept = std::mem::replace(self, Self::new(self.kind, cursor));
-        self.consumers = kept.consumers;
-        self.redelivered = kept.redelivered;
-        self.consumers.iter_mut().for_each(|it| it.unacked = 0);
-    }
-
     /// Notes that an entry is acknowledged, by whomever.
     pub fn acked(&mut self, ordinal: u64) {
         self.unpend(ordinal);

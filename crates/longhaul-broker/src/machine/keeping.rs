@@ -278,7 +278,7 @@ impl Machine {
                 .and_then(|it| self.compacted.get(it))
                 .map_or(0, |it| it.len());
             live.compaction.removed =
-                (before + job.entries.len()).saturating_sub(slots.len()) as u64;
+                (before + job.entries.count()).saturating_sub(slots.len()) as u64;
         }
         let outcome = result.and_then(|slots| {
             self.compacted.insert(job.file.clone(), slots);

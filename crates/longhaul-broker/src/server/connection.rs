@@ -6,7 +6,7 @@ use super::outbox::{Chunk, Outbox};
 use super::requests::requests;
 use crate::clock;
 use crate::machine::effect::Request;
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandPing;
 use std::io;
@@ -224,17 +224,17 @@ async fn write(
                     outbox.sent(bytes.len());
                     credit
                 }
-                Chunk::Stored { command, source, credit } => {
-                    let mut stored = vec![(command, source)];
+                Chunk::Stored { command, stored: first, credit } => {
+                    let mut stored = vec![(command, first)];
                     let mut credit = credit;
                     while credit < FETCH_BYTES {
                         let Some(Chunk::Stored { .. }) = batch.chunks.front() else { break };
-                        let Some(Chunk::Stored { command, source, credit: more }) =
+                        let Some(Chunk::Stored { command, stored: next, credit: more }) =
                             batch.chunks.pop_front()
                         else {
                             break;
                         };
-                        stored.push((command, source));
+                        stored.push((command, next));
                         credit += more;
                     }
                     for bytes in messages.read(stored).await? {
@@ -259,9 +259,18 @@ async fn write(
     }
 }
 
+/// Sends all of it. A client may be slow, as long as it takes something.
 async fn send(outgoing: &mut (impl AsyncWrite + Unpin), bytes: &Bytes) -> io::Result<()> {
     let stuck = |_| io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
-    timeout(WRITE_TIMEOUT, outgoing.write_all(bytes)).await.map_err(stuck)?
+    let mut rest = bytes.clone();
+    while !rest.is_empty() {
+        let count = timeout(WRITE_TIMEOUT, outgoing.write(&rest)).await.map_err(stuck)??;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        rest.advance(count);
+    }
+    Ok(())
 }
 
 /// Splits a connection.

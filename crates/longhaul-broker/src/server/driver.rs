@@ -2,7 +2,7 @@
 
 use super::connection::Ticket;
 use super::messages::{Messages, message_of};
-use super::outbox::{Chunk, Outbox, Stored};
+use super::outbox::{Chunk, Outbox};
 use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
 use crate::clock;
 use crate::compaction;
@@ -379,10 +379,16 @@ impl Driver {
         let credit = u64::from(bytes);
         let body = match source {
             Source::Memory(body) => body,
-            Source::Log(place) => return self.store(conn, command, Stored::Log(place), credit),
-            Source::Compacted(name, slot) => {
-                if let Some(file) = self.messages.file(&name) {
-                    self.store(conn, command, Stored::Compacted(file, slot), credit);
+            source @ (Source::Log(_) | Source::Compacted(..)) => {
+                self.queue(conn);
+                let held = self.messages.hold(source);
+                match (self.links.get(&conn), held) {
+                    (Some(link), Some(stored)) => {
+                        link.outbox.push(Chunk::Stored { command, stored, credit })
+                    }
+                    // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
+                    (_, None) => self.machine.written(conn, credit),
+                    (None, _) => {}
                 }
                 return;
             }
@@ -398,14 +404,6 @@ impl Driver {
         self.queue(conn);
         if let Some(link) = self.links.get(&conn) {
             link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
-        }
-    }
-
-    /// Queues a message that has to be read.
-    fn store(&mut self, conn: u64, command: CommandMessage, source: Stored, credit: u64) {
-        self.queue(conn);
-        if let Some(link) = self.links.get(&conn) {
-            link.outbox.push(Chunk::Stored { command, source, credit });
         }
     }
 

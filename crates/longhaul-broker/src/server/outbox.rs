@@ -1,6 +1,6 @@
 //! What a connection still has to send.
 
-use crate::log::{CompactedFile, Place, Slot};
+use super::messages::Stored;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
@@ -24,21 +24,11 @@ pub(super) enum Chunk {
     Stored {
         /// The command in front of it.
         command: CommandMessage,
-        /// Where it lies.
-        source: Stored,
+        /// The message.
+        stored: Stored,
         /// Bytes of deliveries.
         credit: u64,
     },
-}
-
-/// Where a message lies that has to be read.
-#[derive(Debug)]
-pub(super) enum Stored {
-    /// In the log.
-    Log(Place),
-    /// In a compacted view. Its file stays readable though another one may have replaced it meanwhile: the last message of a key
-    /// is in both, and whoever is between them must not miss it.
-    Compacted(CompactedFile, Slot),
 }
 
 /// The queue between the driver, which never waits, and a connection.

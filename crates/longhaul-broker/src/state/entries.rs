@@ -97,14 +97,8 @@ pub struct EntryCopy {
 impl EntryCopy {
     /// How many there are, gone ones included.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn count(&self) -> usize {
         self.slots.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.slots.is_empty()
     }
 
     /// Those that can be read, with ordinal, id and place.
@@ -134,12 +128,6 @@ impl Entries {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.base + self.slots.len() as u64
-    }
-
-    /// The ledger that entries are added to.
-    #[must_use]
-    pub fn ledger(&self) -> Option<u64> {
-        self.spans.last().map(|span| span.ledger)
     }
 
     /// The ledgers, each with the ordinal of its first entry.
@@ -288,12 +276,6 @@ impl Entries {
         freed
     }
 
-    /// Forgets the ledgers that end before the ordinal, which no id needs any more.
-    pub fn forget_ledgers(&mut self, before: u64) {
-        let needed = self.spans.partition_point(|span| span.first <= before).saturating_sub(1);
-        self.spans.drain(..needed);
-    }
-
     /// The first entry in this segment of the log or a later one; the end where there is none.
     #[must_use]
     pub fn first_in_segment(&self, segment: u32) -> u64 {
@@ -401,9 +383,6 @@ mod tests {
         assert_eq!(entries.ordinal_of(id(5, 1)), Some(1));
         assert!(entries.get(1).is_none());
         assert_eq!(entries.deliver_at(4), Some(200));
-        entries.forget_ledgers(4);
-        assert_eq!(entries.ordinal_of(id(5, 1)), None);
-        assert_eq!(entries.ordinal_of(id(9, 1)), Some(4));
         entries.trim(50);
         assert_eq!((entries.first(), entries.end()), (50, 50));
         assert_eq!(entries.deliver_at(4), None);

@@ -261,6 +261,7 @@ impl State {
         Ok(())
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
     fn apply_in_topic(&mut self, change: &Change) -> Result<(), StateError> {
         let id = topic_of(change).ok_or_else(|| missing("a topic"))?;
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;

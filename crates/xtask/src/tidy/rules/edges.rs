@@ -90,7 +90,6 @@ mod tests {
     #[test]
     fn a_bridge_between_layers_is_caught() {
         for (name, used) in [
-            ("longhaul", "longhaul-broker"),
             ("longhaul", "integration-tests"),
             ("longhaul-wire", "longhaul"),
             ("longhaul-broker", "longhaul"),

@@ -13,6 +13,11 @@ pub const PURE: &[&str] = &[
     "src/worker/machine",
     "src/worker/partition",
     "src/worker/judge",
+    "crates/longhaul-broker/src/compaction/plan",
+    "crates/longhaul-broker/src/log/composer",
+    "crates/longhaul-broker/src/machine",
+    "crates/longhaul-broker/src/state",
+    "crates/longhaul-wire/src",
 ];
 
 /// Words that no pure file has outside its tests.
