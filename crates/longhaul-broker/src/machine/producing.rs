@@ -204,7 +204,8 @@ impl Machine {
     fn enter(&mut self, topic: u32, producer: Producer, epoch: Option<u64>) -> Result<(), Refusal> {
         if producer.mode != AccessMode::Shared {
             let current = self.state.topic(topic).and_then(|it| it.epoch);
-            let epoch = epoch.unwrap_or_else(|| current.map_or(0, |current| current + 1));
+            let epoch =
+                epoch.unwrap_or_else(|| current.map_or(0, |current| current.saturating_add(1)));
             if current != Some(epoch) {
                 self.change(TopicEpoch { topic, epoch })?;
             }

@@ -234,6 +234,17 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
     );
 }
 
+/// A client may name an epoch. After the largest one the next exclusive producer ended the broker.
+#[test]
+fn the_largest_epoch_is_not_the_end() {
+    let mut rig = Rig::new();
+    let largest =
+        CommandProducer { topic_epoch: Some(u64::MAX), ..producer(1, 7, AccessMode::Exclusive) };
+    rig.ask(1, largest);
+    rig.machine.closed(1);
+    assert_eq!(rig.produce(2, 2, AccessMode::Exclusive), Ok(true));
+}
+
 /// A round trimmed a topic, found segments that nobody needed any more, and had them removed at once, while the record of the
 /// trim, and of the acks that it came from, was still in memory. A crash then brought the entries back, and their bytes not.
 #[test]

@@ -36,6 +36,21 @@ impl World {
         }
     }
 
+    pub(super) fn skip_all(&mut self) {
+        let name = *self.random.choice(TOPICS.iter()).unwrap();
+        let Some(id) = self.node.machine.state().topic_id(name) else { return };
+        let names: Vec<String> = self.model.topics[&id].cursors.keys().cloned().collect();
+        for subscription in names {
+            let call = SubscriptionCall::SkipAll;
+            let topic = name.to_owned();
+            let key = (id, subscription.clone());
+            self.call(AdminRequest::Subscription { topic, subscription, call }, |world| {
+                let readable = world.readable(id);
+                world.skip(&key, true, readable);
+            });
+        }
+    }
+
     fn create_partitions(&mut self) {
         let partitions = self.random.u32(1..3);
         let call = if self.random.bool() {

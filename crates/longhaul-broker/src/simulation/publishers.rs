@@ -53,7 +53,8 @@ impl World {
 
     fn message(&mut self, name: &str, sequence: u64) -> (Payload, Vec<Part>, Option<u64>) {
         let count = if self.random.u8(0..3) == 0 { self.random.usize(1..5) } else { 0 };
-        let filler = if self.random.u8(0..10) == 0 { 700 } else { self.random.usize(0..30) };
+        let is_large = self.random.u8(0..10) < if self.is_bulky { 6 } else { 1 };
+        let filler = if is_large { 700 } else { self.random.usize(0..30) };
         let mut parts = Vec::new();
         for _ in 0..count.max(1) {
             let key = (self.random.u8(0..4) > 0).then(|| b'a' + self.random.u8(0..5));

@@ -28,6 +28,8 @@ pub(super) type ConsumerId = (u64, u64);
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) random: Rng,
+    /// A world of large messages, most of which go soon: old segments get cleaned.
+    pub(super) is_bulky: bool,
     pub(super) storage: SimulatedStorage,
     pub(super) node: Node,
     pub(super) model: Model,
@@ -154,6 +156,7 @@ impl World {
         Self {
             seed,
             random: Rng::with_seed(seed),
+            is_bulky: seed.is_multiple_of(4),
             storage,
             node,
             model: Model::default(),
