@@ -82,6 +82,20 @@ impl Sandbox {
         }
     }
 
+    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache Pulsar. Of one that is named by its
+    /// address, what `LONGHAUL_TEST_OWN_BROKER` says is taken for its kind, too.
+    ///
+    /// # Errors
+    /// The environment makes no sense.
+    pub fn pulsar_kind() -> Result<Option<BrokerKind>> {
+        let kind = match Choice::from_env()? {
+            Choice::None => None,
+            Choice::Own(kind) => Some(kind),
+            Choice::Url { .. } => BrokerKind::parse(&variable("LONGHAUL_TEST_OWN_BROKER")?),
+        };
+        Ok(kind.filter(|kind| *kind != BrokerKind::Embedded))
+    }
+
     pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {
         Ok(Self { service_url, admin: Admin::new(admin_url, None)? })
     }
