@@ -14,7 +14,26 @@ use longhaul_broker::{Broker, BrokerConfig};
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Where what a client sees is meant to differ.
-const WANTED: &[Difference] = &[];
+const WANTED: &[Difference] = &[
+    Difference {
+        script: "java batch indexes",
+        theirs: "left [a, b, c, d]",
+        ours: "left [a, c]",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+    Difference {
+        script: "python batch indexes",
+        theirs: "left ['a', 'b', 'c', 'd']",
+        ours: "left ['a', 'c']",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+    Difference {
+        script: "go batch indexes",
+        theirs: "left [a b c d]",
+        ours: "left [a c]",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+];
 
 #[tokio::test]
 async fn stock_clients_see_what_they_see_of_pulsar() -> Result<()> {
@@ -31,8 +50,11 @@ async fn stock_clients_see_what_they_see_of_pulsar() -> Result<()> {
 
 async fn with_pulsar(language: Language, program: &ClientProgram) -> Result<()> {
     let Some(kind) = sandbox::Sandbox::pulsar_kind()? else { return Ok(()) };
-    let limit = ("maxMessageSize".to_owned(), MESSAGE_BYTES_MAX.to_string());
-    let config = sandbox::BrokerConfig { extra: vec![limit], ..Default::default() };
+    let limit = MESSAGE_BYTES_MAX.to_string();
+    // A broker that has just started would move its topics about, and messages would come twice.
+    let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];
+    let extra = extra.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let config = sandbox::BrokerConfig { extra, ..Default::default() };
     let broker = sandbox::Broker::launch(kind, config).await?;
     let lines = program.play(broker.service_url(), broker.admin().url()).await?;
     tell(&format!("the {} client was played with Pulsar", language.name()));
