@@ -15,3 +15,5 @@ pub mod view;
 
 mod cache;
 mod wait;
+
+pub use wait::stopwatch;

@@ -30,9 +30,9 @@ pub(crate) async fn until<T>(
     }
 }
 
-/// Starts a stopwatch for progress messages.
-pub(crate) fn stopwatch() -> impl Fn() -> Duration {
-    #[expect(clippy::disallowed_methods, reason = "progress messages only, no test depends on it")]
+/// Starts a stopwatch, for progress messages and measurements.
+pub fn stopwatch() -> impl Fn() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "no test depends on it")]
     let start = Instant::now();
     move || start.elapsed()
 }

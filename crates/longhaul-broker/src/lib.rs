@@ -15,11 +15,14 @@
 //!
 //! What it does not have: clustering, transactions, Key_Shared subscriptions, non-persistent topics, functions. Clients that
 //! ask for these get an error that says so.
+#![allow(
+    unreachable_pub,
+    reason = "modules say what their neighbours may use, this file what the world may"
+)]
 #![cfg_attr(
     not(feature = "testing"),
     allow(
         dead_code,
-        unreachable_pub,
         unused_imports,
         reason = "the feature `testing` makes the inner modules public, for simulation and measurement"
     )

@@ -146,7 +146,6 @@ mod tests {
         for bad in [
             "",
             "..",
-            "a b",
             "a\nb",
             "persistent://",
             "persistent://a",

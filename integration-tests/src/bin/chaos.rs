@@ -1,4 +1,4 @@
-//! Runs chaos scenarios against a real Pulsar and prints their figures.
+//! Runs chaos scenarios and prints their figures.
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 /// ending with what the ledger says, every message acknowledged. It prints one table line of figures per run. The exit status
 /// is 1 when a checker found something.
 ///
-/// By default it starts a Pulsar of its own from Maven artifacts (Java 17 and Maven are needed; the first time 235 MB are
-/// fetched).
+/// By default it starts an embedded broker of its own; `--broker maven` starts a real Pulsar from Maven artifacts (Java 17 and Maven are
+/// needed; the first time 235 MB are fetched).
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
@@ -40,8 +40,8 @@ struct Args {
     /// Print JSON, one object per line, instead of table lines.
     #[arg(long)]
     json: bool,
-    /// `maven` or `docker` for a broker of its own, or a service URL; restarts and outage need a broker of their own.
-    #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "maven")]
+    /// `embedded`, `maven` or `docker` for a broker of its own, or a service URL; restarts and outage need a broker of their own.
+    #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "embedded")]
     broker: String,
     /// Admin URL that belongs to a service URL.
     #[arg(long, env = "LONGHAUL_TEST_ADMIN", default_value = "http://127.0.0.1:8080")]

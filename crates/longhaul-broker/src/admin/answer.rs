@@ -70,7 +70,6 @@ impl From<AdminError> for Answer {
             AdminError::BadRequest(_) => StatusCode::BAD_REQUEST,
             AdminError::Forbidden(_) => StatusCode::FORBIDDEN,
             AdminError::NotFound(_) => StatusCode::NOT_FOUND,
-            AdminError::NotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             AdminError::Conflict(_) => StatusCode::CONFLICT,
             AdminError::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
             AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,

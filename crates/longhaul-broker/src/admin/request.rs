@@ -365,9 +365,6 @@ pub(crate) enum AdminError {
     /// 404: it does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// 405: the broker never does this.
-    #[error("{0}")]
-    NotAllowed(String),
     /// 409: it exists, or is busy.
     #[error("{0}")]
     Conflict(String),

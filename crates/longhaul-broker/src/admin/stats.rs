@@ -135,9 +135,6 @@ pub(crate) enum SubscriptionKind {
     Shared,
     /// One at a time.
     Failover,
-    /// All, by key.
-    #[serde(rename = "Key_Shared")]
-    KeyShared,
 }
 
 /// A consumer.

@@ -138,7 +138,8 @@ fn is_out(single: &Single) -> bool {
 fn content(payload: &Payload) -> Content {
     let Ok(metadata) = payload.metadata() else { return Content::Opaque };
     let Some(count) = metadata.num_messages_in_batch else {
-        let size = metadata.uncompressed_size.map_or(payload.body().len(), |it| it as usize);
+        let size =
+            metadata.uncompressed_size.map_or_else(|| payload.body().len(), |it| it as usize);
         let is_tombstone =
             metadata.null_value == Some(true) || size == 0 || payload.body().is_empty();
         return Content::One { key: metadata.partition_key, is_tombstone };

@@ -7,9 +7,14 @@ use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Entries that are read at once.
 const CHUNK: usize = 256;
+
+/// The lowest priority there is.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 19;
 
 /// An entry on its way.
 struct Entry {
@@ -31,8 +36,16 @@ pub(crate) fn run(
     previous: Option<&CompactedFile>,
     reader: &Reader,
     storage: Arc<dyn Storage>,
+    given_up: &AtomicBool,
 ) -> Result<CompactedFile, String> {
     let mut survey = Survey::default();
+    let check = || {
+        if given_up.load(Ordering::Relaxed) {
+            Err("the broker is stopping".to_owned())
+        } else {
+            Ok(())
+        }
+    };
     each(
         job,
         previous,
@@ -40,7 +53,7 @@ pub(crate) fn run(
         |_| true,
         |it| {
             survey.visit(it.ordinal, &it.payload);
-            Ok(())
+            check()
         },
     )?;
     let mut survivors = survey.finish();
@@ -68,6 +81,20 @@ pub(crate) fn run(
     writer.finish().map_err(text)
 }
 
+/// Runs a compaction on a thread of its own, which gets what processor time others leave.
+pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
+    let work = move || {
+        // On Linux the priority is the thread's own. Where it cannot be lowered the compaction is only less polite.
+        #[cfg(target_os = "linux")]
+        rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).ok();
+        work();
+    };
+    let started = std::thread::Builder::new().name("longhaul-compaction".to_owned()).spawn(work);
+    if let Err(error) = started {
+        tracing::error!(%error, "no thread for a compaction: none runs until the broker is started again");
+    }
+}
+
 /// Reads all entries that are wanted, in order.
 fn each(
     job: &CompactionJob,
@@ -84,14 +111,17 @@ fn each(
             }
         }
     }
-    for chunk in job.entries.chunks(CHUNK) {
-        let wanted: Vec<_> = chunk.iter().filter(|it| is_wanted(it.ordinal)).collect();
-        let places: Vec<Place> = wanted.iter().map(|it| it.place).collect();
-        for (it, body) in wanted.iter().zip(reader.read_many(&places)) {
-            visit(parse(it.ordinal, it.ledger, it.entry, body.map_err(text)?)?)?;
+    let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal));
+    loop {
+        let chunk: Vec<_> = wanted.by_ref().take(CHUNK).collect();
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let places: Vec<Place> = chunk.iter().map(|it| it.2).collect();
+        for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&places)) {
+            visit(parse(ordinal, id.ledger, id.entry, body.map_err(text)?)?)?;
         }
     }
-    Ok(())
 }
 
 fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Entry, String> {

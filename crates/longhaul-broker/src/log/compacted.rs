@@ -355,8 +355,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_costs_32_bytes() {
-        assert_eq!(size_of::<Slot>(), 32);
+    fn a_slot_costs_40_bytes() {
+        assert_eq!(size_of::<Slot>(), 40);
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
     fn an_abandoned_file_leaves_nothing() {
         let storage = SimulatedStorage::new(1);
         let mut writer = CompactedWriter::create(Arc::new(storage.clone()), NAME).unwrap();
-        writer.append(1, 1, 1, b"body").unwrap();
+        writer.append(1, 1, 1, 1, b"body").unwrap();
         drop(writer);
         assert!(storage.list("compact").unwrap().is_empty());
     }

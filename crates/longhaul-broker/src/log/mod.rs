@@ -36,7 +36,7 @@ pub use composer::{Composer, Group};
 pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
 pub use handle::{Done, Log, open};
 pub use options::Options;
-pub use reader::{Reader, Scan};
+pub use reader::{Held, Reader, Scan};
 pub use record::{Head, Kind, Place, Position, RECORD_OVERHEAD};
 pub use recovery::{Apply, Opened, Replayed, Truncated};
 #[cfg(any(test, feature = "testing"))]

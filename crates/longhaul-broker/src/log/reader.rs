@@ -14,6 +14,13 @@ const GAP_BYTES_MAX: u32 = 4096;
 /// Bytes that are read at once, unless one record is larger.
 const READ_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
+/// A record that stays readable, whatever becomes of its segment.
+#[derive(Clone, Debug)]
+pub struct Held {
+    segment: Arc<Segment>,
+    place: Place,
+}
+
 /// Reads records. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -30,19 +37,50 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub fn read(&self, place: Place) -> Result<Bytes, ReadError> {
-        let segment = self.segment(place.segment)?;
-        let bytes = self.read_range(&segment, place.offset, place.end())?;
-        self.body(&segment, place, place.offset, &bytes)
+        self.read_one(&self.hold(place)?)
+    }
+
+    /// Keeps a record readable: its segment may be removed meanwhile, and is not used for anything else before.
+    ///
+    /// # Errors
+    /// [`ReadError::Gone`].
+    pub fn hold(&self, place: Place) -> Result<Held, ReadError> {
+        let segment = self.shared.segment(place.segment);
+        let segment = segment.ok_or(ReadError::Gone { segment: place.segment })?;
+        Ok(Held { segment, place })
+    }
+
+    fn read_one(&self, held: &Held) -> Result<Bytes, ReadError> {
+        let (segment, place) = (&held.segment, held.place);
+        let bytes = self.read_range(segment, place.offset, place.end())?;
+        self.body(segment, place, place.offset, &bytes)
     }
 
     /// The bodies of several records, in the same order. Neighbours cost one read, and share their memory.
     #[must_use]
     pub fn read_many(&self, places: &[Place]) -> Vec<Result<Bytes, ReadError>> {
-        let mut out = Vec::with_capacity(places.len());
-        for run in places.chunk_by(|one, two| near(*one, *two)) {
+        let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
+        let mut read = self.read_held(held.iter().filter_map(|it| it.as_ref().ok())).into_iter();
+        let gone = |place: &Place| ReadError::Gone { segment: place.segment };
+        let outcomes = held.iter().zip(places).map(|(held, place)| match held {
+            Ok(_) => read.next().unwrap_or_else(|| Err(gone(place))),
+            Err(error) => Err(error.clone()),
+        });
+        outcomes.collect()
+    }
+
+    /// The same for records that are held.
+    #[must_use]
+    pub fn read_held<'a>(
+        &self,
+        held: impl IntoIterator<Item = &'a Held>,
+    ) -> Vec<Result<Bytes, ReadError>> {
+        let held: Vec<&Held> = held.into_iter().collect();
+        let mut out = Vec::with_capacity(held.len());
+        for run in held.chunk_by(|one, two| near(one.place, two.place)) {
             let mut rest = run;
             while let Some(first) = rest.first() {
-                let fits = |place: &&Place| place.end() - first.offset <= READ_BYTES_MAX;
+                let fits = |it: &&&Held| it.place.end() - first.place.offset <= READ_BYTES_MAX;
                 let count = rest.iter().take_while(fits).count().max(1);
                 let (now, later) = rest.split_at(count);
                 self.read_run(now, &mut out);
@@ -65,16 +103,15 @@ impl Reader {
     }
 
     /// Reads neighbours at once.
-    fn read_run(&self, run: &[Place], out: &mut Vec<Result<Bytes, ReadError>>) {
+    fn read_run(&self, run: &[&Held], out: &mut Vec<Result<Bytes, ReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let read = self.segment(first.segment).and_then(|segment| {
-            Ok((self.read_range(&segment, first.offset, last.end())?, segment))
-        });
-        match read {
-            Ok((bytes, segment)) => out
-                .extend(run.iter().map(|&place| self.body(&segment, place, first.offset, &bytes))),
+        let (segment, from) = (&first.segment, first.place.offset);
+        match self.read_range(segment, from, last.place.end()) {
+            Ok(bytes) => {
+                out.extend(run.iter().map(|it| self.body(segment, it.place, from, &bytes)))
+            }
             // One record's fault must not be the fault of all.
-            Err(_) if run.len() > 1 => out.extend(run.iter().map(|&place| self.read(place))),
+            Err(_) if run.len() > 1 => out.extend(run.iter().map(|it| self.read_one(it))),
             Err(error) => out.push(Err(error)),
         }
     }

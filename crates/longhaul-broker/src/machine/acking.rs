@@ -11,7 +11,7 @@ use longhaul_wire::messages::{
 };
 
 impl Machine {
-    pub(super) fn ack(&mut self, conn: u64, it: CommandAck) {
+    pub(super) fn ack(&mut self, conn: u64, it: &CommandAck) {
         let answer = it.request_id.map(|request_id| (it.consumer_id, request_id));
         let result = self.acknowledge(conn, it);
         let Some((consumer_id, request_id)) = answer else { return };
@@ -32,7 +32,7 @@ impl Machine {
         );
     }
 
-    fn acknowledge(&mut self, conn: u64, it: CommandAck) -> Result<(), Refusal> {
+    fn acknowledge(&mut self, conn: u64, it: &CommandAck) -> Result<(), Refusal> {
         let key = ConsumerKey { conn, id: it.consumer_id };
         let missing = || {
             Refusal::new(

@@ -11,6 +11,9 @@ use super::view::{Item, View};
 use crate::state::cursor::Cursor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Chunked messages whose consumers are remembered. Older ones start anew, with whomever they meet.
+const CHUNKED_MAX: usize = 10_000;
+
 /// A consumer, by its connection and the id that it has there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey {
@@ -120,6 +123,8 @@ pub struct Dispatcher {
     redeliveries: HashMap<u64, u32>,
     /// Entries that were read before their time, by it.
     delayed: BTreeSet<(u64, u64)>,
+    /// Who gets the other chunks of a message: only a consumer that has all of them can put it together.
+    chunks: HashMap<u64, ConsumerKey>,
     /// Messages pending at all consumers.
     unacked: u64,
     /// Entries delivered not for the first time.
@@ -139,6 +144,7 @@ impl Dispatcher {
             pending: BTreeMap::new(),
             redeliveries: HashMap::new(),
             delayed: BTreeSet::new(),
+            chunks: HashMap::new(),
             unacked: 0,
             redelivered: 0,
         }
@@ -219,14 +225,6 @@ impl Dispatcher {
         self.next = cursor.mark();
     }
 
-    /// Forgets everything about entries: the cursor was moved.
-    pub fn reset(&mut self, cursor: &Cursor) {
-        let kept = std::mem::replace(self, Self::new(self.kind, cursor));
-        self.consumers = kept.consumers;
-        self.redelivered = kept.redelivered;
-        self.consumers.iter_mut().for_each(|it| it.unacked = 0);
-    }
-
     /// Notes that an entry is acknowledged, by whomever.
     pub fn acked(&mut self, ordinal: u64) {
         self.unpend(ordinal);
@@ -276,6 +274,11 @@ impl Dispatcher {
             let Some(at) = self.choose(limits) else { return false };
             let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
             budget = budget.saturating_sub(1);
+            let Some(at) = self.owner_of_chunk(&item, at, limits) else {
+                // Its consumer has no room now; the chunk comes first when it has.
+                self.replay.insert(item.ordinal);
+                return false;
+            };
             self.turn = (at + 1) % self.consumers.len().max(1);
             let is_shared = self.kind == Kind::Shared;
             let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
@@ -314,9 +317,7 @@ impl Dispatcher {
         if !within(self.unacked, limits.per_subscription) {
             return None;
         }
-        let is_ready = |it: &Consumer| {
-            it.permits > 0 && it.room > 0 && within(it.unacked, limits.per_consumer)
-        };
+        let is_ready = |it: &Consumer| Self::is_ready(it, limits);
         if let Some(active) = self.active() {
             let at = self.consumers.iter().position(|it| it.key == active)?;
             return self.consumers.get(at).is_some_and(is_ready).then_some(at);
@@ -325,6 +326,33 @@ impl Dispatcher {
         let in_turn = (0..count).map(|step| (self.turn + step) % count);
         let ready = in_turn.filter(|&at| self.consumers.get(at).is_some_and(is_ready));
         ready.min_by_key(|&at| self.consumers.get(at).map_or(0, |it| it.priority))
+    }
+
+    /// Whether the consumer may be sent something.
+    fn is_ready(consumer: &Consumer, limits: Limits) -> bool {
+        let within = limits.per_consumer == 0 || consumer.unacked < limits.per_consumer;
+        consumer.permits > 0 && consumer.room > 0 && within
+    }
+
+    /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none while that has no room.
+    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, limits: Limits) -> Option<usize> {
+        let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
+            return Some(chosen);
+        };
+        let owner = self.chunks.get(&hash);
+        let known = owner.and_then(|key| self.consumers.iter().position(|it| it.key == *key));
+        if let Some(at) = known {
+            return self
+                .consumers
+                .get(at)
+                .is_some_and(|it| Self::is_ready(it, limits))
+                .then_some(at);
+        }
+        if self.chunks.len() >= CHUNKED_MAX {
+            self.chunks.clear();
+        }
+        self.chunks.insert(hash, self.consumers.get(chosen)?.key);
+        Some(chosen)
     }
 
     /// The next entry: one to be delivered again, or a new one.

@@ -1,8 +1,10 @@
 //! What goes into the machine and what comes out of it.
 
+use super::cleaning::Survivor;
 use crate::admin::request::{AdminError, AdminReply, Position};
 use crate::log::Slot as CompactedSlot;
 use crate::log::{Place, Position as LogPosition};
+use crate::state::entries::EntryCopy;
 use bytes::Bytes;
 use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
 use longhaul_wire::payload::Payload;
@@ -30,6 +32,8 @@ pub struct Message {
     pub batch: Option<u32>,
     /// Not delivered before, in ms since the epoch.
     pub deliver_at: Option<u64>,
+    /// A hash of the message that it is a chunk of.
+    pub chunk_of: Option<u64>,
     /// A further chunk of the same message follows it.
     pub has_next_chunk: bool,
 }
@@ -111,6 +115,10 @@ pub enum Effect {
         /// The state, in pieces.
         image: Vec<Bytes>,
     },
+    /// Reads these entries, for [`Machine::copy`](super::Machine::copy).
+    Copy(Vec<Survivor>),
+    /// Tells the operator.
+    Warn(String),
     /// Gives segments of the log back.
     RemoveSegments(Vec<u32>),
 }
@@ -127,20 +135,7 @@ pub struct CompactionJob {
     /// The first entry that is not compacted.
     pub horizon: u64,
     /// The entries since the previous compaction.
-    pub entries: Vec<CompactionEntry>,
-}
-
-/// An entry to be compacted.
-#[derive(Clone, Copy, Debug)]
-pub struct CompactionEntry {
-    /// Its ordinal.
-    pub ordinal: u64,
-    /// Its ledger.
-    pub ledger: u64,
-    /// Its number in the ledger.
-    pub entry: u64,
-    /// Where it lies.
-    pub place: Place,
+    pub entries: EntryCopy,
 }
 
 /// What waits until the log has it on disk.
@@ -152,6 +147,8 @@ pub(super) enum Waiting {
     Then(Effect),
     /// A producer gets a receipt for what it had sent before.
     Receipt { conn: u64, receipt: Receipt },
+    /// An entry is read from its copy.
+    Copied { survivor: Survivor, ordinal: u64, place: Place },
     /// A compacted view replaces the one before.
     Compacted { former: Option<String> },
 }

@@ -1,7 +1,7 @@
 //! What happens with time: trimming, expiry, compaction, checkpoints, segments given back.
 
 use super::Machine;
-use super::effect::{CompactionEntry, CompactionJob, Effect, Refusal, Waiting};
+use super::effect::{CompactionJob, Effect, Refusal, Waiting};
 use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
@@ -29,6 +29,8 @@ pub(super) struct Compaction {
     pub(super) took_ms: u64,
     pub(super) removed: u64,
     began: u64,
+    /// Bytes that were not compacted, and the bytes that the topic had taken when they were counted.
+    behind: Option<(u64, u64)>,
 }
 
 impl Compaction {
@@ -82,6 +84,11 @@ impl Keeper {
         self.disk_bytes
     }
 
+    /// The segments before this one, the oldest first, with their sizes.
+    pub(super) fn sealed(&self, current: u32) -> Vec<(u32, u64)> {
+        self.segments.iter().copied().filter(|it| it.0 < current).collect()
+    }
+
     pub(super) const fn segments(&self) -> usize {
         self.segments.len()
     }
@@ -118,7 +125,7 @@ impl Machine {
             }
             drop(self.trim(topic, &policies));
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
-            if threshold > 0 && self.uncompacted_bytes(topic, threshold) >= threshold {
+            if threshold > 0 && self.uncompacted_bytes(topic) >= threshold {
                 drop(self.compact(topic));
             }
             let now = self.now;
@@ -126,6 +133,8 @@ impl Machine {
                 live.figures.sample(now);
             }
         }
+        self.clean();
+        self.warn_of_backlogs();
         self.checkpoint_if_useful();
     }
 
@@ -153,9 +162,9 @@ impl Machine {
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), Refusal> {
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let readable = self.live.get(&topic).map_or(0, |it| it.readable);
-        let first = trim_point(kept, policies, readable, self.now);
-        let first =
-            if kept.is_open { first.min(self.first_of_current_segment(kept)) } else { first };
+        let limit =
+            if kept.is_open { readable.min(self.first_of_current_segment(kept)) } else { readable };
+        let first = trim_point(kept, policies, limit, self.now);
         if first > kept.entries.first() {
             self.change(Trim { topic, first })?;
         }
@@ -207,19 +216,21 @@ impl Machine {
         self.keeper.is_full = is_full;
     }
 
-    /// Bytes that were published since the last compaction, counted up to `enough`.
-    fn uncompacted_bytes(&self, topic: u32, enough: u64) -> u64 {
-        let Some(kept) = self.state.topic(topic) else { return 0 };
-        let horizon = kept.compacted.as_ref().map_or(0, |it| it.horizon);
-        let mut sum = 0;
-        let entries = kept.entries.range(horizon.max(kept.entries.first()), u64::MAX);
-        for (_, slot) in entries {
-            sum += u64::from(slot.place.size);
-            if sum >= enough {
-                break;
-            }
+    /// Bytes that were published since the last compaction.
+    fn uncompacted_bytes(&mut self, topic: u32) -> u64 {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get_mut(&topic)) else {
+            return 0;
+        };
+        let published = live.figures.bytes_in;
+        if let Some((bytes, then)) = live.compaction.behind {
+            return bytes + published.saturating_sub(then);
         }
-        sum
+        // Once after a start and after each compaction; from there on it is counted.
+        let horizon = kept.compacted.as_ref().map_or(0, |it| it.horizon);
+        let entries = kept.entries.range(horizon.max(kept.entries.first()), u64::MAX);
+        let bytes = entries.map(|(_, slot)| u64::from(slot.place.size)).sum();
+        live.compaction.behind = Some((bytes, published));
+        bytes
     }
 
     /// Starts a compaction. Says whether none was under way.
@@ -234,22 +245,12 @@ impl Machine {
         live.compaction.began = self.now;
         let previous = kept.compacted.as_ref();
         let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
-        let here = kept.entries.range(from, live.readable).filter(|(_, slot)| slot.is_here());
-        let entries = here.filter_map(|(ordinal, slot)| {
-            let position = kept.entries.position_of(ordinal)?;
-            Some(CompactionEntry {
-                ordinal,
-                ledger: position.ledger,
-                entry: position.entry,
-                place: slot.place,
-            })
-        });
         let job = CompactionJob {
             topic,
             file: format!("compact/{topic}-{}-{}.seg", live.readable, self.now),
             previous: previous.map(|it| it.file.clone()),
             horizon: live.readable,
-            entries: entries.collect(),
+            entries: kept.entries.copy(from, live.readable),
         };
         self.effects.push(Effect::Compact(job));
         Ok(true)
@@ -263,6 +264,7 @@ impl Machine {
             return self.effects.push(Effect::RemoveCompacted(job.file.clone()));
         };
         live.compaction.is_running = false;
+        live.compaction.behind = None;
         live.compaction.last_at = now;
         live.compaction.took_ms = now.saturating_sub(live.compaction.began);
         if let Ok(slots) = &result {
@@ -272,7 +274,7 @@ impl Machine {
                 .and_then(|it| self.compacted.get(it))
                 .map_or(0, |it| it.len());
             live.compaction.removed =
-                (before + job.entries.len()).saturating_sub(slots.len()) as u64;
+                (before + job.entries.count()).saturating_sub(slots.len()) as u64;
         }
         let outcome = result.and_then(|slots| {
             self.compacted.insert(job.file.clone(), slots);
@@ -353,15 +355,16 @@ impl Machine {
 }
 
 /// The first entry that has to stay.
-fn trim_point(topic: &Topic, policies: &Policies, readable: u64, now: u64) -> u64 {
+fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     let first = topic.entries.first();
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {
-        (Some(mark), _) => mark.min(readable),
+        (Some(mark), _) => mark,
         // Nobody has subscribed yet, and nobody has said how long that may take. What is compacted can still be read.
         (None, None) => topic.compacted.as_ref().map_or(first, |it| it.horizon),
-        (None, Some(_)) => readable,
+        (None, Some(_)) => end,
     };
+    let limit = limit.min(end);
     // What compaction has not seen yet is nowhere else.
     let is_compacted =
         policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some();

@@ -8,7 +8,7 @@
 //! - [`probing`]: whether the holder of an exclusive place still lives.
 //! - [`topics`]: topics that come and go, policies, schemas.
 //! - [`admin`]: calls of the HTTP interface.
-//! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
+//! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints; [`cleaning`]: old segments of the log.
 //!
 //! Invariants:
 //! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in `waiting` for the commit of the
@@ -18,6 +18,7 @@
 
 mod acking;
 mod admin;
+pub mod cleaning;
 mod consuming;
 pub mod dispatcher;
 pub mod effect;
@@ -116,6 +117,7 @@ pub struct Machine {
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
     keeper: keeping::Keeper,
+    cleaner: cleaning::Cleaner,
     totals: figures::Totals,
     next_name: u64,
     /// Wall clock, in ms since the epoch, at the current event.
@@ -153,6 +155,7 @@ impl Machine {
             recent,
             compacted,
             keeper,
+            cleaner: cleaning::Cleaner::default(),
             totals: figures::Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
@@ -187,6 +190,7 @@ impl Machine {
     }
 
     /// Notes that the group is on disk.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "entries alone need the group")]
     pub fn committed(&mut self, group: &Group) {
         self.committed += 1;
         self.totals.committed(group.bytes());
@@ -213,6 +217,7 @@ impl Machine {
             }
             Waiting::Then(effect) => self.effects.push(effect),
             Waiting::Compacted { former } => self.replaced(former),
+            Waiting::Copied { survivor, ordinal, place } => self.copied(survivor, ordinal, place),
         }
     }
 

@@ -358,6 +358,7 @@ impl Machine {
             batch: message.batch,
             deliver_at: message.deliver_at,
             sequence,
+            chunk_of: message.chunk_of,
         };
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
         if let Some(live) = self.live.get_mut(&topic) {

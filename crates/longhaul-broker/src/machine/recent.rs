@@ -92,7 +92,7 @@ mod tests {
         for ordinal in 0..3 {
             recent.push(1, ordinal, body(30));
         }
-        recent.push(2, 7, body(40));
+        recent.push(2, 7, body(45));
         assert!(recent.get(1, 0).is_none() && recent.get(1, 1).is_none());
         assert!(recent.get(1, 2).is_some() && recent.get(2, 7).is_some());
         assert!(recent.get(2, 6).is_none() && recent.get(2, 8).is_none());

@@ -26,7 +26,6 @@ pub(super) struct Session {
     pub(super) client: String,
     /// `None` before CONNECT.
     role: Option<Role>,
-    pub(super) since: u64,
     pub(super) producers: HashMap<u64, ProducerHandle>,
     /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
     pub(super) closed: HashSet<u64>,
@@ -59,7 +58,6 @@ impl Machine {
             peer,
             client: String::new(),
             role: None,
-            since: self.now,
             producers: HashMap::new(),
             closed: HashSet::new(),
             consumers: HashMap::new(),
@@ -163,6 +161,10 @@ impl Machine {
         self.effects.push(Effect::Close(conn));
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "whatever a client does not send is refused"
+    )]
     pub(super) fn command(&mut self, conn: u64, command: Command) {
         match command {
             Command::Ping(_) => self.send(conn, CommandPong {}),
@@ -183,7 +185,7 @@ impl Machine {
                 }
             }
             Command::Flow(it) => self.flow(conn, it),
-            Command::Ack(it) => self.ack(conn, it),
+            Command::Ack(it) => self.ack(conn, &it),
             Command::Redeliver(it) => self.redeliver(conn, &it),
             Command::Unsubscribe(it) => {
                 self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it))

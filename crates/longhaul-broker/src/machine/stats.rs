@@ -169,7 +169,7 @@ impl Machine {
         let compacted = topic.compacted.as_ref();
         let is_compacted = live.policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
         if compacted.is_some() || is_compacted {
-            let horizon = compacted.map_or(entries.first(), |it| it.horizon);
+            let horizon = compacted.map_or_else(|| entries.first(), |it| it.horizon);
             cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
         if live.deduplicates {
@@ -349,7 +349,7 @@ fn ledger_stats(topic: &Topic, ledger: u64, first: u64, end: u64) -> LedgerStats
 fn cursor_stats(topic: &Topic, live: &Live, id: u32, it: &Subscription) -> CursorStats {
     let dispatcher = live.dispatchers.get(&id);
     let entries = &topic.entries;
-    let read = dispatcher.map_or(it.cursor.mark(), Dispatcher::next);
+    let read = dispatcher.map_or_else(|| it.cursor.mark(), Dispatcher::next);
     let holes = it.cursor.acked().iter().take(HOLES_MAX).filter_map(|(from, to)| {
         let (from, to) = (entries.position_of(from)?, entries.position_of(to.checked_sub(1)?)?);
         let before = signed(from.entry) - 1;
@@ -390,7 +390,7 @@ fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
 }
 
 /// The id before an ordinal. Before the first entry of all stands entry -1 of its ledger.
-fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
+pub(super) fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
     let first = || {
         topic
             .entries

@@ -62,7 +62,8 @@ impl Machine {
             },
             None => false,
         };
-        if !is_partition && !(may_create && self.creates_topics(name)) {
+        let is_allowed = is_partition || (may_create && self.creates_topics(name));
+        if !is_allowed {
             let text = format!(
                 "{name} does not exist, and is not created by use: see PUT /admin/v2/persistent/…"
             );
@@ -296,7 +297,7 @@ impl Machine {
     pub(super) fn get_schema(&mut self, conn: u64, it: &CommandGetSchema) {
         let asked = it.schema_version.as_ref().filter(|it| !it.is_empty());
         let found = self.topic_name(&it.topic).and_then(|name| {
-            let version = asked.map(|bytes| version_number(bytes));
+            let version = asked.map(version_number);
             let found = match version {
                 Some(None) => None,
                 Some(Some(version)) => self.schema_of(&name, Some(version)),
@@ -366,6 +367,7 @@ fn version_number(bytes: &Bytes) -> Option<u64> {
 }
 
 /// A schema's type as Pulsar's JSON has it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are one word")]
 pub(super) fn kind_name(kind: i32) -> String {
     let Ok(kind) = SchemaType::try_from(kind) else { return format!("unknown ({kind})") };
     match kind {

@@ -16,6 +16,8 @@ pub struct Item {
     pub bytes: u32,
     /// Not delivered before, in ms since the epoch.
     pub deliver_at: Option<u64>,
+    /// A hash of the message that it is a chunk of.
+    pub chunk_of: Option<u64>,
     /// Where it lies in the compacted view, when it is read from there.
     pub compacted: Option<usize>,
 }
@@ -51,6 +53,7 @@ impl View<'_> {
             messages: slot.messages.max(1),
             bytes: slot.size,
             deliver_at: None,
+            chunk_of: None,
             compacted: Some(at),
         })
     }
@@ -70,6 +73,7 @@ impl View<'_> {
             messages: slot.messages(),
             bytes: slot.place.size,
             deliver_at: self.entries.deliver_at(ordinal),
+            chunk_of: self.entries.chunk_of(ordinal),
             compacted: None,
         })
     }

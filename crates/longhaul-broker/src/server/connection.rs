@@ -12,7 +12,7 @@ use longhaul_wire::payload::{Payload, PayloadError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
@@ -176,9 +176,11 @@ fn requests(
             }
             Ok(None) => return (requests, false),
             Err(error) => {
-                let code = match error {
-                    FrameError::TooLarge { .. } => ServerError::NotAllowedError,
-                    _ => ServerError::UnknownError,
+                let is_too_large = matches!(error, FrameError::TooLarge { .. });
+                let code = if is_too_large {
+                    ServerError::NotAllowedError
+                } else {
+                    ServerError::UnknownError
                 };
                 requests.push(Request::Garbage(Refusal::new(code, error.to_string())));
                 return (requests, true);
@@ -208,6 +210,11 @@ fn verified(payload: Payload) -> Result<Message, Refusal> {
             .deliver_at_time
             .and_then(|at| u64::try_from(at).ok())
             .filter(|&at| at > 0),
+        chunk_of: metadata
+            .uuid
+            .as_ref()
+            .filter(|_| chunks > 1)
+            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
     })
@@ -230,17 +237,17 @@ async fn write(
                     outbox.sent(bytes.len());
                     credit
                 }
-                Chunk::Stored { command, source, credit } => {
-                    let mut stored = vec![(command, source)];
+                Chunk::Stored { command, stored: first, credit } => {
+                    let mut stored = vec![(command, first)];
                     let mut credit = credit;
                     while credit < FETCH_BYTES {
                         let Some(Chunk::Stored { .. }) = batch.chunks.front() else { break };
-                        let Some(Chunk::Stored { command, source, credit: more }) =
+                        let Some(Chunk::Stored { command, stored: next, credit: more }) =
                             batch.chunks.pop_front()
                         else {
                             break;
                         };
-                        stored.push((command, source));
+                        stored.push((command, next));
                         credit += more;
                     }
                     for bytes in messages.read(stored).await? {

@@ -8,13 +8,15 @@ use crate::compaction;
 use crate::error::BrokerError;
 use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
 use crate::machine::Machine;
+use crate::machine::cleaning::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Request, Source};
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
 use longhaul_wire::payload::Payload;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -54,6 +56,7 @@ enum Report {
     Written(Result<(), WriteError>),
     Checkpointed(Result<(), WriteError>),
     Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
+    Read(Vec<(Survivor, Bytes)>),
 }
 
 /// A connection, as the driver sees it.
@@ -81,6 +84,11 @@ pub(super) struct Driver {
     next_ticket: u64,
     /// What is being written.
     in_flight: Option<Group>,
+    /// Compactions that wait for the one that is under way: one at a time, beside the clients.
+    compactions: VecDeque<CompactionJob>,
+    is_compacting: bool,
+    /// Tells a compaction to give up.
+    is_ending: Arc<AtomicBool>,
     /// When it is tried again, because the disk was full.
     retry_at: Option<u64>,
     tasks: TaskTracker,
@@ -108,6 +116,9 @@ impl Driver {
             calls: HashMap::new(),
             next_ticket: 0,
             in_flight: None,
+            compactions: VecDeque::new(),
+            is_compacting: false,
+            is_ending: Arc::new(AtomicBool::new(false)),
             retry_at: None,
             tasks: TaskTracker::new(),
             next_look: 0,
@@ -229,6 +240,7 @@ impl Driver {
                 self.retry_at = Some(clock::wall_ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),
+            Report::Read(read) => self.machine.copy(read),
             Report::Checkpointed(result) => {
                 if let Err(error) = &result {
                     tracing::warn!(%error, "no checkpoint");
@@ -236,6 +248,7 @@ impl Driver {
                 self.machine.checkpointed(result.is_ok());
             }
             Report::Compacted(job, result) => {
+                self.is_compacting = false;
                 let result = result.map(|file| {
                     let slots: Arc<[Slot]> = Arc::clone(file.slots());
                     self.messages.add(&job.file, file);
@@ -245,6 +258,7 @@ impl Driver {
                     tracing::warn!(topic = job.topic, error, "a compaction failed");
                 }
                 self.machine.compacted(&job, result);
+                self.compact_next();
             }
         }
         Ok(())
@@ -285,7 +299,10 @@ impl Driver {
                         .ok();
                 });
             }
-            Effect::Compact(job) => self.compact(job),
+            Effect::Compact(job) => {
+                self.compactions.push_back(job);
+                self.compact_next();
+            }
             Effect::RemoveCompacted(name) => {
                 self.messages.remove(&name);
                 let storage = Arc::clone(&self.storage);
@@ -296,6 +313,8 @@ impl Driver {
             }
             Effect::Checkpoint { at, image } => self.checkpoint(at, image),
             Effect::RemoveSegments(segments) => self.log.remove(&segments),
+            Effect::Warn(text) => tracing::warn!("{text}"),
+            Effect::Copy(survivors) => self.read(survivors),
         }
     }
 
@@ -307,14 +326,33 @@ impl Driver {
         self.log.checkpoint(at, image, Box::new(done));
     }
 
-    fn compact(&mut self, job: CompactionJob) {
+    /// Reads entries that are to be copied. What cannot be read stays where it is.
+    fn read(&self, survivors: Vec<Survivor>) {
+        let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
+        self.tasks.spawn_blocking(move || {
+            let places: Vec<_> = survivors.iter().map(|it| it.place).collect();
+            let bodies = reader.read_many(&places).into_iter();
+            let read =
+                survivors.into_iter().zip(bodies).filter_map(|(it, body)| Some((it, body.ok()?)));
+            reports.blocking_send(Report::Read(read.collect())).ok();
+        });
+    }
+
+    fn compact_next(&mut self) {
+        if self.is_compacting {
+            return;
+        }
+        let Some(job) = self.compactions.pop_front() else { return };
+        self.is_compacting = true;
         let previous = job.previous.as_deref().and_then(|it| self.messages.file(it));
         let (reader, storage) = (self.messages.reader().clone(), Arc::clone(&self.storage));
         let reports = self.reports.0.clone();
-        self.tasks.spawn_blocking(move || {
-            let result = compaction::run::run(&job, previous.as_ref(), &reader, storage);
+        let given_up = Arc::clone(&self.is_ending);
+        let work = move || {
+            let result = compaction::run::run(&job, previous.as_ref(), &reader, storage, &given_up);
             reports.blocking_send(Report::Compacted(Box::new(job), result)).ok();
-        });
+        };
+        compaction::run::in_background(work);
     }
 
     fn link(&mut self, conn: u64) -> Option<&mut Link> {
@@ -337,8 +375,14 @@ impl Driver {
             Source::Memory(body) => body,
             source @ (Source::Log(_) | Source::Compacted(..)) => {
                 self.queue(conn);
-                if let Some(link) = self.links.get(&conn) {
-                    link.outbox.push(Chunk::Stored { command, source, credit });
+                let held = self.messages.hold(source);
+                match (self.links.get(&conn), held) {
+                    (Some(link), Some(stored)) => {
+                        link.outbox.push(Chunk::Stored { command, stored, credit })
+                    }
+                    // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
+                    (_, None) => self.machine.written(conn, credit),
+                    (None, _) => {}
                 }
                 return;
             }
@@ -395,9 +439,10 @@ impl Driver {
         for link in self.links.values() {
             link.outbox.close();
         }
+        self.is_ending.store(true, Ordering::Relaxed);
         self.tasks.close();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("a compaction did not end in time; it is given up");
+            tracing::warn!("some reads did not end in time");
         }
         // Its threads may have a sync under way.
         tokio::task::spawn_blocking(move || self.log.close()).await.ok();

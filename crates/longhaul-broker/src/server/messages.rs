@@ -1,6 +1,6 @@
 //! Messages that are not in memory any more: read from the log, or from a compacted view.
 
-use crate::log::{CompactedFile, Place, ReadError, Reader};
+use crate::log::{CompactedFile, Held, ReadError, Reader, Slot};
 use crate::machine::effect::Source;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
@@ -9,6 +9,14 @@ use longhaul_wire::messages::{Command, CommandMessage};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A message that can be read, whatever is removed meanwhile.
+#[derive(Debug)]
+pub(super) enum Stored {
+    Memory(Bytes),
+    Log(Held),
+    Compacted(CompactedFile, Slot),
+}
 
 /// Reads messages. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -42,44 +50,41 @@ impl Messages {
         self.files().get(name).cloned()
     }
 
-    /// Reads messages and puts their commands in front. What has been trimmed meanwhile is left out.
+    /// Takes hold of a message that is to be read later: it stays readable, whatever is removed meanwhile. `None` when it has
+    /// gone already.
+    pub(super) fn hold(&self, source: Source) -> Option<Stored> {
+        match source {
+            Source::Memory(body) => Some(Stored::Memory(body)),
+            Source::Log(place) => self.reader.hold(place).ok().map(Stored::Log),
+            Source::Compacted(name, slot) => Some(Stored::Compacted(self.file(&name)?, slot)),
+        }
+    }
+
+    /// Reads messages and puts their commands in front.
     pub(super) async fn read(
         &self,
-        stored: Vec<(CommandMessage, Source)>,
+        stored: Vec<(CommandMessage, Stored)>,
     ) -> io::Result<Vec<Bytes>> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read_now(stored));
         read.await.map_err(io::Error::other)?.map_err(io::Error::other)
     }
 
-    fn read_now(&self, stored: Vec<(CommandMessage, Source)>) -> Result<Vec<Bytes>, ReadError> {
-        let places: Vec<Place> = stored
-            .iter()
-            .filter_map(|(_, source)| match source {
-                Source::Log(place) => Some(*place),
-                Source::Memory(_) | Source::Compacted(..) => None,
-            })
-            .collect();
-        let mut bodies = self.reader.read_many(&places).into_iter();
+    fn read_now(&self, stored: Vec<(CommandMessage, Stored)>) -> Result<Vec<Bytes>, ReadError> {
+        let held = stored.iter().filter_map(|(_, stored)| match stored {
+            Stored::Log(held) => Some(held),
+            Stored::Memory(_) | Stored::Compacted(..) => None,
+        });
+        let mut bodies = self.reader.read_held(held).into_iter();
         let mut out = Vec::with_capacity(2 * stored.len());
         let mut heads = BytesMut::new();
-        for (command, source) in stored {
-            let body = match source {
-                Source::Memory(body) => Ok(body),
-                Source::Log(place) => {
-                    bodies.next().unwrap_or(Err(ReadError::Gone { segment: place.segment }))
-                }
-                Source::Compacted(name, slot) => match self.file(&name) {
-                    Some(file) => file.read(&slot),
-                    None => Err(ReadError::Gone { segment: 0 }),
-                },
+        for (command, stored) in stored {
+            let body = match stored {
+                Stored::Memory(body) => body,
+                Stored::Log(_) => bodies.next().unwrap_or(Err(ReadError::Gone { segment: 0 }))?,
+                Stored::Compacted(file, slot) => file.read(&slot)?,
             };
-            let message = match body {
-                Ok(body) => message_of(body),
-                // It was acknowledged by everybody, or compacted away, while it waited.
-                Err(ReadError::Gone { .. }) => continue,
-                Err(error) => return Err(error),
-            };
+            let message = message_of(body);
             frame::encode_head(Command::Message(command), message.len(), &mut heads);
             out.push(heads.split().freeze());
             out.push(message);

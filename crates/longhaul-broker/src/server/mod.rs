@@ -182,46 +182,64 @@ struct Prepared {
     _data: Option<tempfile::TempDir>,
 }
 
-async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
-    let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
-    let acceptor =
-        config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
-    // Ports first: a port that is taken mostly means that the data are, too, and says it better.
-    let service = listen(config.listen).await?;
-    let tls = match config.listen_tls {
-        Some(address) => Some(listen(address).await?),
-        None => None,
-    };
-    let admin = match config.admin {
-        Some(address) => Some(listen(address).await?),
-        None => None,
-    };
-    let addresses = Addresses {
-        service: service.1,
-        tls: tls.as_ref().map(|it| it.1),
-        admin: admin.as_ref().map(|it| it.1),
-    };
+/// The ports, as they were bound.
+struct Ports {
+    service: TcpListener,
+    tls: Option<TcpListener>,
+    admin: Option<TcpListener>,
+    addresses: Addresses,
+}
+
+impl Ports {
+    async fn listen(config: &BrokerConfig) -> Result<Self, StartError> {
+        let (service, service_address) = listen(config.listen).await?;
+        let (tls, tls_address) = listen_maybe(config.listen_tls).await?;
+        let (admin, admin_address) = listen_maybe(config.admin).await?;
+        let addresses =
+            Addresses { service: service_address, tls: tls_address, admin: admin_address };
+        Ok(Self { service, tls, admin, addresses })
+    }
+}
+
+/// What clients are told about where the broker is.
+fn advertise(config: &BrokerConfig, addresses: &Addresses) -> Advertised {
     let host = |address: SocketAddr| match &config.advertised_host {
         Some(host) => format!("{host}:{}", address.port()),
         None => reachable(address).to_string(),
     };
-    let service_url = format!("pulsar://{}", host(addresses.service));
-    let service_url_tls = addresses.tls.map(|it| format!("pulsar+ssl://{}", host(it)));
-    let opened = open::open(&config)?;
-    let settings = Settings {
+    Advertised {
+        broker_url: format!("pulsar://{}", host(addresses.service)),
+        broker_url_tls: addresses.tls.map(|it| format!("pulsar+ssl://{}", host(it))),
+        http_url: addresses.admin.map(|it| format!("http://{}", host(it))).unwrap_or_default(),
         message_bytes_max: config.message_bytes_max,
-        service_url: service_url.clone(),
-        service_url_tls: service_url_tls.clone(),
+    }
+}
+
+fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
+    Settings {
+        message_bytes_max: config.message_bytes_max,
+        service_url: advertised.broker_url.clone(),
+        service_url_tls: advertised.broker_url_tls.clone(),
         handles_per_connection: config.handles_per_connection,
         recent_bytes: config.recent_bytes,
         window_bytes: config.window_bytes,
         disk_bytes_max: config.disk_bytes_max,
         deduplicated_suffixes: config.deduplicated_suffixes.clone(),
         checkpoint_bytes: config.checkpoint_bytes,
-    };
+    }
+}
+
+async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
+    let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
+    let acceptor =
+        config.tls.as_ref().map(crate::tls::TlsConfig::load).transpose()?.map(TlsAcceptor::from);
+    // Ports first: a port that is taken mostly means that the data are, too, and says it better.
+    let ports = Ports::listen(&config).await?;
+    let advertised = advertise(&config, &ports.addresses);
+    let opened = open::open(&config)?;
     let messages = Messages::new(opened.log.reader(), opened.files);
     let machine = Machine::new(
-        settings,
+        settings(&config, &advertised),
         authenticator.clone(),
         opened.state,
         opened.composer,
@@ -230,32 +248,24 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
     );
     let (events, received) = mpsc::channel(QUEUE);
     let driver = Driver::new(machine, opened.log, opened.storage, messages.clone(), received);
-    let advertised = Advertised {
-        broker_url: service_url.clone(),
-        broker_url_tls: service_url_tls.clone(),
-        http_url: addresses.admin.map(|it| format!("http://{}", host(it))).unwrap_or_default(),
-        message_bytes_max: config.message_bytes_max,
+    let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
+    let admin = Admin {
+        handler: handler(events.clone()),
+        advertised,
+        authenticator,
+        tls: None,
+        clock: Arc::new(|| clock::wall_ms() / 1000),
+        limits: admin::Limits::default(),
     };
-    let admin = admin.map(|(listener, _)| {
-        let admin = Admin {
-            handler: handler(events.clone()),
-            advertised,
-            authenticator,
-            tls: None,
-            clock: Arc::new(|| clock::wall_ms() / 1000),
-            limits: admin::Limits::default(),
-        };
-        (listener, admin)
-    });
-    let plain = Listener { listener: service.0, tls: None };
-    let encrypted = tls.map(|(listener, _)| Listener { listener, tls: acceptor });
+    let plain = Listener { listener: ports.service, tls: None };
+    let encrypted = ports.tls.map(|listener| Listener { listener, tls: acceptor });
     Ok(Prepared {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
-        admin,
-        addresses,
-        advertised: (service_url, service_url_tls),
+        admin: ports.admin.map(|listener| (listener, admin)),
+        addresses: ports.addresses,
+        advertised: urls,
         connections_max: config.connections_max,
         rules: Rules {
             message_bytes_max: config.message_bytes_max,
@@ -286,7 +296,7 @@ impl Prepared {
             tasks.spawn(admin::serve(listener, admin, ending.clone()));
         }
         drop(house);
-        let outcome = tokio::task::spawn(self.driver.run(stop)).await;
+        let outcome = tasks.spawn(self.driver.run(stop)).await;
         ending.cancel();
         tasks.close();
         tasks.wait().await;
@@ -311,6 +321,14 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+async fn listen_maybe(
+    address: Option<SocketAddr>,
+) -> Result<(Option<TcpListener>, Option<SocketAddr>), StartError> {
+    let Some(address) = address else { return Ok((None, None)) };
+    let (listener, bound) = listen(address).await?;
+    Ok((Some(listener), Some(bound)))
 }
 
 /// An address that clients can connect to: every interface is none.

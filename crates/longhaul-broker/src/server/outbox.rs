@@ -1,6 +1,6 @@
 //! What a connection still has to send.
 
-use crate::machine::effect::Source;
+use super::messages::Stored;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
@@ -24,8 +24,8 @@ pub(super) enum Chunk {
     Stored {
         /// The command in front of it.
         command: CommandMessage,
-        /// Where it lies.
-        source: Source,
+        /// The message.
+        stored: Stored,
         /// Bytes of deliveries.
         credit: u64,
     },

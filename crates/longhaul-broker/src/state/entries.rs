@@ -52,6 +52,15 @@ impl Slot {
     }
 }
 
+/// What few entries have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Not delivered before, in ms since the epoch.
+    pub deliver_at: Option<u64>,
+    /// A hash of the message that it is a chunk of.
+    pub chunk_of: Option<u64>,
+}
+
 /// The entries of one ledger have ordinals in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
@@ -73,6 +82,39 @@ pub struct Entries {
     spans: Vec<Span>,
     /// Entries that may not be delivered before a time, in ms since the epoch.
     delays: BTreeMap<u64, u64>,
+    /// Chunks, with a hash of the message that they belong to.
+    chunks: BTreeMap<u64, u64>,
+}
+
+/// Some entries of a topic as they were at a moment.
+#[derive(Clone, Debug)]
+pub struct EntryCopy {
+    first: u64,
+    slots: Vec<Slot>,
+    spans: Vec<Span>,
+}
+
+impl EntryCopy {
+    /// How many there are, gone ones included.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Those that can be read, with ordinal, id and place.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Position, Place)> + '_ {
+        let here = (self.first..).zip(&self.slots).filter(|(_, slot)| slot.is_here());
+        here.filter_map(|(ordinal, slot)| {
+            Some((ordinal, position_in(&self.spans, ordinal)?, slot.place))
+        })
+    }
+}
+
+/// The id of an ordinal.
+fn position_in(spans: &[Span], ordinal: u64) -> Option<Position> {
+    let after = spans.partition_point(|span| span.first <= ordinal);
+    let span = spans.get(after.checked_sub(1)?)?;
+    Some(Position { ledger: span.ledger, entry: ordinal - span.first })
 }
 
 impl Entries {
@@ -86,12 +128,6 @@ impl Entries {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.base + self.slots.len() as u64
-    }
-
-    /// The ledger that entries are added to.
-    #[must_use]
-    pub fn ledger(&self) -> Option<u64> {
-        self.spans.last().map(|span| span.ledger)
     }
 
     /// The ledgers, each with the ordinal of its first entry.
@@ -115,12 +151,10 @@ impl Entries {
     }
 
     /// Adds an entry at the end. Returns its ordinal.
-    pub fn push(&mut self, slot: Slot, deliver_at: Option<u64>) -> u64 {
+    pub fn push(&mut self, slot: Slot, extras: Extras) -> u64 {
         let ordinal = self.end();
         self.slots.push_back(slot);
-        if let Some(at) = deliver_at {
-            self.delays.insert(ordinal, at);
-        }
+        self.note(ordinal, extras);
         ordinal
     }
 
@@ -135,7 +169,7 @@ impl Entries {
 
     /// Puts an entry in its place, wherever that is: after a restart entries come in the order of the log, where some were
     /// copied forward. Entries that were trimmed, or that belong to no ledger, stay away.
-    pub fn restore(&mut self, position: Position, slot: Slot, deliver_at: Option<u64>) -> bool {
+    pub fn restore(&mut self, position: Position, slot: Slot, extras: Extras) -> bool {
         let Some(ordinal) = self.ordinal_of(position) else { return false };
         if ordinal < self.base {
             return false;
@@ -144,9 +178,7 @@ impl Entries {
         if let Some(place) = self.index(ordinal).and_then(|at| self.slots.get_mut(at)) {
             *place = slot;
         }
-        if let Some(deliver) = deliver_at {
-            self.delays.insert(ordinal, deliver);
-        }
+        self.note(ordinal, extras);
         true
     }
 
@@ -167,6 +199,21 @@ impl Entries {
         self.slots.get(self.index(ordinal)?)
     }
 
+    fn note(&mut self, ordinal: u64, extras: Extras) {
+        if let Some(at) = extras.deliver_at {
+            self.delays.insert(ordinal, at);
+        }
+        if let Some(hash) = extras.chunk_of {
+            self.chunks.insert(ordinal, hash);
+        }
+    }
+
+    /// A hash of the message that the entry is a chunk of.
+    #[must_use]
+    pub fn chunk_of(&self, ordinal: u64) -> Option<u64> {
+        self.chunks.get(&ordinal).copied()
+    }
+
     /// When the entry may be delivered, in ms since the epoch, if its producer said so.
     #[must_use]
     pub fn deliver_at(&self, ordinal: u64) -> Option<u64> {
@@ -176,9 +223,7 @@ impl Entries {
     /// The id of an ordinal; for the end, the id that the next entry would have.
     #[must_use]
     pub fn position_of(&self, ordinal: u64) -> Option<Position> {
-        let after = self.spans.partition_point(|span| span.first <= ordinal);
-        let span = self.spans.get(after.checked_sub(1)?)?;
-        Some(Position { ledger: span.ledger, entry: ordinal - span.first })
+        position_in(&self.spans, ordinal)
     }
 
     /// The ordinal of an id that exists, or existed before it was trimmed. It may lie beyond the end in the last ledger.
@@ -227,19 +272,22 @@ impl Entries {
             self.base = first;
         }
         self.delays = self.delays.split_off(&self.base);
+        self.chunks = self.chunks.split_off(&self.base);
         freed
-    }
-
-    /// Forgets the ledgers that end before the ordinal, which no id needs any more.
-    pub fn forget_ledgers(&mut self, before: u64) {
-        let needed = self.spans.partition_point(|span| span.first <= before).saturating_sub(1);
-        self.spans.drain(..needed);
     }
 
     /// The first entry in this segment of the log or a later one; the end where there is none.
     #[must_use]
     pub fn first_in_segment(&self, segment: u32) -> u64 {
         self.base + self.slots.partition_point(|slot| slot.place.segment < segment) as u64
+    }
+
+    /// A copy of the entries `from..to`, made as fast as memory allows.
+    #[must_use]
+    pub fn copy(&self, from: u64, to: u64) -> EntryCopy {
+        let first = from.max(self.base);
+        let slots = self.range(first, to).map(|(_, slot)| *slot).collect();
+        EntryCopy { first, slots, spans: self.spans.clone() }
     }
 
     /// The entries that are kept, in order.
@@ -275,11 +323,11 @@ mod tests {
         let mut entries = Entries::default();
         entries.open_ledger(5, 0);
         for at in 0..3 {
-            entries.push(slot(at, 100 + u64::from(at)), None);
+            entries.push(slot(at, 100 + u64::from(at)), Extras::default());
         }
         entries.open_ledger(9, 3);
-        entries.push(slot(3, 90), None);
-        entries.push(slot(4, 105), Some(200));
+        entries.push(slot(3, 90), Extras::default());
+        entries.push(slot(4, 105), Extras { deliver_at: Some(200), chunk_of: None });
         entries
     }
 
@@ -335,9 +383,6 @@ mod tests {
         assert_eq!(entries.ordinal_of(id(5, 1)), Some(1));
         assert!(entries.get(1).is_none());
         assert_eq!(entries.deliver_at(4), Some(200));
-        entries.forget_ledgers(4);
-        assert_eq!(entries.ordinal_of(id(5, 1)), None);
-        assert_eq!(entries.ordinal_of(id(9, 1)), Some(4));
         entries.trim(50);
         assert_eq!((entries.first(), entries.end()), (50, 50));
         assert_eq!(entries.deliver_at(4), None);
@@ -348,10 +393,10 @@ mod tests {
         let mut entries = Entries::default();
         entries.open_ledger(5, 0);
         entries.trim(1);
-        assert!(entries.restore(id(5, 3), slot(3, 3), None));
-        assert!(entries.restore(id(5, 1), slot(1, 1), None));
-        assert!(!entries.restore(id(5, 0), slot(0, 0), None), "it was trimmed");
-        assert!(!entries.restore(id(6, 0), slot(0, 0), None), "no such ledger");
+        assert!(entries.restore(id(5, 3), slot(3, 3), Extras::default()));
+        assert!(entries.restore(id(5, 1), slot(1, 1), Extras::default()));
+        assert!(!entries.restore(id(5, 0), slot(0, 0), Extras::default()), "it was trimmed");
+        assert!(!entries.restore(id(6, 0), slot(0, 0), Extras::default()), "no such ledger");
         let here: Vec<bool> = entries.iter().map(|(_, slot)| slot.is_here()).collect();
         assert_eq!((entries.first(), here), (1, vec![true, false, true]));
         assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2, 3]);

@@ -4,6 +4,7 @@
 //! u8 flags | u64 publish time | u32 messages
 //! [u64 deliver at]                                      flag 2
 //! [u8 size | producer's name | u64 highest sequence id]  flag 4
+//! [u64 hash of the chunked message's id]                 flag 8
 //! message
 //! ```
 //!
@@ -14,6 +15,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 const BATCH: u8 = 1;
 const DELAYED: u8 = 2;
 const SEQUENCED: u8 = 4;
+const CHUNK: u8 = 8;
 
 /// The head of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct EntryHead {
     pub deliver_at: Option<u64>,
     /// The producer's name and the highest sequence id, where the topic drops duplicates.
     pub sequence: Option<(String, u64)>,
+    /// It is a chunk: a hash of the id that all chunks of its message have.
+    pub chunk_of: Option<u64>,
 }
 
 impl EntryHead {
@@ -37,7 +41,8 @@ impl EntryHead {
         out.put_u8(
             flag(self.batch.is_some(), BATCH)
                 | flag(self.deliver_at.is_some(), DELAYED)
-                | flag(self.sequence.is_some(), SEQUENCED),
+                | flag(self.sequence.is_some(), SEQUENCED)
+                | flag(self.chunk_of.is_some(), CHUNK),
         );
         out.put_u64(self.publish_time);
         out.put_u32(self.batch.unwrap_or(1));
@@ -52,6 +57,9 @@ impl EntryHead {
             out.put_slice(name);
             out.put_u64(*highest);
         }
+        if let Some(hash) = self.chunk_of {
+            out.put_u64(hash);
+        }
         out.freeze()
     }
 
@@ -64,7 +72,8 @@ impl EntryHead {
         let batch = (flags & BATCH != 0).then_some(messages);
         let deliver_at = if flags & DELAYED == 0 { None } else { Some(body.try_get_u64().ok()?) };
         let sequence = if flags & SEQUENCED == 0 { None } else { Some(sequence(body)?) };
-        Some(Self { publish_time, batch, deliver_at, sequence })
+        let chunk_of = if flags & CHUNK == 0 { None } else { Some(body.try_get_u64().ok()?) };
+        Some(Self { publish_time, batch, deliver_at, sequence, chunk_of })
     }
 }
 
@@ -89,8 +98,9 @@ mod tests {
             batch: Option<u32>,
             deliver_at: Option<u64>,
             sequence in proptest::option::of(("[a-zü-]{0,60}", any::<u64>())),
+            chunk_of: Option<u64>,
         ) {
-            let head = EntryHead { publish_time, batch, deliver_at, sequence };
+            let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of };
             let mut bytes = BytesMut::from(&head.encode()[..]);
             bytes.put_slice(b"message");
             prop_assert_eq!(EntryHead::decode(&mut bytes), Some(head));

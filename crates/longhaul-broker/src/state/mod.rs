@@ -17,7 +17,7 @@ use crate::log::Place;
 use crate::name::TopicName;
 use bytes::Bytes;
 use change::Change;
-use entries::{Position, Slot};
+use entries::{Extras, Position, Slot};
 use entry::EntryHead;
 use longhaul_wire::messages::Schema;
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ impl State {
     pub fn push(&mut self, id: u32, place: Place, head: &EntryHead) -> Result<u64, StateError> {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
         let slot = Slot::new(place, head.batch, head.publish_time);
-        let ordinal = topic.entries.push(slot, head.deliver_at);
+        let ordinal = topic.entries.push(slot, extras(head));
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
@@ -186,7 +186,7 @@ impl State {
         let slot = Slot::new(place, head.batch, head.publish_time);
         let former = topic.entries.ordinal_of(position);
         let former = former.and_then(|ordinal| topic.entries.get(ordinal)).map(|it| it.place);
-        if !topic.entries.restore(position, slot, head.deliver_at) {
+        if !topic.entries.restore(position, slot, extras(head)) {
             return;
         }
         topic.bytes += u64::from(place.size);
@@ -260,6 +260,7 @@ impl State {
         Ok(())
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
     fn apply_in_topic(&mut self, change: &Change) -> Result<(), StateError> {
         let id = topic_of(change).ok_or_else(|| missing("a topic"))?;
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
@@ -341,6 +342,10 @@ impl State {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
+}
+
+const fn extras(head: &EntryHead) -> Extras {
+    Extras { deliver_at: head.deliver_at, chunk_of: head.chunk_of }
 }
 
 /// Takes an entry's bytes out of its segment's account.

@@ -62,6 +62,7 @@ fn done(result: Result<(), Refusal>) -> Answer {
     result.map(|()| AdminReply::Done).map_err(failed)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not expected here is a defect")]
 fn failed(refusal: Refusal) -> AdminError {
     match refusal.code {
         ServerError::TopicNotFound | ServerError::SubscriptionNotFound => {

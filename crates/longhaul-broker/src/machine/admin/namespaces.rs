@@ -115,7 +115,8 @@ impl Machine {
         let partitioned = self.state.partitioned().map(|(name, _)| name.to_owned());
         let partitioned: Vec<String> =
             partitioned.filter(|it| in_namespace(it, namespace)).collect();
-        if !force && !(topics.is_empty() && partitioned.is_empty()) {
+        let is_empty = topics.is_empty() && partitioned.is_empty();
+        if !force && !is_empty {
             return Err(AdminError::Conflict(format!(
                 "namespace {namespace} has topics: delete them first, or force it"
             )));

@@ -18,11 +18,11 @@ impl Machine {
         subscription: &str,
         call: &SubscriptionCall,
     ) -> Answer {
-        let topics = match call {
-            SubscriptionCall::Create { .. } if self.all(name).is_err() => {
-                vec![self.ensure_topic(name, true).map_err(failed)?]
-            }
-            _ => self.all(name)?,
+        let is_creating = matches!(call, SubscriptionCall::Create { .. });
+        let topics = if is_creating && self.all(name).is_err() {
+            vec![self.ensure_topic(name, true).map_err(failed)?]
+        } else {
+            self.all(name)?
         };
         if let SubscriptionCall::Create { at, .. } = call {
             let exists = |id: &u32| {

@@ -2,7 +2,7 @@
 
 use super::super::Machine;
 use super::super::effect::Refusal;
-use super::super::stats::shown;
+use super::super::stats::before;
 use super::super::topics::{PARTITIONS_MAX, kind_by_name, kind_name};
 use super::{Answer, done, failed, missing};
 use crate::admin::policies::PolicyLevels;
@@ -42,6 +42,46 @@ impl Machine {
                 .partitions_of(name, allow_auto_creation)
                 .map(AdminReply::Partitions)
                 .map_err(failed),
+            TopicCall::Unload => {
+                self.all(name)?.into_iter().for_each(|it| self.unload(it));
+                Ok(AdminReply::Done)
+            }
+            TopicCall::Truncate => {
+                for id in self.all(name)? {
+                    self.truncate(id).map_err(failed)?;
+                }
+                Ok(AdminReply::Done)
+            }
+            TopicCall::ExpireMessages { age_s } => {
+                for id in self.all(name)? {
+                    self.expire(id, None, age_s).map_err(failed)?;
+                }
+                Ok(AdminReply::Done)
+            }
+            TopicCall::Compact => self.start_compaction(name),
+            TopicCall::Schema { .. }
+            | TopicCall::Schemas
+            | TopicCall::CreateSchema(_)
+            | TopicCall::DeleteSchema => self.schema_call(name, call),
+            TopicCall::SetPolicy(policy) => {
+                self.whole(name)?;
+                done(self.set(name.as_str(), |it| it.policies.apply(policy)))
+            }
+            TopicCall::Stats
+            | TopicCall::PartitionedStats
+            | TopicCall::InternalStats
+            | TopicCall::Subscriptions
+            | TopicCall::LastMessageId
+            | TopicCall::Compaction
+            | TopicCall::Policies
+            | TopicCall::Message(_) => self.topic_question(name, &call),
+        }
+    }
+
+    /// Calls that change nothing.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
+    fn topic_question(&self, name: &TopicName, call: &TopicCall) -> Answer {
+        match call {
             TopicCall::Stats => {
                 let stats = self.topic_stats(self.one(name)?).ok_or_else(|| missing(name))?;
                 Ok(AdminReply::Stats(Box::new(stats)))
@@ -61,42 +101,16 @@ impl Machine {
             TopicCall::LastMessageId => {
                 let id = self.one(name)?;
                 let readable = self.live.get(&id).map_or(0, |it| it.readable);
-                Ok(AdminReply::MessageId(shown(
-                    self.state.topic(id).and_then(|it| it.position_before(readable)),
-                )))
+                let topic = self.state.topic(id).ok_or_else(|| missing(name))?;
+                Ok(AdminReply::MessageId(before(topic, readable)))
             }
-            TopicCall::Unload => {
-                self.all(name)?.into_iter().for_each(|it| self.unload(it));
-                Ok(AdminReply::Done)
-            }
-            TopicCall::Truncate => {
-                for id in self.all(name)? {
-                    self.truncate(id).map_err(failed)?;
-                }
-                Ok(AdminReply::Done)
-            }
-            TopicCall::ExpireMessages { age_s } => {
-                for id in self.all(name)? {
-                    self.expire(id, None, age_s).map_err(failed)?;
-                }
-                Ok(AdminReply::Done)
-            }
-            TopicCall::Compact => self.start_compaction(name),
-            TopicCall::Compaction => self.compaction_status(name),
-            TopicCall::Schema { .. }
-            | TopicCall::Schemas
-            | TopicCall::CreateSchema(_)
-            | TopicCall::DeleteSchema => self.schema_call(name, call),
-            // Answered elsewhere: it has to be read.
-            TopicCall::Message(_) => Err(missing(name)),
             TopicCall::Policies => {
                 self.whole(name)?;
                 Ok(AdminReply::PolicyLevels(Box::new(self.policy_levels(name))))
             }
-            TopicCall::SetPolicy(policy) => {
-                self.whole(name)?;
-                done(self.set(name.as_str(), |it| it.policies.apply(policy)))
-            }
+            TopicCall::Compaction => self.compaction_status(name),
+            // A message is answered elsewhere: it has to be read. The others are no questions.
+            _ => Err(missing(name)),
         }
     }
 
@@ -297,6 +311,7 @@ impl Machine {
         Ok(AdminReply::Compaction(CompactionStatus { status: compaction.state(), last_error }))
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
     pub(in crate::machine) fn schema_call(&mut self, name: &TopicName, call: TopicCall) -> Answer {
         let none = || AdminError::NotFound(format!("{name} has no such schema"));
         match call {

@@ -1,0 +1,176 @@
+//! One consumer that never acknowledges must not keep the disk.
+//!
+//! A segment of the log can go when nothing in it is needed any more. One task that takes a week would keep its whole segment,
+//! and with it, in a log that all topics share, whatever lies there. So when the log has grown and only little of an old segment
+//! is still needed, that little is copied to the end of the log, and the segment goes.
+
+use super::Machine;
+use super::effect::{Effect, Waiting};
+use crate::log::{Head, Kind, Place};
+use crate::state::Topic;
+use crate::state::entries::Position;
+use bytes::Bytes;
+
+/// Segments that the log may have before any is cleaned.
+const SEGMENTS_MIN: usize = 4;
+/// A segment is cleaned when less than one part in so many is needed: the copies then cost less than what they free.
+const NEEDED_SHARE: u64 = 4;
+/// How often a segment is looked for.
+const PAUSE_MS: u64 = 5000;
+/// A subscription that keeps more than this on disk is worth a warning.
+const WARN_BYTES: u64 = 1024 * 1024 * 1024;
+/// How often it is given.
+const WARN_PAUSE_MS: u64 = 600_000;
+
+/// An entry to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Survivor {
+    /// Its topic.
+    pub topic: u32,
+    /// Its id.
+    pub position: Position,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// What was done when.
+#[derive(Debug, Default)]
+pub(super) struct Cleaner {
+    next: u64,
+    /// Copies are being read.
+    is_busy: bool,
+    next_warning: u64,
+}
+
+impl Machine {
+    /// Looks for an old segment of which little is needed.
+    pub(super) fn clean(&mut self) {
+        if self.cleaner.is_busy || self.now < self.cleaner.next {
+            return;
+        }
+        self.cleaner.next = self.now + PAUSE_MS;
+        let current = self.composer.end().segment;
+        let segments = self.keeper.sealed(current);
+        if segments.len() < SEGMENTS_MIN {
+            return;
+        }
+        for (segment, bytes) in segments {
+            // What every record weighs is known; which of them are needed takes a look at each.
+            if self.state.live().get(&segment).is_none_or(|&live| live == 0) {
+                continue;
+            }
+            let (survivors, dead) = self.survivors(segment);
+            let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
+            if needed * NEEDED_SHARE > bytes || dead.is_empty() {
+                continue;
+            }
+            for (topic, ordinal) in dead {
+                self.state.relocate(topic, ordinal, None);
+            }
+            if !survivors.is_empty() {
+                self.cleaner.is_busy = true;
+                self.effects.push(Effect::Copy(survivors));
+            }
+            return;
+        }
+    }
+
+    /// The entries of a segment that are needed, and those that are not.
+    fn survivors(&self, segment: u32) -> (Vec<Survivor>, Vec<(u32, u64)>) {
+        let (mut survivors, mut dead) = (Vec::new(), Vec::new());
+        for (id, topic) in self.state.topics() {
+            let inside = topic
+                .entries
+                .iter()
+                .filter(|(_, slot)| slot.is_here() && slot.place.segment == segment);
+            for (ordinal, slot) in inside {
+                if self.is_dead(id, topic, ordinal, slot.publish_time) {
+                    dead.push((id, ordinal));
+                } else if let Some(position) = topic.entries.position_of(ordinal) {
+                    survivors.push(Survivor { topic: id, position, place: slot.place });
+                }
+            }
+        }
+        (survivors, dead)
+    }
+
+    /// Whether every subscription has acknowledged the entry and no policy keeps it. The same rules as for trimming, but for what
+    /// lies behind an entry that is still open.
+    fn is_dead(&self, id: u32, topic: &Topic, ordinal: u64, publish_time: u64) -> bool {
+        let Some(live) = self.live.get(&id) else { return false };
+        let policies = &live.policies;
+        let is_compacted = topic.compacted.is_some()
+            || policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
+        let retention = policies.retention.unwrap_or_default();
+        let oldest = u64::try_from(retention.minutes)
+            .map(|it| self.now.saturating_sub(it.saturating_mul(60_000)));
+        let mut subscriptions = topic.durable().peekable();
+        !is_compacted
+            && subscriptions.peek().is_some()
+            && ordinal < live.readable
+            && oldest.is_ok_and(|oldest| publish_time < oldest)
+            && retention.megabytes >= 0
+            && subscriptions.all(|it| it.cursor.is_acked(ordinal))
+    }
+
+    /// Copies entries to the end of the log: their records, with the ids that they have.
+    pub fn copy(&mut self, read: Vec<(Survivor, Bytes)>) {
+        self.cleaner.is_busy = false;
+        for (it, body) in read {
+            let Some(ordinal) = self.state.topic(it.topic).and_then(|topic| {
+                let ordinal = topic.entries.ordinal_of(it.position)?;
+                // It may have been trimmed while it was read.
+                topic.entries.get(ordinal).filter(|slot| slot.place == it.place).map(|_| ordinal)
+            }) else {
+                continue;
+            };
+            let head = Head {
+                kind: Kind::Entry,
+                topic: it.topic,
+                ledger: it.position.ledger,
+                entry: it.position.entry,
+            };
+            let Ok(place) = self.composer.append(head, &[&body]) else { continue };
+            self.totals.records += 1;
+            // Until the copy is on disk the entry is read where it was.
+            self.waiting
+                .push_back((self.composing, Waiting::Copied { survivor: it, ordinal, place }));
+        }
+    }
+
+    /// A copy is on disk.
+    pub(super) fn copied(&mut self, it: Survivor, ordinal: u64, place: Place) {
+        let slot = self.state.topic(it.topic).and_then(|topic| topic.entries.get(ordinal));
+        if slot.is_some_and(|slot| slot.place == it.place) {
+            self.state.relocate(it.topic, ordinal, Some(place));
+        }
+    }
+
+    /// Warns about subscriptions that keep much.
+    pub(super) fn warn_of_backlogs(&mut self) {
+        if self.now < self.cleaner.next_warning || self.keeper.disk_bytes() < WARN_BYTES {
+            return;
+        }
+        self.cleaner.next_warning = self.now + WARN_PAUSE_MS;
+        for (_, topic) in self.state.topics() {
+            let share = |mark: u64| {
+                let (first, end) = (topic.entries.first(), topic.entries.end());
+                let open = u128::from(end.saturating_sub(mark.max(first)));
+                let bytes = u128::from(topic.bytes) * open;
+                bytes.checked_div(u128::from(end.saturating_sub(first))).unwrap_or_default()
+            };
+            for subscription in topic.durable() {
+                let bytes = share(subscription.cursor.mark());
+                if bytes >= u128::from(WARN_BYTES) {
+                    let text = format!(
+                        "subscription {} keeps about {} MiB of {}: consume, skip or delete it, or set a quota or a time to live",
+                        subscription.name,
+                        bytes / (1024 * 1024),
+                        topic.name
+                    );
+                    self.effects.push(Effect::Warn(text));
+                }
+            }
+        }
+    }
+}
