@@ -34,12 +34,16 @@ mod clock;
 mod compaction;
 mod config;
 mod error;
+#[cfg(test)]
+mod hostile;
 #[cfg(not(feature = "testing"))]
 mod log;
 mod machine;
 mod metrics;
 mod name;
 mod server;
+#[cfg(test)]
+mod simulation;
 mod state;
 mod tls;
 // What the project's own tests may reach. Not a stable interface.

@@ -409,3 +409,6 @@ impl Dispatcher {
         self.next
     }
 }
+
+#[cfg(test)]
+mod tests;

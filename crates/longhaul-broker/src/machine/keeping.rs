@@ -114,7 +114,7 @@ impl Machine {
     }
 
     fn round(&mut self) {
-        let topics: Vec<u32> = self.live.keys().copied().collect();
+        let topics: BTreeSet<u32> = self.live.keys().copied().collect();
         for topic in topics {
             let Some(policies) = self.live.get(&topic).map(|it| Arc::clone(&it.policies)) else {
                 continue;
@@ -241,13 +241,17 @@ impl Machine {
         if live.compaction.is_running {
             return Ok(false);
         }
+        // Never a name that was used before: a file of that name may be about to be removed. The log goes on behind whatever made
+        // an earlier one known; those of this run differ by number.
+        let at = self.composer.end();
+        self.next_name = self.next_name.wrapping_add(1);
         live.compaction.is_running = true;
         live.compaction.began = self.now;
         let previous = kept.compacted.as_ref();
         let from = previous.map_or(0, |it| it.horizon).max(kept.entries.first());
         let job = CompactionJob {
             topic,
-            file: format!("compact/{topic}-{}-{}.seg", live.readable, self.now),
+            file: format!("compact/{topic}-{}-{}-{:x}.seg", at.segment, at.offset, self.next_name),
             previous: previous.map(|it| it.file.clone()),
             horizon: live.readable,
             entries: kept.entries.copy(from, live.readable),
@@ -321,7 +325,8 @@ impl Machine {
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
             dead.into_iter().partition(|&it| it < keeper.checkpoint.segment);
         if !covered.is_empty() {
-            self.effects.push(Effect::RemoveSegments(covered));
+            // What says that nobody needs them any more has to be on disk first.
+            self.after_commit(Waiting::Then(Effect::RemoveSegments(covered)));
         }
         if since >= self.settings.checkpoint_bytes || (!uncovered.is_empty() && since > 0) {
             self.checkpoint();

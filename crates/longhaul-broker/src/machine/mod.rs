@@ -30,6 +30,8 @@ mod producing;
 mod recent;
 mod session;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod topics;
 pub mod view;
 
@@ -256,6 +258,24 @@ impl Machine {
             }
         }
         !self.dirty.is_empty()
+    }
+
+    /// What the machine knows, for tests that look inside.
+    #[cfg(test)]
+    pub(crate) const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The position behind everything that was recorded, on disk or not.
+    #[cfg(test)]
+    pub(crate) fn recorded(&self) -> crate::log::Position {
+        self.composer.end()
+    }
+
+    /// The first entry of a topic that is not on disk yet.
+    #[cfg(test)]
+    pub(crate) fn readable(&self, topic: u32) -> u64 {
+        self.live.get(&topic).map_or(0, |live| live.readable)
     }
 
     fn session(&mut self, conn: u64) -> Option<&mut Session> {

@@ -85,7 +85,12 @@ impl Machine {
             if known.topic == topic
                 && it.producer_name.as_ref().is_none_or(|name| *name == known.name)
             {
-                self.succeed_producer(conn, topic, it.producer_id, it.request_id);
+                // A client that lost patience asks again.
+                if known.is_waiting {
+                    self.wait_on(conn, topic, it.producer_id, it.request_id);
+                } else {
+                    self.succeed_producer(conn, topic, it.producer_id, it.request_id);
+                }
                 return Ok(());
             }
             let text = format!("producer id {} is in use on this connection", it.producer_id);
@@ -224,9 +229,27 @@ impl Machine {
         }
     }
 
-    /// Tells a producer that it will be told when it is the only one.
+    /// Puts a producer in the line of those that want to be the only one.
     fn let_wait(&mut self, topic: u32, producer: Producer) {
         self.note_handle(topic, &producer, true);
+        self.tell_to_wait(&producer);
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.producers.waiting.push_back(producer);
+        }
+    }
+
+    /// Answers a producer that waits and asked again: from now on this is the request that it waits for.
+    fn wait_on(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
+        let Some(live) = self.live.get_mut(&topic) else { return };
+        let waiting = live.producers.waiting.iter_mut().find(|it| (it.conn, it.id) == (conn, id));
+        let Some(waiting) = waiting else { return };
+        waiting.request_id = request_id;
+        let producer = waiting.clone();
+        self.tell_to_wait(&producer);
+    }
+
+    /// Tells a producer that it will be told when it is the only one.
+    fn tell_to_wait(&mut self, producer: &Producer) {
         self.send(
             producer.conn,
             CommandProducerSuccess {
@@ -238,9 +261,6 @@ impl Machine {
                 producer_ready: Some(false),
             },
         );
-        if let Some(live) = self.live.get_mut(&topic) {
-            live.producers.waiting.push_back(producer);
-        }
     }
 
     fn succeed_producer(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {

@@ -12,7 +12,7 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
     CommandSuccess, FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
@@ -69,10 +69,11 @@ impl Machine {
     /// A connection has ended.
     pub fn closed(&mut self, conn: u64) {
         let Some(session) = self.sessions.remove(&conn) else { return };
-        for (id, handle) in session.producers {
+        // In order, so that what follows does not depend on how a table happens to lie in memory.
+        for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_producer(handle.topic, conn, id);
         }
-        for (id, handle) in session.consumers {
+        for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
         }
         self.drop_readers_of(conn);

@@ -3,18 +3,19 @@
 use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::{Chunk, Outbox};
+use super::requests::requests;
 use crate::clock;
-use crate::machine::effect::{Message, Refusal, Request};
+use crate::machine::effect::Request;
 use bytes::{Buf, Bytes, BytesMut};
-use longhaul_wire::frame::{self, Frame, FrameError};
-use longhaul_wire::messages::{Command, CommandPing, ServerError};
-use longhaul_wire::payload::{Payload, PayloadError};
+use longhaul_wire::frame;
+use longhaul_wire::messages::CommandPing;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -23,6 +24,11 @@ const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 256 * 1024;
 /// Messages that have to be read are read so many bytes at a time.
 const FETCH_BYTES: u64 = 1024 * 1024;
+/// Parts of what a client sends that may be on their way to the driver: one that it works on, and the next.
+const PARTS_UNDER_WAY: u32 = 2;
+/// Requests of all connections take so much memory at most until the driver gets to them, counted in units.
+const QUEUE_UNIT_BYTES: usize = 1024;
+const QUEUE_UNITS_MAX: u32 = 32 * 1024;
 /// A client that takes nothing for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -32,6 +38,22 @@ pub(super) struct Rules {
     pub(super) message_bytes_max: usize,
     pub(super) keep_alive: Duration,
     pub(super) handshake_timeout: Duration,
+    /// Room for requests that the driver has not got to, of all connections.
+    pub(super) queue: Arc<Semaphore>,
+}
+
+impl Rules {
+    /// Room for requests.
+    pub(super) fn queue() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(QUEUE_UNITS_MAX as usize))
+    }
+}
+
+/// Room that requests take until they are answered, or wait for the disk.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    _part: OwnedSemaphorePermit,
+    _queued: OwnedSemaphorePermit,
 }
 
 /// The receiving half of a connection.
@@ -98,6 +120,7 @@ async fn read(
     let mut buffer = BytesMut::new();
     let mut size = READ_BYTES_MIN;
     let mut is_connected = false;
+    let under_way = Arc::new(Semaphore::new(PARTS_UNDER_WAY as usize));
     let mut asked = false;
     let began = clock::monotonic();
     loop {
@@ -131,93 +154,57 @@ async fn read(
         // As much as the client sends at a time, with room to grow.
         size =
             if count >= size { (size * 2).min(READ_BYTES_MAX) } else { size.max(READ_BYTES_MIN) };
-        let limit = if is_connected { rules.message_bytes_max } else { 0 };
-        let (requests, is_broken) =
-            requests(&mut buffer, limit, &mut is_connected, rules.message_bytes_max);
+        if !hand_on(id, &mut buffer, &mut is_connected, outbox, events, rules, &under_way).await {
+            // The writing side ends the connection when it has sent what there is.
+            return std::future::pending().await;
+        }
         if buffer.is_empty() && size > READ_BYTES_MIN && count < size / 4 {
             size /= 2;
             buffer = BytesMut::new();
         }
-        if !requests.is_empty() && events.send(Event::Requests(id, requests)).await.is_err() {
-            return Ok(());
-        }
-        if is_broken {
-            return std::future::pending().await;
-        }
     }
 }
 
-/// The requests in what was read. After what is no frame there are none any more.
-fn requests(
+/// Hands on what was read, a part at a time, as the driver gets to it and the client takes its answers. Says whether the
+/// connection goes on.
+async fn hand_on(
+    id: u64,
     buffer: &mut BytesMut,
-    limit: usize,
     is_connected: &mut bool,
-    message_bytes_max: usize,
-) -> (Vec<Request>, bool) {
-    let mut requests = Vec::new();
-    let mut limit = limit;
+    outbox: &Outbox,
+    events: &Events,
+    rules: &Rules,
+    under_way: &Arc<Semaphore>,
+) -> bool {
     loop {
-        match frame::decode(buffer, limit) {
-            Ok(Some(Frame { command: Command::Send(send), payload })) => {
-                let message = payload.ok_or_else(|| {
-                    Refusal::new(
-                        ServerError::UnknownError,
-                        "SEND comes with a message, this one has none",
-                    )
-                });
-                requests.push(Request::Publish(send, message.and_then(verified)));
-            }
-            Ok(Some(Frame { command, .. })) => {
-                if matches!(command, Command::Connect(_)) {
-                    *is_connected = true;
-                    limit = message_bytes_max;
-                }
-                requests.push(Request::Command(command));
-            }
-            Ok(None) => return (requests, false),
-            Err(error) => {
-                let is_too_large = matches!(error, FrameError::TooLarge { .. });
-                let code = if is_too_large {
-                    ServerError::NotAllowedError
-                } else {
-                    ServerError::UnknownError
-                };
-                requests.push(Request::Garbage(Refusal::new(code, error.to_string())));
-                return (requests, true);
-            }
+        let before = buffer.len();
+        let parsed = requests(buffer, is_connected, rules.message_bytes_max);
+        if parsed.requests.is_empty() {
+            return true;
+        }
+        // What has a large answer waits until everything before it is answered, and what follows waits for that answer.
+        let parts = if parsed.is_heavy { PARTS_UNDER_WAY } else { 1 };
+        let bytes = before - buffer.len() + parsed.requests.len() * size_of::<Request>();
+        let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
+        let units = units.min(QUEUE_UNITS_MAX);
+        let part = Arc::clone(under_way).acquire_many_owned(parts).await;
+        let Ok(part) = part else { return false };
+        if !outbox.room().await {
+            return false;
+        }
+        let Ok(queued) = Arc::clone(&rules.queue).acquire_many_owned(units).await else {
+            return false;
+        };
+        let ticket = Ticket { _part: part, _queued: queued };
+        if events.send(Event::Requests(id, parsed.requests, ticket)).await.is_err()
+            || parsed.is_broken
+        {
+            return false;
+        }
+        if !parsed.has_more {
+            return true;
         }
     }
-}
-
-/// Checks a message: whatever is stored can be read by every consumer.
-fn verified(payload: Payload) -> Result<Message, Refusal> {
-    let refuse = |cause: PayloadError| {
-        let code = match cause {
-            PayloadError::Checksum { .. } => ServerError::ChecksumError,
-            PayloadError::Short | PayloadError::Metadata(_) => ServerError::UnknownError,
-        };
-        Refusal::new(code, cause.to_string())
-    };
-    payload.verify().map_err(refuse)?;
-    let metadata = payload.metadata().map_err(refuse)?;
-    let batch =
-        metadata.num_messages_in_batch.map(|count| u32::try_from(count).unwrap_or_default().max(1));
-    let chunks = metadata.num_chunks_from_msg.unwrap_or(1);
-    Ok(Message {
-        publish_time: metadata.publish_time,
-        batch,
-        deliver_at: metadata
-            .deliver_at_time
-            .and_then(|at| u64::try_from(at).ok())
-            .filter(|&at| at > 0),
-        chunk_of: metadata
-            .uuid
-            .as_ref()
-            .filter(|_| chunks > 1)
-            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
-        has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
-        payload,
-    })
 }
 
 async fn write(

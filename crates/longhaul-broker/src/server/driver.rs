@@ -1,5 +1,6 @@
 //! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
 
+use super::connection::Ticket;
 use super::messages::{Messages, message_of};
 use super::outbox::{Chunk, Outbox};
 use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
@@ -42,7 +43,7 @@ const COPY_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) enum Event {
     Opened(u64, String, Arc<Outbox>),
-    Requests(u64, Vec<Request>),
+    Requests(u64, Vec<Request>, Ticket),
     Written(u64, u64),
     Closed(u64),
     Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
@@ -80,6 +81,8 @@ pub(super) struct Driver {
     links: HashMap<u64, Link>,
     /// Connections with something in their buffer.
     touched: Vec<u64>,
+    /// Room that is given back when the answers are queued.
+    tickets: Vec<Ticket>,
     calls: HashMap<u64, oneshot::Sender<Result<AdminReply, AdminError>>>,
     next_ticket: u64,
     /// What is being written.
@@ -113,6 +116,7 @@ impl Driver {
             reports: mpsc::channel(64),
             links: HashMap::new(),
             touched: Vec::new(),
+            tickets: Vec::new(),
             calls: HashMap::new(),
             next_ticket: 0,
             in_flight: None,
@@ -192,6 +196,7 @@ impl Driver {
             self.perform(effect);
         }
         self.flush();
+        self.tickets.clear();
         has_more
     }
 
@@ -207,7 +212,8 @@ impl Driver {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Requests(conn, requests) => {
+            Event::Requests(conn, requests, ticket) => {
+                self.tickets.push(ticket);
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
             Event::Written(conn, bytes) => self.machine.written(conn, bytes),

@@ -6,6 +6,7 @@ mod listener;
 mod messages;
 mod open;
 mod outbox;
+pub(crate) mod requests;
 
 use crate::admin::Advertised;
 use crate::admin::request::{AdminError, AdminRequest};
@@ -271,6 +272,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
             message_bytes_max: config.message_bytes_max,
             keep_alive: config.keep_alive,
             handshake_timeout: config.handshake_timeout,
+            queue: Rules::queue(),
         },
         messages,
         _data: opened.temporary,

@@ -1,22 +1,15 @@
 //! From a data directory to the state that it holds.
 
 use crate::clock;
+use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{
-    self, CompactedFile, Composer, FileStorage, Kind, Log, Options, Replayed, Slot, Storage,
-};
+use crate::log::{self, CompactedFile, Composer, FileStorage, Log, Options, Slot, Storage};
 use crate::state::State;
-use crate::state::change::ChangeRecord;
-use crate::state::entries::Position;
-use crate::state::entry::EntryHead;
-use prost::Message as _;
+use crate::state::replay::replay;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where compacted views lie.
-const COMPACTED: &str = "compact";
 
 /// What a data directory holds.
 pub(super) struct Opened {
@@ -49,7 +42,8 @@ pub(super) fn open(config: &BrokerConfig) -> Result<Opened, StartError> {
             "dropped what was being written when the broker ended"
         );
     }
-    let (files, compacted) = compacted_views(&state, storage.as_ref())?;
+    let views = compaction::views::open(&state, storage.as_ref());
+    let (files, compacted) = views.map_err(StartError::Compacted)?;
     let took = clock::monotonic().duration_since(began);
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");
     let (composer, log) = (opened.composer, opened.log);
@@ -64,60 +58,4 @@ fn directory(config: &BrokerConfig) -> Result<(PathBuf, Option<tempfile::TempDir
     let made =
         made.map_err(|source| StartError::Directory { path: std::env::temp_dir(), source })?;
     Ok((made.path().to_owned(), Some(made)))
-}
-
-/// Applies one record, as the machine did when it appended it.
-fn replay(state: &mut State, it: Replayed<'_>) -> Result<(), String> {
-    let apply = |state: &mut State, record: ChangeRecord| {
-        let Some(change) = record.change else {
-            return Err(
-                "a change of a kind that this version does not know: use a newer one".to_owned()
-            );
-        };
-        state.apply(&change).map_err(|cause| cause.to_string())
-    };
-    match it {
-        Replayed::Checkpoint(mut image) => {
-            while !image.is_empty() {
-                let record = ChangeRecord::decode_length_delimited(&mut image)
-                    .map_err(|cause| cause.to_string())?;
-                apply(state, record)?;
-            }
-        }
-        Replayed::Record { head, place, body, before_checkpoint } => match head.kind {
-            Kind::Entry => {
-                let mut body = body;
-                let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
-                let position = Position { ledger: head.ledger, entry: head.entry };
-                state.restore(head.topic, position, place, &entry);
-            }
-            Kind::Change if before_checkpoint => {}
-            Kind::Change => {
-                apply(state, ChangeRecord::decode(body).map_err(|cause| cause.to_string())?)?;
-            }
-        },
-    }
-    Ok(())
-}
-
-type Views = (HashMap<String, CompactedFile>, HashMap<String, Arc<[Slot]>>);
-
-/// Opens the compacted views that are in use, and removes the others.
-fn compacted_views(state: &State, storage: &dyn Storage) -> Result<Views, StartError> {
-    let (mut files, mut compacted) = (HashMap::new(), HashMap::new());
-    let names =
-        state.topics().filter_map(|(_, it)| it.compacted.as_ref()).map(|it| it.file.clone());
-    for name in names {
-        let file = CompactedFile::open(storage, &name).map_err(StartError::Compacted)?;
-        compacted.insert(name.clone(), Arc::clone(file.slots()));
-        files.insert(name, file);
-    }
-    for name in storage.list(COMPACTED).unwrap_or_default() {
-        let name = format!("{COMPACTED}/{name}");
-        if !files.contains_key(&name) {
-            // It was written, and the broker ended before it was used, or before it was removed.
-            storage.remove(&name).ok();
-        }
-    }
-    Ok((files, compacted))
 }

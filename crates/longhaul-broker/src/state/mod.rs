@@ -9,6 +9,7 @@ pub mod cursor;
 pub mod entries;
 pub mod entry;
 mod ranges;
+pub(crate) mod replay;
 mod snapshot;
 mod topic;
 

@@ -50,11 +50,13 @@ impl State {
 fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
     let name = topic.name.as_str().to_owned();
     out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
+    // Which entries there are comes before their ledgers: a ledger that begins where nothing is yet says that nothing before it
+    // is needed.
+    out.push(Trim { topic: id, first: topic.entries.first() }.into());
+    out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
     for (ledger, first) in topic.entries.ledgers() {
         out.push(OpenLedger { topic: id, ledger, first }.into());
     }
-    out.push(Trim { topic: id, first: topic.entries.first() }.into());
-    out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
     if let Some(epoch) = topic.epoch {
         out.push(TopicEpoch { topic: id, epoch }.into());
     }
@@ -86,5 +88,42 @@ fn topic_changes(id: u32, topic: &Topic, out: &mut Vec<Change>) {
             let batches = batches.to_vec();
             out.push(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Place;
+    use crate::state::entries::Position;
+    use crate::state::entry::EntryHead;
+
+    /// A topic had entries in two ledgers, because the broker had been started twice. A checkpoint named the ledgers before it
+    /// said which entries there are, and a ledger that begins where nothing is yet said that nothing before it is needed: after
+    /// the next start all entries of the first ledger were gone, acknowledged or not.
+    #[test]
+    fn a_checkpoint_keeps_the_entries_of_earlier_ledgers() {
+        let mut state = State::default();
+        let name = "persistent://public/default/tasks".to_owned();
+        let place = |offset| Place { segment: 1, offset, size: 40 };
+        let head = EntryHead::default();
+        state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
+        for (ledger, first) in [(0, 0), (1, 3)] {
+            state.apply(&OpenLedger { topic: 0, ledger, first }.into()).unwrap();
+            (0..3).for_each(|at| drop(state.push(0, place(at), &head)));
+        }
+        state.apply(&Trim { topic: 0, first: 1 }.into()).unwrap();
+        let mut restored = State::default();
+        state.snapshot().iter().for_each(|change| restored.apply(change).unwrap());
+        for (ledger, entry) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+            restored.restore(0, Position { ledger, entry }, place(0), &head);
+        }
+        let here = |state: &State| -> Vec<_> {
+            let entries = &state.topic(0).unwrap().entries;
+            let here = entries.iter().filter(|it| it.1.is_here());
+            here.map(|it| entries.position_of(it.0).unwrap()).collect()
+        };
+        assert_eq!(here(&restored), here(&state));
+        assert_eq!(here(&restored).len(), 5);
     }
 }

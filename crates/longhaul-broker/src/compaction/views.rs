@@ -1,0 +1,35 @@
+//! The compacted views that a data directory holds.
+
+use crate::log::{CompactedError, CompactedFile, Slot, Storage};
+use crate::state::State;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where they lie.
+const COMPACTED: &str = "compact";
+
+/// Files by name, and what the machine needs of them.
+pub(crate) type Views = (HashMap<String, CompactedFile>, HashMap<String, Arc<[Slot]>>);
+
+/// Opens the compacted views that are in use, and removes the others.
+///
+/// # Errors
+/// A view that is in use cannot be read.
+pub(crate) fn open(state: &State, storage: &dyn Storage) -> Result<Views, CompactedError> {
+    let (mut files, mut compacted) = (HashMap::new(), HashMap::new());
+    let names =
+        state.topics().filter_map(|(_, it)| it.compacted.as_ref()).map(|it| it.file.clone());
+    for name in names {
+        let file = CompactedFile::open(storage, &name)?;
+        compacted.insert(name.clone(), Arc::clone(file.slots()));
+        files.insert(name, file);
+    }
+    for name in storage.list(COMPACTED).unwrap_or_default() {
+        let name = format!("{COMPACTED}/{name}");
+        if !files.contains_key(&name) {
+            // It was written, and the broker ended before it was used, or before it was removed.
+            storage.remove(&name).ok();
+        }
+    }
+    Ok((files, compacted))
+}

@@ -1,0 +1,414 @@
+//! Stories of the whole machine, with a log that never fails: what only shows when several parts meet.
+
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test looks for what it is about")]
+
+use super::effect::Request;
+use super::*;
+use crate::admin::policies::{Policy, Retention};
+use crate::admin::request::{AdminRequest, TopicCall};
+use crate::log::{Options, SimulatedStorage, Stepped};
+use crate::server::requests::verified;
+use longhaul_wire::messages::{
+    AccessMode, Command, CommandAck, CommandConnect, CommandFlow, CommandMessage, CommandProducer,
+    CommandSeek, CommandSend, CommandSubscribe, MessageIdData, MessageMetadata, Schema, SchemaType,
+};
+use longhaul_wire::payload::Payload;
+
+const START: u64 = 1_700_000_000_000;
+const TOPIC: &str = "persistent://public/default/t";
+const EARLIEST: MessageIdData = MessageIdData {
+    ledger_id: u64::MAX,
+    entry_id: u64::MAX,
+    partition: None,
+    batch_index: None,
+    ack_set: Vec::new(),
+    batch_size: None,
+    first_chunk_message_id: None,
+};
+
+/// A machine, and the log that it records to.
+struct Rig {
+    machine: Machine,
+    log: Stepped,
+    now: u64,
+}
+
+impl Rig {
+    /// With two connections, 1 and 2.
+    fn new() -> Self {
+        let options = Options {
+            segment_bytes_first: 8192,
+            segment_bytes_max: 8192,
+            body_bytes_max: 4000,
+            salt: 1,
+        };
+        let open = |seed| {
+            let storage = Arc::new(SimulatedStorage::new(seed));
+            Stepped::open(storage, options.clone(), &mut |_| Ok(())).unwrap()
+        };
+        let (mut log, unused) = (open(1), open(2));
+        let composer = std::mem::replace(&mut log.composer, unused.composer);
+        let settings = Settings {
+            message_bytes_max: 4000,
+            service_url: "pulsar://test:6650".to_owned(),
+            service_url_tls: None,
+            handles_per_connection: 10,
+            recent_bytes: 1000,
+            window_bytes: 100_000,
+            disk_bytes_max: None,
+            deduplicated_suffixes: Vec::new(),
+            checkpoint_bytes: 1_000_000,
+        };
+        let state = State::default();
+        let machine = Machine::new(settings, None, state, composer, HashMap::new(), START);
+        let mut rig = Self { machine, log, now: START };
+        for conn in 1..3 {
+            rig.machine.opened(conn, "/test".to_owned());
+            rig.ask(
+                conn,
+                CommandConnect { protocol_version: Some(21), ..CommandConnect::default() },
+            );
+        }
+        rig
+    }
+
+    /// What comes out at once.
+    fn at_once(&mut self, conn: u64, command: impl Into<Command>) -> Vec<Effect> {
+        self.machine.set_time(self.now);
+        self.machine.request(conn, Request::Command(command.into()));
+        self.machine.take_effects()
+    }
+
+    /// What comes out when everything is written.
+    fn ask(&mut self, conn: u64, command: impl Into<Command>) -> Vec<Effect> {
+        let mut effects = self.at_once(conn, command);
+        effects.extend(self.settle());
+        effects
+    }
+
+    fn settle(&mut self) -> Vec<Effect> {
+        self.machine.dispatch();
+        while let Some(group) = self.machine.take_group() {
+            self.log.write(&group).unwrap();
+            self.machine.committed(&group);
+            self.machine.dispatch();
+        }
+        self.machine.take_effects()
+    }
+
+    /// Lets time pass, with everything that is then due.
+    fn pass(&mut self, ms: u64) -> Vec<Effect> {
+        self.now += ms;
+        self.machine.set_time(self.now);
+        self.machine.tick();
+        self.settle()
+    }
+
+    fn call(&mut self, call: TopicCall) -> Vec<Effect> {
+        self.machine.call(1, AdminRequest::Topic { topic: TOPIC.to_owned(), call });
+        self.settle()
+    }
+
+    fn produce(&mut self, conn: u64, producer_id: u64, mode: AccessMode) -> Result<bool, i32> {
+        let effects = self.ask(conn, producer(producer_id, 7, mode));
+        let ready = effects.iter().find_map(|it| match it {
+            Effect::Send(_, Command::ProducerSuccess(it)) => Some(Ok(it.producer_ready())),
+            Effect::Send(_, Command::Error(it)) => Some(Err(it.error)),
+            _ => None,
+        });
+        ready.unwrap()
+    }
+
+    fn publish(&mut self, conn: u64, producer_id: u64, body: &[u8]) -> Vec<Effect> {
+        let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
+        let send = CommandSend { producer_id, ..CommandSend::default() };
+        let message = verified(Payload::new(&metadata, body));
+        self.machine.set_time(self.now);
+        self.machine.request(conn, Request::Publish(send, message));
+        self.settle()
+    }
+
+    /// With ten permits. Says what is delivered.
+    fn subscribe(
+        &mut self,
+        conn: u64,
+        consumer_id: u64,
+        change: impl FnOnce(&mut CommandSubscribe),
+    ) -> Vec<u64> {
+        let mut subscribe = CommandSubscribe {
+            topic: TOPIC.to_owned(),
+            subscription: "s".to_owned(),
+            consumer_id,
+            initial_position: Some(1),
+            ..CommandSubscribe::default()
+        };
+        change(&mut subscribe);
+        self.ask(conn, subscribe);
+        delivered(&self.ask(conn, CommandFlow { consumer_id, message_permits: 10 }))
+    }
+
+    /// Everything before it is acknowledged.
+    fn mark(&self) -> u64 {
+        let (_, topic) = self.machine.state.topics().next().unwrap();
+        topic.lowest_mark().unwrap()
+    }
+
+    fn first(&self) -> u64 {
+        self.machine.state.topics().next().unwrap().1.entries.first()
+    }
+}
+
+fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProducer {
+    CommandProducer {
+        topic: TOPIC.to_owned(),
+        producer_id,
+        request_id,
+        producer_name: Some(format!("p{producer_id}")),
+        producer_access_mode: Some(mode.into()),
+        ..CommandProducer::default()
+    }
+}
+
+/// The entries that were delivered, by their numbers in their ledgers.
+fn delivered(effects: &[Effect]) -> Vec<u64> {
+    let entry = |it: &Effect| match it {
+        Effect::Deliver { command: CommandMessage { message_id, .. }, .. } => {
+            Some(message_id.entry_id)
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(entry).collect()
+}
+
+fn names(effects: &[Effect]) -> Vec<i32> {
+    let number = |it: &Effect| match it {
+        Effect::Send(_, command) => Some(command.number()),
+        _ => None,
+    };
+    effects.iter().filter_map(number).collect()
+}
+
+/// Which access modes go together: the answer to the second producer while the first one is there.
+#[test]
+fn access_modes_decide_who_may_produce() {
+    use AccessMode::{Exclusive, ExclusiveWithFencing, Shared, WaitForExclusive};
+    let busy = Err(i32::from(ServerError::ProducerBusy));
+    let fenced = Err(i32::from(ServerError::ProducerFenced));
+    for (first, second, expected) in [
+        (Shared, Shared, Ok(true)),
+        (Shared, Exclusive, fenced),
+        (Shared, WaitForExclusive, Ok(false)),
+        (Shared, ExclusiveWithFencing, Ok(true)),
+        (Exclusive, Shared, busy),
+        (Exclusive, Exclusive, fenced),
+        (Exclusive, WaitForExclusive, Ok(false)),
+        (Exclusive, ExclusiveWithFencing, Ok(true)),
+        (WaitForExclusive, Shared, busy),
+        (ExclusiveWithFencing, Exclusive, fenced),
+    ] {
+        let mut rig = Rig::new();
+        assert_eq!(rig.produce(1, 1, first), Ok(true));
+        assert_eq!(rig.produce(2, 2, second), expected, "{first:?}, then {second:?}");
+        // Whoever was closed sends it again with its next producer, and gets no answer before.
+        let answer = names(&rig.publish(1, 1, b"x"));
+        let receipt = if second == ExclusiveWithFencing { vec![] } else { vec![7] };
+        assert_eq!(answer, receipt, "{first:?}, {second:?}");
+    }
+}
+
+/// Whoever waited to be the only producer and asked again got no answer at all.
+#[test]
+fn a_producer_that_waits_and_asks_again_is_answered() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Exclusive).unwrap();
+    assert_eq!(rig.produce(2, 2, AccessMode::WaitForExclusive), Ok(false));
+    let again = rig.ask(2, producer(2, 8, AccessMode::WaitForExclusive));
+    assert!(matches!(&again[..], [Effect::Send(2, Command::ProducerSuccess(it))]
+        if it.request_id == 8 && !it.producer_ready()));
+    rig.machine.closed(1);
+    let entered = rig.settle();
+    assert!(
+        matches!(&entered[..], [Effect::Send(2, Command::ProducerSuccess(it))]
+        if it.request_id == 8 && it.producer_ready()),
+        "{entered:?}"
+    );
+}
+
+/// A round trimmed a topic, found segments that nobody needed any more, and had them removed at once, while the record of the
+/// trim, and of the acks that it came from, was still in memory. A crash then brought the entries back, and their bytes not.
+#[test]
+fn segments_are_removed_when_the_trim_is_on_disk() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 1, |_| {});
+    (0..8).for_each(|_| drop(rig.publish(1, 1, &[0; 3000])));
+    rig.machine.checkpoint();
+    rig.settle();
+    rig.machine.checkpointed(true);
+    rig.machine.set_disk(rig.log.segments(), false);
+    let last = rig.machine.state.topics().next().unwrap().1.entries.next_position().unwrap();
+    let id = MessageIdData {
+        ledger_id: last.ledger,
+        entry_id: last.entry - 1,
+        ..MessageIdData::default()
+    };
+    let ack =
+        CommandAck { consumer_id: 1, ack_type: 1, message_id: vec![id], ..CommandAck::default() };
+    rig.at_once(1, ack);
+    rig.now += 2000;
+    rig.machine.set_time(rig.now);
+    rig.machine.tick();
+    let is_removal = |it: &Effect| matches!(it, Effect::RemoveSegments(_));
+    assert!(!rig.machine.take_effects().iter().any(is_removal), "nothing of it is on disk");
+    assert!(rig.settle().iter().any(is_removal));
+}
+
+/// Two compactions without an entry between them, within one millisecond, had one file. It was removed as the former one of
+/// itself, and the broker did not start any more.
+#[test]
+fn no_two_compactions_share_a_file() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.publish(1, 1, b"x");
+    let mut files = BTreeSet::new();
+    for _ in 0..3 {
+        let effects = rig.call(TopicCall::Compact);
+        let job = effects.into_iter().find_map(|it| match it {
+            Effect::Compact(job) => Some(job),
+            _ => None,
+        });
+        let job = job.unwrap();
+        assert!(files.insert(job.file.clone()), "{}", job.file);
+        rig.machine.compacted(&job, Ok(Arc::from([])));
+        rig.settle();
+    }
+}
+
+#[test]
+fn seeking_moves_the_cursor_and_closes_the_consumers() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    (0..4).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1, 2, 3]);
+    let seek = CommandSeek {
+        consumer_id: 5,
+        request_id: 3,
+        message_id: Some(EARLIEST),
+        ..CommandSeek::default()
+    };
+    let (close, success) = (16, 13);
+    assert_eq!(names(&rig.ask(1, seek)), [close, success]);
+    assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1, 2, 3]);
+    // The third one that was published at a later time.
+    rig.now += 10;
+    rig.publish(1, 1, b"x");
+    let time = Some(rig.now);
+    let seek = CommandSeek { consumer_id: 5, message_publish_time: time, ..CommandSeek::default() };
+    rig.ask(1, seek);
+    assert_eq!(rig.subscribe(1, 5, |_| {}), [4]);
+}
+
+#[test]
+fn a_failover_subscription_has_one_active_consumer() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.publish(1, 1, b"x");
+    let named = |name: &'static str| {
+        move |it: &mut CommandSubscribe| {
+            it.sub_type = 2;
+            it.consumer_name = Some(name.to_owned());
+        }
+    };
+    assert_eq!(rig.subscribe(1, 5, named("b")), [0]);
+    assert!(rig.subscribe(2, 6, named("c")).is_empty(), "b comes before c");
+    assert_eq!(rig.subscribe(2, 7, named("a")), [0], "what b has not acknowledged");
+    rig.publish(1, 1, b"y");
+    rig.machine.closed(2);
+    assert_eq!(delivered(&rig.settle()), [0, 1], "b again, from the start");
+}
+
+#[test]
+fn what_is_older_than_its_time_to_live_is_acknowledged() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, |_| {});
+    rig.publish(1, 1, b"x");
+    rig.call(TopicCall::SetPolicy(Policy::MessageTtl(Some(10))));
+    rig.pass(9_000);
+    rig.publish(1, 1, b"y");
+    assert_eq!(rig.mark(), 0);
+    rig.pass(2_000);
+    assert_eq!(rig.mark(), 1);
+    rig.pass(20_000);
+    assert_eq!(rig.mark(), 2);
+}
+
+#[test]
+fn trimming_stops_where_compaction_has_not_been() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1 << 30))));
+    rig.subscribe(1, 5, |_| {});
+    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    let all = MessageIdData { ledger_id: 0, entry_id: 2, ..MessageIdData::default() };
+    let message_id = vec![all];
+    rig.ask(1, CommandAck { consumer_id: 5, ack_type: 1, message_id, ..CommandAck::default() });
+    // An open ledger is trimmed no further than to the segment that is written.
+    rig.call(TopicCall::Unload);
+    assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
+    let effects = rig.call(TopicCall::Compact);
+    let job = effects.into_iter().find_map(|it| match it {
+        Effect::Compact(job) => Some(job),
+        _ => None,
+    });
+    rig.machine.compacted(&job.unwrap(), Ok(Arc::from([])));
+    rig.call(TopicCall::Unload);
+    assert_eq!(rig.first(), 3, "up to the horizon");
+}
+
+#[test]
+fn retention_keeps_what_is_young() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let retention = |minutes, megabytes| Some(Retention { minutes, megabytes });
+    rig.call(TopicCall::SetPolicy(Policy::Retention(retention(1, -1))));
+    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    rig.pass(59_000);
+    rig.call(TopicCall::Unload);
+    assert_eq!(rig.first(), 0);
+    rig.pass(2_000);
+    assert_eq!(rig.first(), 3);
+    rig.call(TopicCall::SetPolicy(Policy::Retention(retention(-1, -1))));
+    rig.produce(1, 2, AccessMode::Shared).unwrap();
+    rig.publish(1, 2, b"x");
+    rig.call(TopicCall::Unload);
+    rig.pass(1_000_000_000);
+    assert_eq!(rig.first(), 3, "for ever");
+}
+
+#[test]
+fn a_schema_of_another_type_is_refused() {
+    let mut rig = Rig::new();
+    let with = |kind: SchemaType, data: &'static str, id| CommandProducer {
+        schema: Some(Schema {
+            name: "s".to_owned(),
+            schema_data: data.into(),
+            r#type: kind.into(),
+            properties: Vec::new(),
+        }),
+        ..producer(id, id, AccessMode::Shared)
+    };
+    let mut version = |command: CommandProducer| match rig.ask(1, command).pop() {
+        Some(Effect::Send(_, Command::ProducerSuccess(it))) => {
+            Ok(it.schema_version.unwrap_or_default())
+        }
+        Some(Effect::Send(_, Command::Error(it))) => Err(it.error),
+        other => panic!("{other:?}"),
+    };
+    let number = |version: u64| Ok(version.to_be_bytes().to_vec().into());
+    assert_eq!(version(with(SchemaType::Json, "a", 1)), number(0));
+    assert_eq!(version(with(SchemaType::Json, "b", 2)), number(1));
+    assert_eq!(version(with(SchemaType::Json, "a", 3)), number(0), "an equal one is found again");
+    let refused = version(with(SchemaType::Avro, "a", 4));
+    assert_eq!(refused, Err(ServerError::IncompatibleSchema.into()));
+}

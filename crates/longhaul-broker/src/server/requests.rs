@@ -1,0 +1,151 @@
+//! From the bytes of a connection to what its client asks for. Pure.
+
+use crate::machine::effect::{Message, Refusal, Request};
+use bytes::BytesMut;
+use longhaul_wire::frame::{self, Frame, FrameError};
+use longhaul_wire::messages::{Command, ServerError};
+use longhaul_wire::payload::{Payload, PayloadError};
+
+/// Requests that are handed on at a time.
+const REQUESTS_MAX: usize = 1024;
+
+/// What was read, as requests.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    /// In the order in which they came.
+    pub(crate) requests: Vec<Request>,
+    /// What comes next is no frame: nothing behind it can be read.
+    pub(crate) is_broken: bool,
+    /// There may be more in the buffer.
+    pub(crate) has_more: bool,
+    /// The last one has an answer that may be much larger than itself.
+    pub(crate) is_heavy: bool,
+}
+
+/// The next requests in what was read.
+pub(crate) fn requests(
+    buffer: &mut BytesMut,
+    is_connected: &mut bool,
+    message_bytes_max: usize,
+) -> Parsed {
+    let mut parsed = Parsed::default();
+    while !parsed.is_heavy {
+        if parsed.requests.len() >= REQUESTS_MAX {
+            parsed.has_more = true;
+            return parsed;
+        }
+        // Whoever has not introduced itself has no messages to send.
+        let limit = if *is_connected { message_bytes_max } else { 0 };
+        match frame::decode(buffer, limit) {
+            Ok(Some(Frame { command: Command::Send(send), payload })) => {
+                let message = payload.ok_or_else(|| {
+                    Refusal::new(
+                        ServerError::UnknownError,
+                        "SEND comes with a message, this one has none",
+                    )
+                });
+                parsed.requests.push(Request::Publish(send, message.and_then(verified)));
+            }
+            Ok(Some(Frame { command, .. })) => {
+                *is_connected |= matches!(command, Command::Connect(_));
+                parsed.is_heavy =
+                    matches!(command, Command::GetTopicsOfNamespace(_) | Command::GetSchema(_));
+                parsed.requests.push(Request::Command(command));
+            }
+            Ok(None) => return parsed,
+            Err(error) => {
+                let code = match error {
+                    FrameError::TooLarge { .. } => ServerError::NotAllowedError,
+                    FrameError::Sizes
+                    | FrameError::Command(_)
+                    | FrameError::Type(_)
+                    | FrameError::Payload(_) => ServerError::UnknownError,
+                };
+                parsed.requests.push(Request::Garbage(Refusal::new(code, error.to_string())));
+                parsed.is_broken = true;
+                return parsed;
+            }
+        }
+    }
+    parsed.has_more = true;
+    parsed
+}
+
+/// Checks a message: whatever is stored can be read by every consumer.
+pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
+    let refuse = |cause: PayloadError| {
+        let code = match cause {
+            PayloadError::Checksum { .. } => ServerError::ChecksumError,
+            PayloadError::Short | PayloadError::Metadata(_) => ServerError::UnknownError,
+        };
+        Refusal::new(code, cause.to_string())
+    };
+    payload.verify().map_err(refuse)?;
+    let metadata = payload.metadata().map_err(refuse)?;
+    let batch =
+        metadata.num_messages_in_batch.map(|count| u32::try_from(count).unwrap_or_default().max(1));
+    if let Some(count) = batch {
+        check_batch(count, &payload, metadata.uncompressed_size)?;
+    }
+    let chunks = metadata.num_chunks_from_msg.unwrap_or(1);
+    Ok(Message {
+        publish_time: metadata.publish_time,
+        batch,
+        deliver_at: metadata
+            .deliver_at_time
+            .and_then(|at| u64::try_from(at).ok())
+            .filter(|&at| at > 0),
+        chunk_of: metadata
+            .uuid
+            .as_ref()
+            .filter(|_| chunks > 1)
+            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
+        has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
+        payload,
+    })
+}
+
+/// Bytes that a message of a batch takes at least: the size of its metadata, and in them the size of its body.
+const BATCHED_BYTES_MIN: usize = 6;
+/// No client unpacks more.
+const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Refuses a batch that claims more messages than it can hold. Whoever acknowledges one of them makes the broker remember
+/// something about all others.
+fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), Refusal> {
+    let unpacked = unpacked.map_or(0, |size| size as usize).min(UNPACKED_BYTES_MAX);
+    let size = payload.body().len().max(unpacked);
+    if count as usize <= (size / BATCHED_BYTES_MIN).max(1) {
+        return Ok(());
+    }
+    let text = format!("{size} bytes cannot hold a batch of {count} messages");
+    Err(Refusal::new(ServerError::NotAllowedError, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_wire::messages::MessageMetadata;
+
+    /// A message of some bytes could claim to be a batch of two billion. The first acknowledgement of one of them took 256 MiB.
+    #[test]
+    fn a_batch_cannot_claim_more_messages_than_it_has_room_for() {
+        let batch = |count, unpacked, body: &[u8]| {
+            let metadata = MessageMetadata {
+                num_messages_in_batch: Some(count),
+                uncompressed_size: unpacked,
+                ..MessageMetadata::default()
+            };
+            verified(Payload::new(&metadata, body)).map(|it| it.batch)
+        };
+        assert!(batch(i32::MAX, None, b"small").is_err());
+        assert!(batch(i32::MAX, Some(u32::MAX), b"small").is_err());
+        assert_eq!(batch(2, None, &[0; 12]), Ok(Some(2)));
+        assert_eq!(batch(1000, Some(6000), b"compressed"), Ok(Some(1000)));
+        assert_eq!(
+            batch(-3, None, b""),
+            Ok(Some(1)),
+            "what claims to have none takes a permit too"
+        );
+    }
+}

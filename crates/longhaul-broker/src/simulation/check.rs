@@ -1,0 +1,357 @@
+//! What must be true between the steps, after a crash, and in the end.
+
+use super::model::{Cursor, Model, Topic};
+use super::node::{Found, Node, without_checkpoint};
+use super::world::{Outcome, Outstanding, What, World};
+use crate::log::{OpenError, Position, Surprise};
+use crate::machine::dispatcher::Kind;
+use crate::state::entries::Slot;
+use crate::state::{State, Subscription};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Whether a subscription's cursor is that of the model.
+fn agrees(found: &Subscription, cursor: &Cursor, end: u64) -> bool {
+    (0..end).all(|ordinal| {
+        let open = found.cursor.open_in_batch(ordinal).map(|it| it[0]);
+        let is_acked = found.cursor.is_acked(ordinal);
+        is_acked == cursor.is_acked(ordinal)
+            && (is_acked || open == cursor.open.get(&ordinal).copied())
+    })
+}
+
+/// Checks that the state is what the model says.
+fn audit(state: &State, model: &Model, what: &str) {
+    let ids: BTreeSet<u32> = state.topics().map(|it| it.0).collect();
+    assert_eq!(ids, model.topics.keys().copied().collect(), "{what}: topics");
+    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+    for (id, kept) in state.topics() {
+        let topic = &model.topics[&id];
+        let what = format!("{what}: {}", topic.name);
+        assert_eq!(
+            (kept.entries.first(), kept.entries.end()),
+            (topic.first, topic.end()),
+            "{what}"
+        );
+        for (ordinal, slot) in kept.entries.iter() {
+            let entry = topic.entry(ordinal);
+            assert_eq!(kept.entries.position_of(ordinal), Some(entry.id), "{what}: {ordinal}");
+            assert_eq!(slot.is_here(), !topic.gone.contains(&ordinal), "{what}: {ordinal} here");
+            assert_eq!(slot.messages(), entry.messages(), "{what}: {ordinal}");
+            assert_eq!(kept.entries.deliver_at(ordinal), entry.deliver_at, "{what}: {ordinal}");
+            if slot.is_here() {
+                *live.entry(slot.place.segment).or_default() += u64::from(slot.place.size);
+            }
+        }
+        let bytes: u64 = kept.entries.iter().map(|it| u64::from(it.1.place.size)).sum();
+        assert_eq!(kept.bytes, bytes, "{what}: bytes");
+        let names: BTreeSet<&String> = kept.durable().map(|it| &it.name).collect();
+        assert_eq!(names, topic.cursors.keys().collect(), "{what}: subscriptions");
+        for it in kept.durable() {
+            let cursor = &topic.cursors[&it.name];
+            let found = &it.cursor;
+            assert!(agrees(it, cursor, topic.end()), "{what}: {found:?} is not {cursor:?}");
+            assert!(found.mark() <= topic.end(), "{what}: {found:?} is beyond the end");
+        }
+        for (producer, &highest) in &topic.sequences {
+            assert_eq!(kept.highest_sequence(producer), Some(highest), "{what}: {producer}");
+        }
+        let horizon = kept.compacted.as_ref().map(|it| it.horizon);
+        assert_eq!(horizon, topic.view.as_ref().map(|it| it.0), "{what}: horizon");
+    }
+    assert_eq!(state.live(), &live, "{what}: bytes in segments");
+}
+
+/// Two states that the same records led to.
+fn same(left: &State, right: &State, has_cleaned: bool, what: &str) {
+    let parts = |state: &State| {
+        let mut changes: Vec<String> =
+            state.snapshot().iter().map(|it| format!("{it:?}")).collect();
+        for (id, topic) in state.topics() {
+            let delay = |ordinal| topic.entries.deliver_at(ordinal);
+            // What was cleaned on one side may be there still on the other, which knows only the log.
+            let is_here = |state: &State, at: u64| {
+                let slot = state.topic(id).and_then(|it| it.entries.get(at));
+                slot.is_some_and(Slot::is_here)
+            };
+            let counts = |at: u64| !has_cleaned || (is_here(left, at) && is_here(right, at));
+            let entries = topic.entries.iter().filter(|it| counts(it.0));
+            let place = |slot: &Slot| (!has_cleaned).then_some(slot.place);
+            changes.extend(entries.map(|(at, it)| {
+                format!("{id} {at} {} {:?} {:?}", it.publish_time, place(it), delay(at))
+            }));
+        }
+        changes.into_iter().collect::<BTreeSet<_>>()
+    };
+    let (left_parts, right_parts) = (parts(left), parts(right));
+    let differ: Vec<_> = left_parts.symmetric_difference(&right_parts).collect();
+    assert!(differ.is_empty(), "{what}: {differ:#?}");
+    assert!(has_cleaned || left.live() == right.live(), "{what}: bytes in segments");
+}
+
+impl World {
+    pub(super) fn audit(&self) {
+        let what = format!("seed {}", self.seed);
+        audit(self.node.machine.state(), &self.model, &what);
+        for (id, topic) in &self.model.topics {
+            let readable = self.node.machine.readable(*id);
+            assert_eq!(readable, self.readable(*id), "{what}: {} readable", topic.name);
+        }
+    }
+
+    /// The process or the machine ends, and the broker starts again.
+    pub(super) fn crash(&mut self) {
+        let has_removed = self.node.has_removed;
+        self.conns.clear();
+        self.runs.clear();
+        self.orphans.clear();
+        self.calls.clear();
+        // The former process lets go of the directory before the next one takes it.
+        if self.random.u8(0..3) == 0 {
+            self.storage.kill()
+        } else {
+            self.storage.crash()
+        }
+        self.storage.no_surprises();
+        self.storage.set_bytes_max(None);
+        if self.random.u8(0..4) == 0 {
+            let surprise = if self.random.bool() { Surprise::PowerCut } else { Surprise::Broken };
+            self.storage.surprise(self.storage.operations() + self.random.u64(0..8), surprise);
+        }
+        let mut opened = Node::open(&self.storage, self.now, has_removed);
+        if let Err(OpenError::Io { .. }) = opened {
+            self.storage.no_surprises();
+            self.storage.crash();
+            opened = Node::open(&self.storage, self.now, has_removed);
+        }
+        self.storage.no_surprises();
+        let seed = self.seed;
+        let (node, found) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        self.node = node;
+        self.model = self.recovered(&found);
+        (self.start, self.opened) = (found.end, self.node.durable);
+        if !has_removed && self.random.u8(0..3) == 0 {
+            let mut alone = without_checkpoint(&self.storage);
+            alone.close_ledgers();
+            let what = format!("seed {seed}: the checkpoint");
+            same(&alone, &found.state, self.has_cleaned, &what);
+        }
+        self.history = VecDeque::from([(self.node.durable, self.model.clone(), found.state)]);
+        self.follow_cleaning();
+        let effects = self.act(|_| {});
+        self.finish(effects);
+        self.audit();
+        self.read_everything();
+    }
+
+    /// What the model was behind the last record that the disk has.
+    fn recovered(&self, found: &Found) -> Model {
+        let what = format!("seed {}: after the crash", self.seed);
+        let first = self.history.front().unwrap();
+        let is_first = first.0 == self.opened && found.end == self.start;
+        let at =
+            self.history.iter().position(|it| it.0 == found.end).or_else(|| is_first.then_some(0));
+        if let Some((_, model, state)) = at.and_then(|at| self.history.get(at)) {
+            same(&found.state, state, self.has_cleaned, &what);
+            return model.clone();
+        }
+        // A request may have led to several records, of which the disk has some.
+        assert!(found.end > first.0, "{what}: records that were on disk are lost");
+        let after = self.history.iter().position(|it| it.0 > found.end);
+        let after = after.unwrap_or_else(|| panic!("{what}: records that nobody wrote"));
+        let (lower, upper) = (&self.history[after - 1].1, &self.history[after].1);
+        let model = between(&found.state, lower, upper);
+        audit(&found.state, &model, &what);
+        model
+    }
+
+    /// Every entry that is there can be read, and is what was published.
+    fn read_everything(&self) {
+        let reader = self.node.log.reader();
+        for (id, kept) in self.node.machine.state().topics() {
+            for (ordinal, slot) in kept.entries.iter().filter(|it| it.1.is_here()) {
+                let mut body = reader.read(slot.place).unwrap();
+                crate::state::entry::EntryHead::decode(&mut body).unwrap();
+                let entry = self.model.topics[&id].entry(ordinal);
+                assert_eq!(body, entry.payload, "seed {}: {ordinal}", self.seed);
+            }
+        }
+    }
+
+    /// Lets everything come to an end that is under way, and checks that nobody waits for what is there.
+    pub(super) fn pump(&mut self) {
+        self.storage.set_bytes_max(None);
+        for _ in 0..1000 {
+            let before = (self.node.durable, self.delivered, self.trace);
+            self.write();
+            self.node.write_checkpoint();
+            self.dispatch();
+            let conns: Vec<u64> = self.conns.keys().copied().collect();
+            let mut is_sent = true;
+            for conn in conns {
+                is_sent &= self.conns.get(&conn).is_none_or(|it| it.outbox.is_empty());
+                while self.conns.get(&conn).is_some_and(|it| !it.outbox.is_empty()) {
+                    self.send_one(conn);
+                }
+            }
+            if self.node.is_dead {
+                return;
+            }
+            let is_written = is_sent && self.node.durable == self.node.machine.recorded();
+            if is_written && before == (self.node.durable, self.delivered, self.trace) {
+                self.audit();
+                self.check_nobody_waits();
+                return;
+            }
+        }
+        panic!("seed {}: no end", self.seed);
+    }
+
+    fn check_nobody_waits(&self) {
+        let seed = self.seed;
+        for (key, run) in &self.runs {
+            let topic = &self.model.topics[&key.0];
+            let cursor = self.cursor(key.0, &key.1).unwrap();
+            let what = format!("seed {seed}: {} of {}", key.1, topic.name);
+            for &(conn, id) in &run.consumers {
+                let consumer = &self.conns[&conn].consumers[&id];
+                let open = topic.visible(consumer.reads_compacted, self.readable(key.0));
+                let mut open = open.into_iter().filter(|&it| !cursor.is_acked(it));
+                if consumer.permits <= 0 {
+                    continue;
+                }
+                if run.kind == Kind::Shared {
+                    let mine = run.pending.iter().filter(|it| *it.1 == (conn, id));
+                    let held: u64 = mine.map(|it| u64::from(topic.entry(*it.0).messages())).sum();
+                    let is_due =
+                        |it: u64| topic.entry(it).deliver_at.is_none_or(|at| at <= self.now);
+                    if topic.unacked_limit == 0 || held < topic.unacked_limit {
+                        let left = open.find(|it| !run.pending.contains_key(it) && is_due(*it));
+                        assert_eq!(left, None, "{what}: waits for nothing");
+                    }
+                } else if self.active(run) == Some((conn, id)) {
+                    let left = open.find(|&it| consumer.last.is_none_or(|last| it > last));
+                    assert_eq!(left, None, "{what}: waits for nothing");
+                }
+            }
+        }
+        for conn in self.conns.values() {
+            let owed =
+                |it: &&super::world::Pending| !matches!(it.what, What::Producer { waits: true });
+            assert_eq!(conn.pending.values().filter(owed).count(), 0, "seed {seed}: no answer");
+            // What is sent behind the broker's back that has closed the producer is not answered.
+            let is_stored = |it: &Outstanding| matches!(it.outcome, Outcome::Stored(_));
+            let owed = conn.producers.values().any(|it| {
+                it.outstanding.iter().any(is_stored)
+                    || (!it.is_closed && !it.outstanding.is_empty())
+            });
+            assert!(!owed, "seed {seed}: no receipt");
+        }
+        assert!(self.calls.is_empty(), "seed {seed}: a call has no answer");
+    }
+
+    /// In the end everything that is not acknowledged reaches who asks for it.
+    pub(super) fn drain(&mut self) {
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.disconnect(conn));
+        self.now += 100_000;
+        self.pump();
+        let topics: Vec<(u32, Arc<Topic>)> =
+            self.model.topics.iter().map(|(&id, it)| (id, Arc::clone(it))).collect();
+        let conn = self.connect();
+        for (id, topic) in topics {
+            for (subscription, cursor) in &topic.cursors {
+                let kind = if self.random.bool() { Kind::Shared } else { Kind::Exclusive };
+                let open = topic.visible(false, topic.end());
+                let open: Vec<u64> = open.into_iter().filter(|&it| !cursor.is_acked(it)).collect();
+                self.drain_one(conn, id, &topic.name, subscription, (kind, true, false), &open);
+            }
+            let all = topic.visible(false, topic.end());
+            self.drain_one(conn, id, &topic.name, "all", (Kind::Exclusive, false, false), &all);
+            let view = topic.visible(true, topic.end());
+            self.drain_one(conn, id, &topic.name, "view", (Kind::Exclusive, false, true), &view);
+        }
+        self.check_deduplicated();
+    }
+
+    fn drain_one(
+        &mut self,
+        conn: u64,
+        id: u32,
+        topic: &str,
+        subscription: &str,
+        (kind, is_durable, reads_compacted): (Kind, bool, bool),
+        open: &[u64],
+    ) {
+        let seed = self.seed;
+        let earliest = longhaul_wire::messages::MessageIdData {
+            ledger_id: u64::MAX,
+            entry_id: u64::MAX,
+            ..Default::default()
+        };
+        let consumer = self.subscribe_as(
+            conn,
+            topic,
+            subscription,
+            kind,
+            is_durable,
+            reads_compacted,
+            Some(earliest),
+        );
+        self.pump();
+        // A limit on what is not acknowledged would end this early.
+        let has_limit = kind == Kind::Shared && self.model.topics[&id].unacked_limit > 0;
+        self.grant(conn, consumer, 10_000);
+        self.pump();
+        if self.node.is_dead {
+            return;
+        }
+        let mut held = self.conns[&conn].consumers[&consumer].held.clone();
+        held.sort_unstable();
+        if !has_limit {
+            assert_eq!(held, open, "seed {seed}: {subscription} of {topic}");
+        }
+    }
+
+    fn check_deduplicated(&self) {
+        for topic in self.model.topics.values().filter(|it| it.deduplicates) {
+            let mut seen = BTreeSet::new();
+            for entry in &topic.entries {
+                let is_new = seen.insert((&entry.producer, entry.sequence));
+                assert!(is_new, "seed {}: {entry:?} twice", self.seed);
+            }
+        }
+    }
+
+    pub(super) fn durable(&self) -> Position {
+        self.node.durable
+    }
+}
+
+/// The model of a state that some of a request's records led to: of each thing, what it was before or after.
+fn between(state: &State, lower: &Model, upper: &Model) -> Model {
+    let mut model = Model::default();
+    for (id, kept) in state.topics() {
+        let known = [lower.topics.get(&id), upper.topics.get(&id)].into_iter().flatten();
+        let known: Vec<&Arc<Topic>> = known.collect();
+        let longest = known.iter().max_by_key(|it| it.entries.len()).unwrap();
+        let mut topic = Topic::clone(longest);
+        topic.entries.truncate(usize::try_from(kept.entries.end()).unwrap());
+        topic.first = kept.entries.first();
+        let horizon = kept.compacted.as_ref().map(|it| it.horizon);
+        let view = known.iter().find(|it| it.view.as_ref().map(|it| it.0) == horizon);
+        topic.view = view.unwrap().view.clone();
+        topic.cursors.clear();
+        for it in kept.durable() {
+            let cursors = known.iter().filter_map(|topic| topic.cursors.get(&it.name));
+            let cursor = cursors.into_iter().find(|cursor| agrees(it, cursor, topic.end()));
+            topic.cursors.insert(it.name.clone(), cursor.unwrap().clone());
+        }
+        topic.sequences.retain(|name, _| kept.highest_sequence(name).is_some());
+        for (name, highest) in &mut topic.sequences {
+            *highest = kept.highest_sequence(name).unwrap();
+        }
+        model.topics.insert(id, Arc::new(topic));
+    }
+    model
+}

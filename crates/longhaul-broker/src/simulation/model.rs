@@ -1,0 +1,201 @@
+//! What must be true of the broker's state, kept in the simplest way there is: every request changes it at once, and a crash
+//! takes it back to the last record that the disk has.
+
+use crate::state::entries::Position;
+use bytes::Bytes;
+use longhaul_wire::messages::MessageIdData;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The last message of every key: the ordinal of its entry, and its place in the batch.
+pub(super) type Latest = BTreeMap<u8, (u64, usize)>;
+
+/// A message of an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    pub(super) key: Option<u8>,
+    pub(super) body: String,
+}
+
+/// An entry as it was published.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) id: Position,
+    pub(super) payload: Bytes,
+    pub(super) parts: Vec<Part>,
+    pub(super) is_batch: bool,
+    pub(super) deliver_at: Option<u64>,
+    pub(super) publish_time: u64,
+    pub(super) producer: String,
+    pub(super) sequence: u64,
+}
+
+impl Entry {
+    pub(super) fn messages(&self) -> u32 {
+        u32::try_from(self.parts.len()).unwrap()
+    }
+
+    fn all_open(&self) -> u64 {
+        (1 << self.parts.len()) - 1
+    }
+}
+
+/// What a subscription has acknowledged, entry by entry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cursor {
+    pub(super) floor: u64,
+    pub(super) acked: BTreeSet<u64>,
+    /// Open messages of batches that are partly acknowledged.
+    pub(super) open: BTreeMap<u64, u64>,
+}
+
+impl Cursor {
+    pub(super) fn at(floor: u64) -> Self {
+        Self { floor, ..Self::default() }
+    }
+
+    pub(super) fn is_acked(&self, ordinal: u64) -> bool {
+        ordinal < self.floor || self.acked.contains(&ordinal)
+    }
+
+    pub(super) fn ack(&mut self, ordinal: u64) {
+        self.acked.insert(ordinal);
+        self.open.remove(&ordinal);
+        self.close_up();
+    }
+
+    /// One spelling for what is the same.
+    fn close_up(&mut self) {
+        while self.acked.contains(&self.floor) {
+            self.floor += 1;
+        }
+        self.acked = self.acked.split_off(&self.floor);
+        self.open = self.open.split_off(&self.floor);
+    }
+
+    pub(super) fn ack_before(&mut self, ordinal: u64) {
+        self.floor = self.floor.max(ordinal);
+        self.close_up();
+    }
+
+    pub(super) fn ack_in_batch(&mut self, ordinal: u64, still_open: u64, entry: &Entry) {
+        if self.is_acked(ordinal) {
+            return;
+        }
+        let open = self.open.entry(ordinal).or_insert_with(|| entry.all_open());
+        *open &= still_open;
+        if *open == 0 {
+            self.ack(ordinal);
+        }
+    }
+}
+
+/// A topic, from its creation on: trimmed entries stay.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Topic {
+    pub(super) name: String,
+    pub(super) entries: Vec<Arc<Entry>>,
+    /// The first entry that is kept.
+    pub(super) first: u64,
+    pub(super) cursors: BTreeMap<String, Cursor>,
+    pub(super) deduplicates: bool,
+    pub(super) sequences: BTreeMap<String, u64>,
+    /// Entries whose bytes were given back though older ones are still there.
+    pub(super) gone: BTreeSet<u64>,
+    pub(super) unacked_limit: u64,
+    /// A threshold for compaction is set.
+    pub(super) compacts: bool,
+    /// Horizon, and the last messages before it.
+    pub(super) view: Option<(u64, Latest)>,
+}
+
+impl Topic {
+    pub(super) fn end(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    pub(super) fn entry(&self, ordinal: u64) -> &Arc<Entry> {
+        &self.entries[usize::try_from(ordinal).unwrap()]
+    }
+
+    pub(super) fn ordinal(&self, id: Position) -> Option<u64> {
+        self.entries.binary_search_by_key(&id, |it| it.id).ok().map(|at| at as u64)
+    }
+
+    /// The first entry at or after an id, between what is kept and what is readable.
+    pub(super) fn at_or_after(&self, id: &MessageIdData, first: u64, readable: u64) -> u64 {
+        let id = Position { ledger: id.ledger_id, entry: id.entry_id };
+        let latest = Position { ledger: i64::MAX as u64, entry: i64::MAX as u64 };
+        if id == (Position { ledger: u64::MAX, entry: u64::MAX }) {
+            return first;
+        }
+        if id == latest {
+            return readable;
+        }
+        let at = self.entries.partition_point(|it| it.id < id) as u64;
+        at.clamp(first.min(readable), readable)
+    }
+
+    /// The first entry from what is kept that was published at that time or later.
+    pub(super) fn at_time(&self, time: u64, readable: u64) -> u64 {
+        let found = (self.first..readable)
+            .find(|it| !self.gone.contains(it) && self.entry(*it).publish_time >= time);
+        found.unwrap_or(readable)
+    }
+
+    /// What a consumer may see, in order.
+    pub(super) fn visible(&self, reads_compacted: bool, readable: u64) -> Vec<u64> {
+        let view = self.view.as_ref().filter(|_| reads_compacted);
+        let horizon = view.map_or(0, |it| it.0);
+        let compacted: BTreeSet<u64> =
+            view.iter().flat_map(|it| it.1.values().map(|place| place.0)).collect();
+        let plain = (self.first.max(horizon)..readable).filter(|it| !self.gone.contains(it));
+        compacted.into_iter().chain(plain).collect()
+    }
+
+    /// The bodies that a delivery has: of a compacted batch, the superseded ones are empty.
+    pub(super) fn bodies(&self, ordinal: u64, is_compacted: bool) -> Vec<(Option<u8>, String)> {
+        let entry = self.entry(ordinal);
+        let kept = |index: usize| {
+            let Some((_, last)) = &self.view else { return false };
+            last.values().any(|&it| it == (ordinal, index))
+        };
+        let parts = (0..).zip(&entry.parts);
+        parts
+            .map(|(index, part)| {
+                if is_compacted && !kept(index) {
+                    return (None, String::new());
+                }
+                (part.key, part.body.clone())
+            })
+            .collect()
+    }
+
+    /// Compacts: the last message of each key, and none of those whose last is empty.
+    pub(super) fn compact(&mut self, horizon: u64, from: u64) {
+        let mut last = self.view.take().map(|it| it.1).unwrap_or_default();
+        for ordinal in (from..horizon).filter(|it| !self.gone.contains(it)) {
+            for (index, part) in (0..).zip(&self.entry(ordinal).parts) {
+                let Some(key) = part.key else { continue };
+                if part.body.is_empty() {
+                    last.remove(&key);
+                } else {
+                    last.insert(key, (ordinal, index));
+                }
+            }
+        }
+        self.view = Some((horizon, last));
+    }
+}
+
+/// All topics by number. Clones are cheap.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    pub(super) topics: BTreeMap<u32, Arc<Topic>>,
+}
+
+impl Model {
+    pub(super) fn topic(&mut self, id: u32) -> &mut Topic {
+        Arc::make_mut(self.topics.get_mut(&id).unwrap())
+    }
+}

@@ -1,0 +1,227 @@
+//! The broker without sockets and threads: the machine, the log in steps, and what the driver does between them.
+
+use crate::compaction::{self, run};
+use crate::log::{
+    CompactedFile, Group, OpenError, Options, Position, SimulatedStorage, Slot, Stepped, Storage,
+    WriteError,
+};
+use crate::machine::cleaning::Survivor;
+use crate::machine::effect::{CompactionJob, Source};
+use crate::machine::{Machine, Settings};
+use crate::state::State;
+use crate::state::replay::replay;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A broker that does nothing by itself.
+pub(super) struct Node {
+    pub(super) machine: Machine,
+    pub(super) log: Stepped,
+    storage: SimulatedStorage,
+    files: HashMap<String, CompactedFile>,
+    in_flight: Option<Group>,
+    pub(super) compactions: VecDeque<CompactionJob>,
+    checkpoint: Option<(Position, Vec<Bytes>)>,
+    pub(super) copies: VecDeque<Vec<Survivor>>,
+    /// Everything before it is on disk.
+    pub(super) durable: Position,
+    /// The log takes no more: a real broker ends here.
+    pub(super) is_dead: bool,
+    /// Segments were given back, so that the log alone no longer leads to the state.
+    pub(super) has_removed: bool,
+}
+
+/// What a start found.
+pub(super) struct Found {
+    pub(super) state: State,
+    /// Behind the last record.
+    pub(super) end: Position,
+}
+
+/// Segments of a few blocks.
+fn options() -> Options {
+    Options { segment_bytes_first: 8192, segment_bytes_max: 8192, body_bytes_max: 20_000, salt: 7 }
+}
+
+fn settings() -> Settings {
+    Settings {
+        message_bytes_max: 10_000,
+        service_url: "pulsar://simulated:6650".to_owned(),
+        service_url_tls: None,
+        handles_per_connection: 20,
+        recent_bytes: 1500,
+        window_bytes: 2500,
+        disk_bytes_max: None,
+        deduplicated_suffixes: vec!["-ledger".to_owned()],
+        checkpoint_bytes: 6000,
+    }
+}
+
+/// What the log of a directory leads to.
+fn read(storage: &SimulatedStorage) -> Result<(Stepped, Found), OpenError> {
+    let mut state = State::default();
+    let mut end = Position { segment: 0, offset: 0 };
+    let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |it| {
+        if let crate::log::Replayed::Record { place, .. } = it {
+            end = Position { segment: place.segment, offset: place.offset + place.size };
+        }
+        replay(&mut state, it)
+    })?;
+    Ok((log, Found { state, end }))
+}
+
+/// The state that the log alone leads to, whatever the checkpoint says.
+pub(super) fn without_checkpoint(storage: &SimulatedStorage) -> State {
+    let copy = storage.fork();
+    copy.remove("checkpoint").ok();
+    read(&copy).map(|(_, found)| found.state).unwrap()
+}
+
+impl Node {
+    pub(super) fn open(
+        storage: &SimulatedStorage,
+        now: u64,
+        has_removed: bool,
+    ) -> Result<(Self, Found), OpenError> {
+        let (log, mut found) = read(storage)?;
+        let views = compaction::views::open(&found.state, storage);
+        let (files, compacted) = views.unwrap_or_else(|error| panic!("{error}"));
+        found.state.close_ledgers();
+        let (mut log, state) = (log, found.state.clone());
+        let composer = std::mem::replace(&mut log.composer, spare_composer());
+        let machine = Machine::new(settings(), None, state, composer, compacted, now);
+        // Where the log goes on may lie in another segment than the last record.
+        let durable = machine.recorded();
+        let node = Self {
+            machine,
+            log,
+            storage: storage.clone(),
+            files,
+            in_flight: None,
+            compactions: VecDeque::new(),
+            checkpoint: None,
+            copies: VecDeque::new(),
+            durable,
+            is_dead: false,
+            has_removed,
+        };
+        Ok((node, found))
+    }
+
+    /// Takes what was composed, if nothing is being written.
+    pub(super) fn submit(&mut self) {
+        if self.in_flight.is_none() {
+            self.in_flight = self.machine.take_group();
+        }
+    }
+
+    /// Writes what was taken. Says whether something became durable.
+    pub(super) fn write(&mut self) -> bool {
+        let Some(group) = &self.in_flight else { return false };
+        match self.log.write(group) {
+            Ok(()) => {
+                self.durable = group.end();
+                self.machine.committed(group);
+                self.in_flight = None;
+                return true;
+            }
+            Err(WriteError::Full { .. }) => self.machine.set_disk(self.log.segments(), true),
+            Err(_) => self.is_dead = true,
+        }
+        false
+    }
+
+    /// Looks at the disk, as the driver does once a second.
+    pub(super) fn look(&mut self) {
+        if self.log.is_full() {
+            self.log.prepare();
+        }
+        self.machine.set_disk(self.log.segments(), self.log.is_full());
+    }
+
+    pub(super) fn set_checkpoint(&mut self, at: Position, image: Vec<Bytes>) {
+        assert!(self.checkpoint.is_none(), "two checkpoints at a time");
+        self.checkpoint = Some((at, image));
+    }
+
+    /// Writes the checkpoint that was asked for, once everything before it is on disk.
+    pub(super) fn write_checkpoint(&mut self) {
+        let Some((at, image)) = self.checkpoint.take() else { return };
+        match self.log.checkpoint(at, &image) {
+            Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
+            result => self.machine.checkpointed(result.is_ok()),
+        }
+    }
+
+    /// Compacts what waits longest. Says which topic that was, and what is left of it.
+    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[Slot]>>)> {
+        let job = self.compactions.pop_front()?;
+        let previous = job.previous.as_deref().and_then(|it| self.files.get(it)).cloned();
+        let storage = Arc::new(self.storage.clone());
+        let result =
+            run::run(&job, previous.as_ref(), &self.log.reader(), storage, &AtomicBool::new(false));
+        let result = result.map(|file| {
+            let slots = Arc::clone(file.slots());
+            self.files.insert(job.file.clone(), file);
+            slots
+        });
+        let slots = result.as_ref().ok().map(Arc::clone);
+        self.machine.compacted(&job, result);
+        Some((job, slots))
+    }
+
+    /// Reads what is to be copied, and hands it in.
+    pub(super) fn copy(&mut self) {
+        let Some(survivors) = self.copies.pop_front() else { return };
+        let reader = self.log.reader();
+        let read = survivors.into_iter().filter_map(|it| Some((it, reader.read(it.place).ok()?)));
+        self.machine.copy(read.collect());
+    }
+
+    pub(super) fn remove_compacted(&mut self, name: &str) {
+        self.files.remove(name);
+        self.storage.remove(name).ok();
+    }
+
+    pub(super) fn remove_segments(&mut self, segments: &[u32]) {
+        self.has_removed = true;
+        self.log.remove(segments);
+    }
+
+    /// What a delivery needs to be read later, as the driver keeps it.
+    pub(super) fn pin(&self, source: Source) -> Pinned {
+        match source {
+            Source::Memory(body) => Pinned::Memory(body),
+            Source::Log(place) => Pinned::Log(place),
+            Source::Compacted(name, slot) => Pinned::Compacted(self.files[&*name].clone(), slot),
+        }
+    }
+
+    /// Reads a delivery. `None`: it was trimmed meanwhile.
+    pub(super) fn read(&self, pinned: &Pinned) -> Option<Bytes> {
+        match pinned {
+            Pinned::Memory(body) => Some(body.clone()),
+            Pinned::Log(place) => match self.log.reader().read(*place) {
+                Ok(body) => Some(body),
+                Err(crate::log::ReadError::Gone { .. }) => None,
+                Err(error) => panic!("{error}"),
+            },
+            Pinned::Compacted(file, slot) => Some(file.read(slot).unwrap()),
+        }
+    }
+}
+
+/// A delivery that waits to be sent.
+pub(super) enum Pinned {
+    Memory(Bytes),
+    Log(crate::log::Place),
+    Compacted(CompactedFile, Slot),
+}
+
+/// The log's own composer goes to the machine; this one is never used.
+fn spare_composer() -> crate::log::Composer {
+    let storage = Arc::new(SimulatedStorage::new(0));
+    Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer).unwrap()
+}

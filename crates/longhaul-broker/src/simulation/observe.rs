@@ -1,0 +1,300 @@
+//! What comes out of the broker, and what must be true of it.
+
+use super::model::Topic;
+use super::world::{Expected, Outcome, Outgoing, What, World};
+use crate::machine::dispatcher::Kind;
+use crate::machine::effect::{Effect, Source};
+use crate::state::entries::Position as Id;
+use crate::state::entry::EntryHead;
+use bytes::Bytes;
+use longhaul_wire::batch::Singles;
+use longhaul_wire::messages::{Command, CommandMessage, MessageIdData};
+use longhaul_wire::payload::Payload;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+const NONE: Id = Id { ledger: u64::MAX, entry: u64::MAX };
+
+fn id_of(it: &MessageIdData) -> Id {
+    Id { ledger: it.ledger_id, entry: it.entry_id }
+}
+
+impl World {
+    /// Digests, then judges.
+    pub(super) fn observe(&mut self, effect: Effect) {
+        self.digest(&effect);
+        match effect {
+            Effect::Send(conn, command) => self.answered(conn, &command),
+            Effect::Deliver { conn, command, source, bytes } => {
+                self.delivering(conn, &command, source, bytes);
+            }
+            Effect::Close(conn) => panic!("seed {}: connection {conn} was refused", self.seed),
+            Effect::Reply(ticket, answer) => {
+                let needs = self.calls.remove(&ticket).expect("one answer for each call");
+                if answer.is_ok() {
+                    assert!(needs <= self.node.durable, "seed {}: a call ended early", self.seed);
+                }
+            }
+            Effect::Read { .. } | Effect::Warn(_) => {}
+            Effect::Copy(survivors) => {
+                self.has_cleaned = true;
+                self.node.copies.push_back(survivors);
+            }
+            Effect::Compact(job) => {
+                let topic = &self.model.topics[&job.topic];
+                let from = topic.view.as_ref().map_or(0, |it| it.0).max(topic.first);
+                let ordinals: Vec<u64> = job.entries.iter().map(|it| it.0).collect();
+                let gone = topic.gone.clone();
+                let seed = self.seed;
+                assert_eq!(job.horizon, self.readable(job.topic), "seed {seed}");
+                let expected: Vec<u64> =
+                    (from..job.horizon).filter(|it| !gone.contains(it)).collect();
+                assert_eq!(ordinals, expected, "seed {seed}");
+                self.node.compactions.push_back(job);
+            }
+            Effect::RemoveCompacted(name) => {
+                let durable = &self.history.front().unwrap().2;
+                let is_used = durable
+                    .topics()
+                    .any(|(_, it)| it.compacted.as_ref().is_some_and(|it| it.file == name));
+                assert!(!is_used, "seed {}: {name} is still needed after a crash", self.seed);
+                self.node.remove_compacted(&name);
+            }
+            Effect::Checkpoint { at, image } => {
+                assert!(at <= self.node.durable, "seed {}: an early checkpoint", self.seed);
+                self.node.set_checkpoint(at, image);
+            }
+            Effect::RemoveSegments(segments) => {
+                self.check_removal(&segments);
+                self.node.remove_segments(&segments);
+            }
+        }
+    }
+
+    /// What lay in these segments is not needed after a crash: it is acknowledged, or lies elsewhere.
+    fn check_removal(&self, segments: &[u32]) {
+        let (_, model, state) = self.history.front().unwrap();
+        for (id, kept) in state.topics() {
+            let inside = kept.entries.iter().filter(|it| it.1.is_here());
+            for (ordinal, slot) in inside.filter(|it| segments.contains(&it.1.place.segment)) {
+                let topic = &model.topics[&id];
+                let cursors = &topic.cursors;
+                let now =
+                    self.node.machine.state().topic(id).and_then(|it| it.entries.get(ordinal));
+                let is_copied = now.is_some_and(|it| it.is_here() && it.place != slot.place);
+                let is_dead =
+                    !cursors.is_empty() && cursors.values().all(|it| it.is_acked(ordinal));
+                let what = format!("seed {}: {ordinal} of {}", self.seed, topic.name);
+                assert!(is_copied || is_dead, "{what} is needed after a crash");
+            }
+        }
+    }
+
+    fn digest(&mut self, effect: &Effect) {
+        let text = match effect {
+            // Its pieces have no order of their own.
+            Effect::Checkpoint { at, .. } => format!("{at:?}"),
+            other => format!("{other:?}"),
+        };
+        let mut hasher = DefaultHasher::new();
+        (self.trace, text).hash(&mut hasher);
+        self.trace = hasher.finish();
+    }
+
+    fn answered(&mut self, conn: u64, command: &Command) {
+        if !self.conns.contains_key(&conn) {
+            return;
+        }
+        match command {
+            Command::SendReceipt(it) => {
+                let id = it.message_id.as_ref().map(id_of).unwrap();
+                let outcome = if id == NONE {
+                    Outcome::Unstored { is_duplicate: true }
+                } else {
+                    Outcome::Stored(id)
+                };
+                self.published(conn, it.producer_id, it.sequence_id, Some(&outcome));
+            }
+            Command::SendError(it) => {
+                self.published(conn, it.producer_id, it.sequence_id, None);
+            }
+            Command::Connected(_) => self.settle(conn, 0, false, None),
+            Command::Success(it) => self.settle(conn, it.request_id, true, None),
+            Command::ProducerSuccess(it) => {
+                let waits = it.producer_ready == Some(false);
+                self.settle_producer(conn, it.request_id, waits);
+            }
+            Command::AckResponse(it) => {
+                self.settle(conn, it.request_id.unwrap(), it.error.is_none(), None);
+            }
+            Command::PartitionedMetadataResponse(it) => {
+                self.settle(conn, it.request_id, it.error.is_none(), None);
+            }
+            Command::GetLastMessageIdResponse(it) => {
+                self.settle(conn, it.request_id, true, Some(id_of(&it.last_message_id)));
+            }
+            Command::Error(it) => self.settle(conn, it.request_id, false, None),
+            Command::CloseConsumer(it) => {
+                let consumer = self.conns.get_mut(&conn).unwrap().consumers.remove(&it.consumer_id);
+                assert!(consumer.is_none_or(|it| it.is_detached), "seed {}", self.seed);
+            }
+            Command::CloseProducer(it) => {
+                let producers = &mut self.conns.get_mut(&conn).unwrap().producers;
+                if let Some(producer) = producers.get_mut(&it.producer_id) {
+                    producer.is_closed = true;
+                }
+            }
+            Command::Ping(_) | Command::Pong(_) | Command::ActiveConsumerChange(_) => {}
+            other => panic!("seed {}: unexpected {other:?}", self.seed),
+        }
+    }
+
+    fn settle_producer(&mut self, conn: u64, request_id: u64, is_waiting: bool) {
+        let Some(conn_) = self.conns.get_mut(&conn) else { return };
+        if is_waiting {
+            conn_.pending.get_mut(&request_id).unwrap().what = What::Producer { waits: true };
+            return;
+        }
+        if let Some(it) = conn_.pending.get_mut(&request_id)
+            && matches!(it.what, What::Producer { waits: true })
+        {
+            // It was let in later than it asked.
+            it.needs = self.node.durable;
+        }
+        self.settle(conn, request_id, true, None);
+    }
+
+    /// A request got its answer: one, and a good one only when everything is on disk.
+    fn settle(&mut self, conn: u64, request_id: u64, is_good: bool, last: Option<Id>) {
+        let seed = self.seed;
+        let pending = self.conns.get_mut(&conn).unwrap().pending.remove(&request_id);
+        let pending = pending.unwrap_or_else(|| panic!("seed {seed}: a second answer"));
+        if is_good {
+            assert!(pending.needs <= self.node.durable, "seed {seed}: an answer came early");
+        }
+        if let What::LastId(expected) = pending.what
+            && is_good
+        {
+            assert_eq!(last, Some(expected.unwrap_or(NONE)), "seed {seed}: the last id");
+        }
+    }
+
+    /// A message got its receipt, or its error.
+    fn published(&mut self, conn: u64, producer: u64, sequence: u64, receipt: Option<&Outcome>) {
+        let (seed, durable) = (self.seed, self.node.durable);
+        let producers = &mut self.conns.get_mut(&conn).unwrap().producers;
+        let producer = producers.get_mut(&producer).expect("producers stay known");
+        let first = producer.outstanding.pop_front().expect("a receipt for what was sent");
+        assert_eq!(first.sequence, sequence, "seed {seed}: receipts come in order");
+        let Some(outcome) = receipt else {
+            let is_stored = matches!(first.outcome, Outcome::Stored(_));
+            return assert!(!is_stored, "seed {seed}: stored and refused");
+        };
+        assert_eq!(&first.outcome, outcome, "seed {seed}");
+        assert!(first.needs <= durable, "seed {seed}: a receipt came early");
+        self.receipts += 1;
+    }
+
+    fn delivering(&mut self, conn: u64, command: &CommandMessage, source: Source, bytes: u32) {
+        let seed = self.seed;
+        let key = (conn, command.consumer_id);
+        let consumer = &self.conns[&conn].consumers[&command.consumer_id];
+        let (topic_id, subscription) = (consumer.topic, consumer.subscription.clone());
+        assert!(!consumer.is_detached, "seed {seed}: {subscription} has let {key:?} go");
+        let topic = &self.model.topics[&topic_id];
+        let ordinal = topic.ordinal(id_of(&command.message_id));
+        let ordinal = ordinal.unwrap_or_else(|| panic!("seed {seed}: {command:?} is unknown"));
+        let entry = topic.entry(ordinal);
+        let what = format!("seed {seed}: {ordinal} of {} to {subscription}", topic.name);
+        assert!(ordinal < self.readable(topic_id), "{what}: not on disk");
+        assert!(consumer.permits > 0, "{what}: no permits");
+        let cursor = self.cursor(topic_id, &subscription).expect("a subscription");
+        assert!(!cursor.is_acked(ordinal), "{what}: acknowledged");
+        let open = cursor.open.get(&ordinal).copied();
+        let ack_set: Vec<i64> = open.map(u64::cast_signed).into_iter().collect();
+        assert_eq!(command.ack_set, ack_set, "{what}: open messages");
+        self.check_turn(key, ordinal, command.redelivery_count.unwrap_or_default(), &what);
+        let is_compacted = matches!(source, Source::Compacted(..));
+        let expected = expected(topic, ordinal, is_compacted);
+        let messages = i64::from(entry.messages());
+        let pinned = self.node.pin(source);
+        self.delivered += 1;
+        let run = self.runs.get_mut(&(topic_id, subscription)).expect("consumers");
+        if run.kind == Kind::Shared {
+            run.pending.insert(ordinal, key);
+        }
+        let conn = self.conns.get_mut(&conn).expect("a connection");
+        let consumer = conn.consumers.get_mut(&command.consumer_id).expect("a consumer");
+        consumer.permits -= messages;
+        consumer.last = Some(ordinal);
+        consumer.held.push(ordinal);
+        conn.outbox.push_back(Outgoing { pinned, bytes, expected });
+    }
+
+    /// Whether this entry is one that this consumer may get now.
+    fn check_turn(&self, key: (u64, u64), ordinal: u64, redeliveries: u32, what: &str) {
+        let consumer = &self.conns[&key.0].consumers[&key.1];
+        let topic = &self.model.topics[&consumer.topic];
+        let run = &self.runs[&(consumer.topic, consumer.subscription.clone())];
+        if run.kind == Kind::Shared {
+            assert_eq!(run.pending.get(&ordinal), None, "{what}: somebody has it");
+            let due = topic.entry(ordinal).deliver_at;
+            assert!(due.is_none_or(|at| at <= self.now), "{what}: too early");
+            let asked = run.redeliveries.get(&ordinal).copied().unwrap_or_default();
+            assert_eq!(redeliveries, asked, "{what}: redeliveries");
+            let held = |id: (u64, u64)| {
+                let of = run.pending.iter().filter(move |(_, it)| **it == id);
+                of.map(|(&it, _)| u64::from(topic.entry(it).messages())).sum::<u64>()
+            };
+            let limit = topic.unacked_limit;
+            assert!(limit == 0 || held(key) < limit, "{what}: holds enough");
+            return;
+        }
+        assert_eq!(self.active(run), Some(key), "{what}: not active");
+        let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
+        let visible = topic.visible(consumer.reads_compacted, self.readable(consumer.topic));
+        let next = visible
+            .into_iter()
+            .find(|&it| consumer.last.is_none_or(|last| it > last) && !cursor.is_acked(it));
+        assert_eq!(next, Some(ordinal), "{what}: out of order");
+    }
+
+    /// A connection sends what waits longest.
+    pub(super) fn send_one(&mut self, conn: u64) {
+        let Some(out) = self.conns.get_mut(&conn).and_then(|it| it.outbox.pop_front()) else {
+            return;
+        };
+        if let Some(body) = self.node.read(&out.pinned) {
+            check_message(body, &out.expected, self.seed);
+        }
+        let bytes = u64::from(out.bytes);
+        let effects = self.act(|machine| machine.written(conn, bytes));
+        self.finish(effects);
+    }
+}
+
+fn expected(topic: &Topic, ordinal: u64, is_compacted: bool) -> Expected {
+    if is_compacted {
+        return Expected::Bodies(topic.bodies(ordinal, true));
+    }
+    Expected::Whole(topic.entry(ordinal).payload.clone())
+}
+
+fn check_message(mut body: Bytes, expected: &Expected, seed: u64) {
+    EntryHead::decode(&mut body).expect("a head");
+    let bodies = match expected {
+        Expected::Whole(payload) => return assert_eq!(&body, payload, "seed {seed}"),
+        Expected::Bodies(bodies) => bodies,
+    };
+    let payload = Payload::parse(body).unwrap();
+    payload.verify().unwrap();
+    let metadata = payload.metadata().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let key = |key: Option<String>| key.map(|it| it.as_bytes()[0]);
+    let found: Vec<(Option<u8>, String)> = match metadata.num_messages_in_batch {
+        None => vec![(key(metadata.partition_key), text(&payload.body()))],
+        Some(count) => Singles::new(payload.body(), usize::try_from(count).unwrap())
+            .map(|it| it.map(|it| (key(it.metadata.partition_key), text(&it.body))).unwrap())
+            .collect(),
+    };
+    assert_eq!(&found, bodies, "seed {seed}: the compacted message");
+}

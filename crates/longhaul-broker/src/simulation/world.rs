@@ -1,0 +1,373 @@
+//! A broker, its clients and a failing disk, driven by one seed.
+
+use super::model::{Cursor, Model, Topic};
+use super::node::{Node, Pinned};
+use crate::log::{Position, SimulatedStorage};
+use crate::machine::Machine;
+use crate::machine::dispatcher::Kind;
+use crate::machine::effect::{Effect, Request};
+use crate::state::State;
+use crate::state::entries::Position as Id;
+use fastrand::Rng;
+use longhaul_wire::messages::{Command, CommandPong};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Topics that clients use; they come into being by use. Partitions only after the admin interface made them.
+pub(super) const TOPICS: [&str; 5] = [
+    "persistent://public/default/plain",
+    "persistent://public/default/tasks-ledger",
+    "persistent://public/default/latest",
+    "persistent://public/default/parts-partition-0",
+    "persistent://public/default/parts-partition-1",
+];
+
+pub(super) type ConsumerId = (u64, u64);
+
+/// Everything there is.
+pub(super) struct World {
+    pub(super) seed: u64,
+    pub(super) random: Rng,
+    pub(super) storage: SimulatedStorage,
+    pub(super) node: Node,
+    pub(super) model: Model,
+    /// Model and state behind each record that may be the last on disk. The first one surely is on disk.
+    pub(super) history: VecDeque<(Position, Model, State)>,
+    /// Behind the last record that the last start found.
+    pub(super) start: Position,
+    /// Where it went on.
+    pub(super) opened: Position,
+    pub(super) now: u64,
+    pub(super) conns: BTreeMap<u64, Conn>,
+    /// Subscriptions with consumers, by topic and name.
+    pub(super) runs: BTreeMap<(u32, String), Run>,
+    /// Readers that lost their consumer by SEEK, with their connection.
+    pub(super) orphans: BTreeMap<(u32, String), (u64, Cursor)>,
+    /// Calls of the admin interface, with what must be on disk before the answer.
+    pub(super) calls: BTreeMap<u64, Position>,
+    /// The last id that each producer name has tried.
+    pub(super) tried: BTreeMap<String, u64>,
+    pub(super) next: u64,
+    /// A digest of everything that came out, to compare two runs.
+    pub(super) trace: u64,
+    /// Old segments were cleaned: what lies where is no longer a matter of the records alone.
+    pub(super) has_cleaned: bool,
+    pub(super) delivered: u64,
+    pub(super) receipts: u64,
+}
+
+/// A client's connection.
+#[derive(Default)]
+pub(super) struct Conn {
+    pub(super) producers: BTreeMap<u64, Producer>,
+    pub(super) consumers: BTreeMap<u64, Consumer>,
+    pub(super) pending: BTreeMap<u64, Pending>,
+    /// Deliveries that were not sent yet.
+    pub(super) outbox: VecDeque<Outgoing>,
+}
+
+pub(super) struct Outgoing {
+    pub(super) pinned: Pinned,
+    pub(super) bytes: u32,
+    /// What the message must be: as it was published, or what compaction left of it.
+    pub(super) expected: Expected,
+}
+
+pub(super) enum Expected {
+    Whole(bytes::Bytes),
+    Bodies(Vec<(Option<u8>, String)>),
+}
+
+/// An answer that is owed.
+pub(super) struct Pending {
+    pub(super) what: What,
+    /// What must be on disk before it comes.
+    pub(super) needs: Position,
+}
+
+pub(super) enum What {
+    Connected,
+    Producer {
+        waits: bool,
+    },
+    Success,
+    Ack,
+    Metadata,
+    /// The id that must come.
+    LastId(Option<Id>),
+}
+
+pub(super) struct Producer {
+    pub(super) topic: u32,
+    pub(super) name: String,
+    pub(super) is_closed: bool,
+    pub(super) sequence: u64,
+    pub(super) outstanding: VecDeque<Outstanding>,
+}
+
+/// A message without receipt.
+pub(super) struct Outstanding {
+    pub(super) sequence: u64,
+    pub(super) outcome: Outcome,
+    pub(super) needs: Position,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Outcome {
+    Stored(Id),
+    Unstored { is_duplicate: bool },
+}
+
+pub(super) struct Consumer {
+    pub(super) topic: u32,
+    pub(super) subscription: String,
+    pub(super) reads_compacted: bool,
+    pub(super) priority: i32,
+    pub(super) name: String,
+    pub(super) permits: i64,
+    /// Of exclusive ones: the last that came since the subscription began anew.
+    pub(super) last: Option<u64>,
+    /// What it was sent.
+    pub(super) held: Vec<u64>,
+    /// The broker has let it go, though the client may not know yet.
+    pub(super) is_detached: bool,
+}
+
+/// A subscription with consumers.
+pub(super) struct Run {
+    pub(super) kind: Kind,
+    /// In the order in which they came.
+    pub(super) consumers: Vec<ConsumerId>,
+    pub(super) pending: BTreeMap<u64, ConsumerId>,
+    pub(super) redeliveries: BTreeMap<u64, u32>,
+    /// Of a reader.
+    pub(super) cursor: Option<Cursor>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let storage = SimulatedStorage::new(seed);
+        let now = 1_700_000_000_000;
+        let (node, found) = Node::open(&storage, now, false).unwrap();
+        let opened = node.durable;
+        let history = VecDeque::from([(opened, Model::default(), found.state)]);
+        Self {
+            seed,
+            random: Rng::with_seed(seed),
+            storage,
+            node,
+            model: Model::default(),
+            history,
+            start: found.end,
+            opened,
+            now,
+            conns: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            next: 0,
+            trace: 0,
+            has_cleaned: false,
+            delivered: 0,
+            receipts: 0,
+        }
+    }
+
+    /// A number that was never given before.
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Lets the machine do something, and takes what comes out.
+    pub(super) fn act(&mut self, act: impl FnOnce(&mut Machine)) -> Vec<Effect> {
+        self.node.machine.set_time(self.now);
+        act(&mut self.node.machine);
+        self.learn();
+        self.node.machine.take_effects()
+    }
+
+    /// Sends a request. Says what came out, and whether the request was refused at once.
+    pub(super) fn ask(
+        &mut self,
+        conn: u64,
+        request_id: u64,
+        command: impl Into<Command>,
+    ) -> (Vec<Effect>, bool) {
+        let command = command.into();
+        let mut effects = self.act(|machine| machine.request(conn, Request::Command(command)));
+        // Whoever is asked whether it lives says so at once.
+        let pinged = effects.iter().filter_map(|effect| match effect {
+            Effect::Send(holder, Command::Ping(_)) => Some(*holder),
+            _ => None,
+        });
+        for holder in pinged.collect::<Vec<_>>() {
+            let pong = Command::Pong(CommandPong {});
+            effects.extend(self.act(|machine| machine.request(holder, Request::Command(pong))));
+        }
+        let is_refused = effects.iter().any(|effect| {
+            matches!(effect, Effect::Send(to, Command::Error(it))
+                if *to == conn && it.request_id == request_id)
+        });
+        (effects, is_refused)
+    }
+
+    /// Notes that an answer is owed, and looks at what came out.
+    pub(super) fn owe(&mut self, conn: u64, request_id: u64, what: What, effects: Vec<Effect>) {
+        let needs = self.node.machine.recorded();
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.pending.insert(request_id, Pending { what, needs });
+        }
+        self.finish(effects);
+    }
+
+    /// Notes what the log must lead to, and looks at what came out.
+    pub(super) fn finish(&mut self, effects: Vec<Effect>) {
+        let end = self.node.machine.recorded();
+        let last = self.history.back().unwrap();
+        if last.0 == end {
+            for (id, topic) in &self.model.topics {
+                let same = last.1.topics.get(id).is_some_and(|it| {
+                    Arc::ptr_eq(it, topic)
+                        || (it.entries.len(), &it.cursors) == (topic.entries.len(), &topic.cursors)
+                });
+                assert!(same, "seed {}: {} changed without a record", self.seed, topic.name);
+            }
+        } else {
+            let state = self.node.machine.state().clone();
+            self.history.push_back((end, self.model.clone(), state));
+        }
+        effects.into_iter().for_each(|effect| self.observe(effect));
+    }
+
+    /// Topics that came into being by use, and what was trimmed.
+    fn learn(&mut self) {
+        let state = self.node.machine.state();
+        for (id, topic) in state.topics() {
+            let name = topic.name.as_str();
+            let deduplicates = name.ends_with("-ledger");
+            self.model.topics.entry(id).or_insert_with(|| {
+                Arc::new(Topic { name: name.to_owned(), deduplicates, ..Topic::default() })
+            });
+        }
+    }
+
+    /// Notes which entries gave their bytes back, which nobody may need.
+    pub(super) fn follow_cleaning(&mut self) {
+        let ids: Vec<u32> = self.model.topics.keys().copied().collect();
+        for id in ids {
+            let Some(kept) = self.node.machine.state().topic(id) else { continue };
+            let gone = kept.entries.iter().filter(|it| !it.1.is_here()).map(|it| it.0);
+            let gone: BTreeSet<u64> = gone.collect();
+            let topic = &self.model.topics[&id];
+            if gone == topic.gone {
+                continue;
+            }
+            for &ordinal in gone.difference(&topic.gone) {
+                let mut cursors = topic.cursors.values();
+                let is_dead = cursors.len() > 0 && cursors.all(|it| it.is_acked(ordinal));
+                assert!(is_dead, "seed {}: {} lost {ordinal}", self.seed, topic.name);
+            }
+            self.has_cleaned = true;
+            self.model.topic(id).gone = gone;
+        }
+    }
+
+    /// Follows the log in what it trimmed, which must not be needed any more.
+    pub(super) fn follow_trims(&mut self, is_truncated: bool) {
+        let ids: Vec<u32> = self.model.topics.keys().copied().collect();
+        for id in ids {
+            let Some(kept) = self.node.machine.state().topic(id) else { continue };
+            let (first, topic) = (kept.entries.first(), &self.model.topics[&id]);
+            if first == topic.first {
+                continue;
+            }
+            let horizon = topic.view.as_ref().map(|it| it.0);
+            for ordinal in topic.first..first {
+                let is_acked = topic.cursors.values().all(|it| it.is_acked(ordinal));
+                let is_needed = match horizon {
+                    Some(horizon) => ordinal >= horizon,
+                    None => topic.cursors.is_empty() || topic.compacts,
+                };
+                let seed = self.seed;
+                assert!(
+                    is_acked && (is_truncated || !is_needed),
+                    "seed {seed}: {} lost {ordinal}",
+                    topic.name
+                );
+            }
+            self.model.topic(id).first = first;
+        }
+    }
+
+    /// How much of a topic is on disk, and may be shown.
+    pub(super) fn readable(&self, topic: u32) -> u64 {
+        let durable = &self.history.front().unwrap().1;
+        durable.topics.get(&topic).map_or(0, |it| it.end())
+    }
+
+    /// Forgets what led to the last record that is on disk.
+    pub(super) fn forget_history(&mut self) {
+        while self.history.get(1).is_some_and(|it| it.0 <= self.node.durable) {
+            self.history.pop_front();
+        }
+    }
+
+    pub(super) fn cursor(&self, topic: u32, subscription: &str) -> Option<&Cursor> {
+        let run = self.runs.get(&(topic, subscription.to_owned()));
+        if let Some(cursor) = run.and_then(|it| it.cursor.as_ref()) {
+            return Some(cursor);
+        }
+        self.model.topics.get(&topic)?.cursors.get(subscription)
+    }
+
+    /// The consumer of an exclusive or failover subscription that gets everything.
+    pub(super) fn active(&self, run: &Run) -> Option<ConsumerId> {
+        let rank = |it: &&ConsumerId| {
+            let consumer = &self.conns[&it.0].consumers[&it.1];
+            (consumer.priority, consumer.name.clone())
+        };
+        run.consumers.iter().min_by_key(rank).copied()
+    }
+
+    /// The broker has let go of a consumer.
+    pub(super) fn detach(&mut self, id: ConsumerId) -> Option<(u32, String)> {
+        let consumer = self.conns.get_mut(&id.0)?.consumers.get_mut(&id.1)?;
+        if std::mem::replace(&mut consumer.is_detached, true) {
+            return None;
+        }
+        let key = (consumer.topic, consumer.subscription.clone());
+        let former = self.runs.get(&key).and_then(|run| self.active(run));
+        let run = self.runs.get_mut(&key)?;
+        run.consumers.retain(|it| *it != id);
+        run.pending.retain(|_, it| *it != id);
+        if run.consumers.is_empty() {
+            let run = self.runs.remove(&key)?;
+            if let Some(cursor) = run.cursor {
+                self.orphans.insert(key.clone(), (id.0, cursor));
+            }
+        } else if former == Some(id) {
+            self.rewind(&key);
+        }
+        Some(key)
+    }
+
+    /// The broker has let go of all consumers of a subscription.
+    pub(super) fn detach_all(&mut self, topic: u32, subscription: &str) {
+        let run = self.runs.get(&(topic, subscription.to_owned()));
+        let consumers = run.map(|it| it.consumers.clone()).unwrap_or_default();
+        for id in consumers {
+            self.detach(id);
+        }
+    }
+
+    /// The active consumer gets everything again that is not acknowledged.
+    pub(super) fn rewind(&mut self, key: &(u32, String)) {
+        let active = self.runs.get(key).and_then(|run| self.active(run));
+        let Some((conn, id)) = active else { return };
+        if let Some(consumer) = self.conns.get_mut(&conn).and_then(|it| it.consumers.get_mut(&id)) {
+            consumer.last = None;
+        }
+    }
+}

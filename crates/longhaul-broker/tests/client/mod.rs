@@ -1,0 +1,214 @@
+//! A tiny client that speaks the protocol as it lies on the wire, and knows nothing of retries.
+#![allow(dead_code, reason = "each suite uses a part of it")]
+
+use bytes::BytesMut;
+use longhaul_wire::frame::{self, Frame};
+use longhaul_wire::messages::{
+    Command, CommandAck, CommandConnect, CommandFlow, CommandProducer, CommandSend,
+    CommandSubscribe, MessageIdData, MessageMetadata,
+};
+use longhaul_wire::payload::Payload;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Everything that a test waits for comes long before, or never.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buffer: BytesMut,
+    next: u64,
+}
+
+impl Client {
+    /// Connects, without a word.
+    pub(crate) async fn dial(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: BytesMut::new(), next: 0 })
+    }
+
+    /// Connects and introduces itself.
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let mut client = Self::dial(address).await?;
+        let connect = CommandConnect { protocol_version: Some(21), ..CommandConnect::default() };
+        client.send(connect).await?;
+        match client.read().await?.command {
+            Command::Connected(_) => Ok(client),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, command: impl Into<Command>) -> io::Result<()> {
+        let mut out = BytesMut::new();
+        frame::encode(command, &mut out);
+        self.stream.write_all(&out).await
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// The next frame.
+    pub(crate) async fn read(&mut self) -> io::Result<Frame> {
+        timeout(PATIENCE, self.read_patiently()).await?
+    }
+
+    async fn read_patiently(&mut self) -> io::Result<Frame> {
+        loop {
+            let frame = frame::decode(&mut self.buffer, 8 * 1024 * 1024);
+            if let Some(frame) = frame.map_err(io::Error::other)? {
+                return Ok(frame);
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// The next frame that is no PING; those are answered.
+    pub(crate) async fn answer(&mut self) -> io::Result<Frame> {
+        loop {
+            let frame = self.read().await?;
+            if let Command::Ping(_) = frame.command {
+                self.send(longhaul_wire::messages::CommandPong {}).await?;
+            } else {
+                return Ok(frame);
+            }
+        }
+    }
+
+    pub(crate) fn request_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(crate) async fn produce(&mut self, topic: &str, producer_id: u64) -> io::Result<()> {
+        let request_id = self.request_id();
+        let producer = CommandProducer {
+            topic: topic.to_owned(),
+            producer_id,
+            request_id,
+            ..CommandProducer::default()
+        };
+        self.send(producer).await?;
+        match self.answer().await?.command {
+            Command::ProducerSuccess(_) => Ok(()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    pub(crate) async fn publish(
+        &mut self,
+        producer: u64,
+        sequence: u64,
+        body: &[u8],
+    ) -> io::Result<()> {
+        let mut out = BytesMut::new();
+        encode_publish(producer, sequence, body, &mut out);
+        self.write(&out).await
+    }
+
+    /// Publishes, and waits for the receipt.
+    pub(crate) async fn publish_one(
+        &mut self,
+        producer: u64,
+        sequence: u64,
+        body: &[u8],
+    ) -> io::Result<MessageIdData> {
+        self.publish(producer, sequence, body).await?;
+        match self.answer().await?.command {
+            Command::SendReceipt(it) => it.message_id.ok_or_else(|| io::Error::other("no id")),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    /// A shared subscription from the first message on.
+    pub(crate) async fn subscribe(
+        &mut self,
+        topic: &str,
+        name: &str,
+        consumer_id: u64,
+    ) -> io::Result<()> {
+        let request_id = self.request_id();
+        let subscribe = CommandSubscribe {
+            topic: topic.to_owned(),
+            subscription: name.to_owned(),
+            sub_type: 1,
+            consumer_id,
+            request_id,
+            initial_position: Some(1),
+            ..CommandSubscribe::default()
+        };
+        self.send(subscribe).await?;
+        match self.answer().await?.command {
+            Command::Success(_) => Ok(()),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+
+    pub(crate) async fn flow(&mut self, consumer_id: u64, message_permits: u32) -> io::Result<()> {
+        self.send(CommandFlow { consumer_id, message_permits }).await
+    }
+
+    pub(crate) async fn ack(
+        &mut self,
+        consumer_id: u64,
+        id: MessageIdData,
+        request_id: u64,
+    ) -> io::Result<()> {
+        let ack = CommandAck {
+            consumer_id,
+            ack_type: 0,
+            message_id: vec![MessageIdData { ack_set: Vec::new(), ..id }],
+            request_id: Some(request_id),
+            ..CommandAck::default()
+        };
+        self.send(ack).await
+    }
+
+    /// Waits until the broker ends the connection. What it sends before is returned.
+    pub(crate) async fn until_closed(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        loop {
+            match self.read().await {
+                Ok(frame) => commands.push(frame.command),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    panic!("still open: {commands:?}")
+                }
+                Err(_) => return commands,
+            }
+        }
+    }
+}
+
+/// A message as a producer sends it.
+pub(crate) fn encode_publish(producer_id: u64, sequence_id: u64, body: &[u8], out: &mut BytesMut) {
+    let metadata = MessageMetadata {
+        producer_name: "tiny".to_owned(),
+        sequence_id,
+        publish_time: 1,
+        ..MessageMetadata::default()
+    };
+    let send = CommandSend { producer_id, sequence_id, ..CommandSend::default() };
+    frame::encode_with(send, &Payload::new(&metadata, body), out);
+}
+
+/// Bytes of memory that the process has in use.
+pub(crate) fn memory_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0_usize);
+    pages * 4096
+}
+
+/// Checks that a client that behaves is served.
+pub(crate) async fn serves(address: SocketAddr) {
+    let mut client = Client::connect(address).await.unwrap();
+    client.produce("served", 1).await.unwrap();
+    client.publish_one(1, 0, b"hello").await.unwrap();
+}

@@ -1,0 +1,173 @@
+//! Clients that cost memory, if they were let: what they can make the broker keep is limited, and others are served meanwhile.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod client;
+
+use bytes::BytesMut;
+use client::{Client, encode_publish, memory_bytes, serves};
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{CommandGetTopicsOfNamespace, CommandPing};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+const MEGABYTE: usize = 1024 * 1024;
+
+/// The memory of the process is measured: one at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+fn broker() -> Broker {
+    Broker::start(BrokerConfig::default()).unwrap()
+}
+
+#[tokio::test]
+#[expect(clippy::print_stdout, reason = "a test says what it skips")]
+async fn thousands_of_idle_connections_cost_little() {
+    let _alone = ALONE.lock().await;
+    const COUNT: usize = 5000;
+    if !may_open(2 * COUNT as u64 + 200) {
+        println!("skipped: the limit of open files is too low for {COUNT} connections");
+        return;
+    }
+    let broker = broker();
+    let before = memory_bytes();
+    let mut clients = Vec::with_capacity(COUNT);
+    for _ in 0..COUNT {
+        clients.push(Client::connect(broker.address()).await.unwrap());
+    }
+    let each = memory_bytes().saturating_sub(before) / COUNT;
+    // Both ends are in this process.
+    assert!(each < 24 * 1024, "{each} bytes for each connection and its client");
+    serves(broker.address()).await;
+}
+
+/// Raises the soft limit of open files as far as it may go.
+fn may_open(count: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.unwrap_or(u64::MAX);
+    let current = Some(maximum.min(count.max(limit.current.unwrap_or(u64::MAX))));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum: limit.maximum }).is_ok()
+        && maximum >= count
+}
+
+#[tokio::test]
+async fn a_consumer_that_never_reads_costs_its_window() {
+    let _alone = ALONE.lock().await;
+    let broker = broker();
+    let mut producer = Client::connect(broker.address()).await.unwrap();
+    producer.produce("backlog", 1).await.unwrap();
+    let body = vec![7; 100_000];
+    for sequence in 0..600 {
+        producer.publish_one(1, sequence, &body).await.unwrap();
+    }
+    let before = memory_bytes();
+    let mut stuck = Vec::new();
+    for number in 0..4 {
+        let mut client = Client::connect(broker.address()).await.unwrap();
+        client.subscribe("backlog", &format!("stuck-{number}"), 1).await.unwrap();
+        client.flow(1, u32::MAX).await.unwrap();
+        client.flow(1, u32::MAX).await.unwrap();
+        stuck.push(client);
+    }
+    let mut reader = Client::connect(broker.address()).await.unwrap();
+    reader.subscribe("backlog", "reads", 1).await.unwrap();
+    reader.flow(1, 600).await.unwrap();
+    for _ in 0..600 {
+        let frame = reader.answer().await.unwrap();
+        assert_eq!(frame.payload.unwrap().body().len(), body.len());
+    }
+    let grown = memory_bytes().saturating_sub(before);
+    assert!(grown < 80 * MEGABYTE, "{grown} bytes for four that read nothing");
+    serves(broker.address()).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_without_reading_stops_being_read() {
+    let _alone = ALONE.lock().await;
+    let broker = broker();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    let before = memory_bytes();
+    let mut pings = BytesMut::new();
+    (0..20_000).for_each(|_| frame::encode(CommandPing {}, &mut pings));
+    let written = flood(&mut client, &pings, 400 * MEGABYTE).await;
+    let grown = memory_bytes().saturating_sub(before);
+    assert!(grown < 80 * MEGABYTE, "{grown} bytes after {written} bytes of PING");
+    serves(broker.address()).await;
+}
+
+/// Small questions with large answers, and nobody who reads them.
+#[tokio::test]
+async fn a_flood_of_questions_with_large_answers_stops_being_read() {
+    let _alone = ALONE.lock().await;
+    let broker = broker();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    for number in 0..400 {
+        client.produce(&format!("{}-{number}", "long".repeat(40)), number).await.unwrap();
+    }
+    let before = memory_bytes();
+    let mut questions = BytesMut::new();
+    for request_id in 0..5000 {
+        let namespace = "public/default".to_owned();
+        frame::encode(
+            CommandGetTopicsOfNamespace { request_id, namespace, ..Default::default() },
+            &mut questions,
+        );
+    }
+    flood(&mut client, &questions, 8 * MEGABYTE).await;
+    let grown = memory_bytes().saturating_sub(before);
+    assert!(grown < 100 * MEGABYTE, "{grown} bytes");
+    serves(broker.address()).await;
+}
+
+/// Writes the same bytes until the other side takes no more, or it was enough. Says how many it took.
+async fn flood(client: &mut Client, bytes: &[u8], enough: usize) -> usize {
+    let mut written = 0;
+    while written < enough {
+        match timeout(Duration::from_millis(700), client.stream.write_all(bytes)).await {
+            Ok(Ok(())) => written += bytes.len(),
+            _ => break,
+        }
+    }
+    written
+}
+
+#[tokio::test]
+async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
+    let _alone = ALONE.lock().await;
+    let broker = broker();
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("flood", 1).await.unwrap();
+    let before = memory_bytes();
+    let mut messages = BytesMut::new();
+    for sequence in 0..4 {
+        encode_publish(1, sequence, &vec![1; 2_000_000], &mut messages);
+    }
+    let flooding = flood(&mut client, &messages, 400 * MEGABYTE);
+    let watching = async {
+        let mut other = Client::connect(broker.address()).await.unwrap();
+        other.produce("other", 1).await.unwrap();
+        let mut most = 0;
+        for sequence in 0..40 {
+            other.publish_one(1, sequence, b"meanwhile").await.unwrap();
+            most = most.max(memory_bytes().saturating_sub(before));
+        }
+        most
+    };
+    let (_, most) = tokio::join!(flooding, watching);
+    let most = most.max(memory_bytes().saturating_sub(before));
+    // What waits for the driver, what is composed, and what is being written, with room to grow.
+    assert!(most < 260 * MEGABYTE, "{most} bytes");
+    // What is without receipt may be lost; the connection is no reason to lose others.
+    serves(broker.address()).await;
+}
