@@ -130,6 +130,8 @@ final class Consuming {
         Stage.take(consumer, 1);
         Stage.receive(consumer);
         Stage.receive(consumer);
+        // The client keeps acknowledgements back for a while, and the request does not wait for them.
+        Thread.sleep(Stage.QUIET_MILLISECONDS);
         consumer.redeliverUnacknowledgedMessages();
         List<String> seen = new ArrayList<>();
         for (int turn = 0; turn < 2; turn++) {
