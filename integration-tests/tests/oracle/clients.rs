@@ -3,7 +3,7 @@
 //! The programs print only what is the same in each run, so what one sees of Pulsar is kept in `java.txt`, `python.txt` and
 //! `go.txt`, and what it sees of the embedded broker must be the same, but for the differences that are wanted.
 
-use super::{Difference, Traces, compare, record_or_compare, recorded, selected, tell};
+use super::{Difference, PULSAR, Traces, compare, record_or_compare, recorded, selected, tell};
 use anyhow::{Context, Result, ensure};
 use integration_tests::clients::{ClientProgram, Language};
 use integration_tests::sandbox;
@@ -50,6 +50,7 @@ async fn stock_clients_see_what_they_see_of_pulsar() -> Result<()> {
 
 async fn with_pulsar(language: Language, program: &ClientProgram) -> Result<()> {
     let Some(kind) = sandbox::Sandbox::pulsar_kind()? else { return Ok(()) };
+    let _alone = PULSAR.lock().await;
     let limit = MESSAGE_BYTES_MAX.to_string();
     // A broker that has just started would move its topics about, and messages would come twice.
     let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];

@@ -39,6 +39,8 @@ type Traces = BTreeMap<String, Vec<String>>;
 
 /// Names the scripts to be played, for who works on one.
 const ONLY: &str = "LONGHAUL_ORACLE_ONLY";
+/// Two Pulsars at once are too slow for what the scripts take for silence.
+static PULSAR: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Record of the scripts of raw commands.
 const RAW: &str = "pulsar-4.0.7";
 /// Scripts that play at the same time. Most of their time is waiting for what must not come.
@@ -50,6 +52,7 @@ async fn pulsar_answers_as_recorded() -> Result<()> {
         tell("the record is compared with no Pulsar, because LONGHAUL_TEST_BROKER names none");
         return Ok(());
     }
+    let _alone = PULSAR.lock().await;
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
     let traces = play(sandbox.service_url(), sandbox.admin().url()).await;
     record_or_compare(RAW, &traces)

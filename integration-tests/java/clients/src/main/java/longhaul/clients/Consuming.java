@@ -37,7 +37,7 @@ final class Consuming {
       // Which of them gets one that comes late depends on who was faster to take the earlier ones.
       List<String> ones = Stage.take(first, 1);
       List<String> twos = Stage.take(second, 1);
-      stage.line("both have some: " + ones + twos);
+      stage.line("both have some: " + (ones.size() + twos.size()));
       TreeSet<String> all = new TreeSet<>(ones);
       all.addAll(twos);
       long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(Stage.PATIENCE_SECONDS);
@@ -130,6 +130,8 @@ final class Consuming {
         Stage.take(consumer, 1);
         Stage.receive(consumer);
         Stage.receive(consumer);
+        // The client keeps acknowledgements back for a while, and the request does not wait for them.
+        Thread.sleep(Stage.QUIET_MILLISECONDS);
         consumer.redeliverUnacknowledgedMessages();
         List<String> seen = new ArrayList<>();
         for (int turn = 0; turn < 2; turn++) {
