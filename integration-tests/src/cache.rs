@@ -1,4 +1,4 @@
-//! Builds Maven projects once and keeps what they produce outside the source tree.
+//! Builds projects of other languages once and keeps what they produce outside the source tree.
 //!
 //! An entry is named by a hash of its sources, appears whole or not at all (it is built beside its place and renamed), and
 //! is built by one process at a time (a lock file), so that test binaries which start together wait for one download.
@@ -14,14 +14,47 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::wait::{say, stopwatch};
 
-/// A Maven project whose files are compiled into this crate, so that a changed file is a changed entry.
+/// What builds a project.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tool {
+    /// `mvn`
+    Maven,
+    /// `pip`, which installs what a Python program needs.
+    Pip,
+    /// `go`
+    Go,
+}
+
+impl Tool {
+    /// The command that takes the goals.
+    fn command(self) -> &'static [&'static str] {
+        match self {
+            Self::Maven => &["mvn", "--batch-mode", "-Dstyle.color=never"],
+            Self::Pip => &["python3", "-m", "pip"],
+            Self::Go => &["go"],
+        }
+    }
+
+    /// What must be there.
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Maven => "cannot run mvn; it must be on the PATH, and so must Java 17 or later",
+            Self::Pip => "cannot run python3; it must be on the PATH, with its pip",
+            Self::Go => "cannot run go; it must be on the PATH",
+        }
+    }
+}
+
+/// A project whose files are compiled into this crate, so that a changed file is a changed entry.
 #[derive(Debug)]
 pub(crate) struct Project {
     /// First part of the entry's folder name.
     pub(crate) name: &'static str,
     /// Path inside the project, and contents.
     pub(crate) sources: &'static [(&'static str, &'static str)],
-    /// Goals and settings given to `mvn`.
+    /// What builds it.
+    pub(crate) tool: Tool,
+    /// Goals and settings given to the tool.
     pub(crate) goals: &'static [&'static str],
 }
 
@@ -57,26 +90,22 @@ impl Project {
             }
             fs::write(path, contents)?;
         }
-        say(&format!("building {} with Maven, kept for later runs", self.name));
+        let command = [self.tool.command(), self.goals].concat();
+        let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+        say(&format!("building {} with {program}, kept for later runs", self.name));
         let elapsed = stopwatch();
-        let mut maven = Command::new("mvn")
-            .args(["--batch-mode", "-Dstyle.color=never"])
-            .args(self.goals)
+        let mut child = Command::new(program)
+            .args(arguments)
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot run mvn; it must be on the PATH, and so must Java 17 or later")?;
-        let output = maven.stdout.take().ok_or_else(|| anyhow!("mvn has no stdout"))?;
+            .context(self.tool.hint())?;
+        let output = child.stdout.take().ok_or_else(|| anyhow!("{program} has no stdout"))?;
         let errors = follow(BufReader::new(output))?;
-        let status = maven.wait()?;
+        let status = child.wait()?;
         if !status.success() {
-            bail!(
-                "mvn {} for {}: {status}\n{}",
-                self.goals.join(" "),
-                self.name,
-                errors.join("\n")
-            );
+            bail!("{} for {}: {status}\n{}", command.join(" "), self.name, errors.join("\n"));
         }
         say(&format!("{} is ready after {:.0?}", self.name, elapsed()));
         Ok(())
@@ -89,7 +118,7 @@ impl Project {
     }
 }
 
-/// Reports the downloads now and then, since a first run takes minutes; returns Maven's complaints.
+/// Reports the downloads now and then, since a first run of Maven takes minutes; returns its complaints.
 fn follow(output: impl BufRead) -> Result<Vec<String>> {
     const REPORT_EVERY: usize = 50;
     let (mut jars, mut errors) = (0, Vec::new());

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::cache::Project;
+use crate::cache::{Project, Tool};
 
 /// How long a Java process may take to connect, or to send what it was given.
 const CLIENT_LIMIT: Duration = Duration::from_secs(120);
@@ -40,6 +40,7 @@ const WATCHER: Project = Project {
         source!("src/main/java/longhaul/tests/Metadata.java"),
         source!("src/main/java/longhaul/tests/Submit.java"),
     ],
+    tool: Tool::Maven,
     goals: &["package"],
 };
 

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod bench;
 pub mod chaos;
 pub mod checkers;
+pub mod clients;
 pub mod example;
 pub mod java;
 pub mod model;

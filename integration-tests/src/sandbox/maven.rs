@@ -10,11 +10,12 @@ use tempfile::TempDir;
 use super::broker::{BrokerConfig, Ports, Server, Signal, free_port};
 use super::process::{self, ServerProcess};
 use super::security;
-use crate::cache::Project;
+use crate::cache::{Project, Tool};
 
 const BROKER: Project = Project {
     name: "pulsar-broker",
     sources: &[("pom.xml", include_str!("../../java/broker/pom.xml"))],
+    tool: Tool::Maven,
     goals: &[
         "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
         "-DincludeScope=runtime",

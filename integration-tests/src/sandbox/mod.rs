@@ -5,6 +5,7 @@
 //! | `LONGHAUL_TEST_BROKER` | `embedded` (default), `maven`, `docker`, `pulsar://…`, or `none`: tests that need a broker are skipped |
 //! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
 //! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
+//! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!
 //! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
@@ -80,6 +81,20 @@ impl Sandbox {
                 Ok(None)
             }
         }
+    }
+
+    /// How the broker of [`from_env`](Self::from_env) is run, where it is known to be Apache Pulsar. Of one that is named by its
+    /// address, what `LONGHAUL_TEST_OWN_BROKER` says is taken for its kind, too.
+    ///
+    /// # Errors
+    /// The environment makes no sense.
+    pub fn pulsar_kind() -> Result<Option<BrokerKind>> {
+        let kind = match Choice::from_env()? {
+            Choice::None => None,
+            Choice::Own(kind) => Some(kind),
+            Choice::Url { .. } => BrokerKind::parse(&variable("LONGHAUL_TEST_OWN_BROKER")?),
+        };
+        Ok(kind.filter(|kind| *kind != BrokerKind::Embedded))
     }
 
     pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {

@@ -57,18 +57,13 @@ c1 Message consumer=1 m0 count=1 acks=[5] [ `a` `b` `c` ]
     },
     Difference {
         script: "before_connect",
-        theirs: r#"# ping
-c0 Pong
-# producer
+        theirs: r#"# producer
 c1 closed
 # subscribe
 c2 closed
 # send
 c3 closed"#,
-        ours: r#"# ping
-c0 Error request=-1 NotAllowedError
-c0 closed
-# producer
+        ours: r#"# producer
 c1 Error request=-1 NotAllowedError
 c1 closed
 # subscribe
@@ -175,45 +170,123 @@ c1 closed"#,
 c1 ConsumerStatsResponse request=9 type=None permits=None unacked=None backlog=None ConsumerNotFound"#,
         why: "an answer instead of the end of the connection",
     },
-];
-
-/// Scripts in which nobody has decided yet what is wanted: name, and what is open. Their differences are shown, and fail nothing;
-/// a script without differences must not stand here.
-pub(crate) const OPEN: &[(&str, &str)] = &[
-    (
-        "access_modes",
-        "a fenced producer is told with CLOSE_PRODUCER, and its SEND with an error instead of the end of the connection",
-    ),
-    (
-        "batches",
-        "the raw log is trimmed as soon as it is compacted; Pulsar keeps the current ledger",
-    ),
-    (
-        "failover",
-        "order: ours delivers before it says who is active; Pulsar answers CLOSE_CONSUMER first",
-    ),
-    ("handshake", "clients without a version are refused; Pulsar takes them"),
-    ("incompatible_schemas", "everything is stored, but for another kind of schema"),
-    ("last_ids", "the mark-delete position of a cursor before the first entry, and of a reader"),
-    (
-        "moved_by_admin",
-        "acknowledged entries are trimmed at once, so a cursor cannot go back to them",
-    ),
-    ("names", "a SEND of a producer that never was: Pulsar closes the connection"),
-    ("partitions", "a partition beyond the count is taken for a topic that may be created"),
-    ("reader_starts", "a start beyond the end leaves it to the initial position"),
-    ("reconnects", "a name is taken over from a connection that lives"),
-    ("redelivery", "whose turn it is when an entry comes again"),
-    ("schemas", "a schema of a topic that is not there is stored"),
-    (
-        "seek_of_a_subscription",
-        "acknowledged entries are trimmed at once, so a cursor cannot go back to them",
-    ),
-    ("shared_turns_of_new_messages", "consumers do not take strict turns"),
-    ("tombstones", "as `batches`"),
-    ("topics_of_namespace", "a namespace that is not there; patterns are left to the client"),
-    (
-        "unload",
-        "a SEND on its way to a producer that the broker has closed is answered with an error: Pulsar ignores it",
-    ),
+    Difference {
+        script: "access_modes",
+        theirs: r#"# fencing
+c1 ProducerSuccess request=4 name=made-up last=-1 schema=empty epoch=Some(1) ready=true
+# a message of the fenced one
+c0 closed
+# the fenced one comes back with its epoch
+c2 Error request=5 ProducerFenced
+# shared, then exclusive, then fencing
+c2 ProducerSuccess request=6 name=made-up last=-1 schema=empty epoch=None ready=true
+c1 Error request=7 ProducerFenced
+c1 ProducerSuccess request=8 name=made-up last=-1 schema=empty epoch=Some(0) ready=true"#,
+        ours: r#"# fencing
+c1 ProducerSuccess request=4 name=made-up last=-1 schema=empty epoch=Some(1) ready=true
+c0 CloseProducer 1 request=-1
+# a message of the fenced one
+# the fenced one comes back with its epoch
+c2 Error request=5 ProducerFenced
+# shared, then exclusive, then fencing
+c2 ProducerSuccess request=6 name=made-up last=-1 schema=empty epoch=None ready=true
+c1 Error request=7 ProducerFenced
+c1 ProducerSuccess request=8 name=made-up last=-1 schema=empty epoch=Some(0) ready=true
+c2 CloseProducer 6 request=-1"#,
+        why: "a fenced producer is told so; Pulsar ends the connection, and with it everybody else who uses it, at its next message",
+    },
+    Difference {
+        script: "failover",
+        theirs: r#"# a smaller priority
+c1 Success request=3
+c1 ActiveConsumerChange consumer=3 active=Some(true)
+c1 ActiveConsumerChange consumer=2 active=Some(false)
+c1 Message consumer=3 m0 partition=0 count=0 `0`
+c1 Message consumer=3 m1 partition=0 count=0 `1`
+c1 Message consumer=3 m2 partition=0 count=0 `2`
+c2 ActiveConsumerChange consumer=1 active=Some(false)
+# the active ones go
+c1 Success request=8
+c2 ActiveConsumerChange consumer=1 active=Some(false)
+c1 ActiveConsumerChange consumer=2 active=Some(true)
+c1 Message consumer=2 m0 partition=0 count=0 `0`
+c1 Message consumer=2 m1 partition=0 count=0 `1`
+c1 Message consumer=2 m2 partition=0 count=0 `2`
+c1 Success request=9"#,
+        ours: r#"# a smaller priority
+c1 Success request=3
+c1 ActiveConsumerChange consumer=2 active=Some(false)
+c1 ActiveConsumerChange consumer=3 active=Some(true)
+c2 ActiveConsumerChange consumer=1 active=Some(false)
+c1 Message consumer=3 m0 partition=0 count=0 `0`
+c1 Message consumer=3 m1 partition=0 count=0 `1`
+c1 Message consumer=3 m2 partition=0 count=0 `2`
+# the active ones go
+c1 ActiveConsumerChange consumer=2 active=Some(true)
+c1 Message consumer=2 m0 partition=0 count=0 `0`
+c1 Message consumer=2 m1 partition=0 count=0 `1`
+c1 Message consumer=2 m2 partition=0 count=0 `2`
+c1 Success request=8
+c2 ActiveConsumerChange consumer=1 active=Some(false)
+c1 Success request=9"#,
+        why: "whoever is no longer active hears it at once, and Pulsar takes a second for it",
+    },
+    Difference {
+        script: "handshake",
+        theirs: r#"# connect twice
+c5 closed"#,
+        ours: r#"# connect twice
+c5 Error request=-1 NotAllowedError
+c5 closed"#,
+        why: "whoever connects twice is told why the connection ends",
+    },
+    Difference {
+        script: "incompatible_schemas",
+        theirs: r#"c0 Error request=2 IncompatibleSchema
+c0 Error request=3 IncompatibleSchema
+c0 GetOrCreateSchemaResponse request=4 version=absent IncompatibleSchema"#,
+        ours: r#"c0 ProducerSuccess request=2 name=made-up last=-1 schema=0000000000000001 epoch=None ready=true
+c0 Success request=3
+c0 GetOrCreateSchemaResponse request=4 version=0000000000000001"#,
+        why: "versions are kept and given back, not judged",
+    },
+    Difference {
+        script: "incompatible_schemas",
+        theirs: r#"c0 Error request=6 IncompatibleSchema
+c0 Error request=7 IncompatibleSchema"#,
+        ours: r#"c0 ProducerSuccess request=6 name=made-up last=-1 schema=0000000000000002 epoch=None ready=true
+c0 ProducerSuccess request=7 name=made-up last=-1 schema=0000000000000000 epoch=None ready=true"#,
+        why: "versions are kept and given back, not judged",
+    },
+    Difference {
+        script: "names",
+        theirs: r#"# a message to a producer that is not there
+c0 closed"#,
+        ours: r#"# a message to a producer that is not there
+c0 Pong
+c0 SendError producer=78 sequence=0 UnknownError"#,
+        why: "the sender is told which message was refused, and the others on its connection go on",
+    },
+    Difference {
+        script: "partitions",
+        theirs: r#"# a producer of the whole topic
+c0 ProducerSuccess request=1 name=made-up last=-1 schema=empty epoch=None ready=true"#,
+        ours: r#"# a producer of the whole topic
+c0 Error request=1 NotAllowedError"#,
+        why: "no client does it, and what is sent there would reach no consumer of the partitions",
+    },
+    Difference {
+        script: "partitions",
+        theirs: r#"# a consumer of the whole topic
+c0 Success request=1"#,
+        ours: r#"# a consumer of the whole topic
+c0 Error request=1 NotAllowedError"#,
+        why: "as above",
+    },
+    Difference {
+        script: "topics_of_namespace",
+        theirs: r#"c0 GetTopicsOfNamespaceResponse request=6 ["persistent://public/oracle-RUN/a", "persistent://public/oracle-RUN/b"] filtered=Some(true) changed=Some(true)"#,
+        ours: r#"c0 GetTopicsOfNamespaceResponse request=6 ["persistent://public/oracle-RUN/a", "persistent://public/oracle-RUN/b", "persistent://public/oracle-RUN/p-partition-0", "persistent://public/oracle-RUN/p-partition-1"] filtered=Some(false) changed=Some(true)"#,
+        why: "patterns are left to the client, which every client can do; the languages do not agree on what a pattern means",
+    },
 ];

@@ -61,7 +61,8 @@ impl Machine {
             }
             let (survivors, dead) = self.survivors(segment);
             let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
-            if needed * NEEDED_SHARE > bytes || dead.is_empty() {
+            let has_none = survivors.is_empty() && dead.is_empty();
+            if needed * NEEDED_SHARE > bytes || has_none {
                 continue;
             }
             for (topic, ordinal) in dead {

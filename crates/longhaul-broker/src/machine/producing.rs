@@ -176,6 +176,8 @@ impl Machine {
         let producers = &live.producers;
         let is_taken = producers.exclusive().is_some() || !producers.waiting.is_empty();
         let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
+        let current = self.state.topic(topic).and_then(|it| it.epoch);
+        let is_past = epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current));
         match producer.mode {
             AccessMode::Shared if is_taken => {
                 Err(Refusal::new(ServerError::ProducerBusy, "the topic has an exclusive producer"))
@@ -185,14 +187,15 @@ impl Machine {
             AccessMode::Exclusive if !producers.active.is_empty() => {
                 fenced("the topic has shared producers")
             }
+            // It had its turn and lost it to another: what it still has to send must not wait for the next.
+            AccessMode::WaitForExclusive if is_past => fenced("the topic's epoch has moved on"),
             AccessMode::WaitForExclusive if is_taken || !producers.active.is_empty() => {
                 Ok(Admission::Wait)
             }
             AccessMode::Exclusive
             | AccessMode::WaitForExclusive
             | AccessMode::ExclusiveWithFencing => {
-                let current = self.state.topic(topic).and_then(|it| it.epoch);
-                if epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current)) {
+                if is_past {
                     return fenced("the topic's epoch has moved on");
                 }
                 let fences = producer.mode == AccessMode::ExclusiveWithFencing;

@@ -304,6 +304,7 @@ impl Machine {
         match found {
             Ok(partitions) => response.partitions = Some(partitions),
             Err(refusal) => {
+                response.partitions = None;
                 response.response = Some(MetadataType::Failed.into());
                 response.error = Some(refusal.code.into());
                 response.message = Some(refusal.text);

@@ -35,7 +35,8 @@ pub(super) async fn names(stage: &mut Stage) -> Result<()> {
     stage.note("a message to a producer that is not there");
     let (send, payload) = plain(78, 0);
     stage.send_message(a, send, &payload).await;
-    stage.ask(a, CommandPing {}, 1).await
+    stage.send(a, CommandPing {}).await;
+    stage.answers_sorted(a, 1).await
 }
 
 pub(super) async fn reconnects(stage: &mut Stage) -> Result<()> {

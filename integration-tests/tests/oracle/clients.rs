@@ -1,0 +1,91 @@
+//! What stock clients see of the embedded broker, and what they see of Pulsar.
+//!
+//! The programs print only what is the same in each run, so what one sees of Pulsar is kept in `java.txt`, `python.txt` and
+//! `go.txt`, and what it sees of the embedded broker must be the same, but for the differences that are wanted.
+
+use super::{Difference, PULSAR, Traces, compare, record_or_compare, recorded, selected, tell};
+use anyhow::{Context, Result, ensure};
+use integration_tests::clients::{ClientProgram, Language};
+use integration_tests::sandbox;
+use longhaul_broker::{Broker, BrokerConfig};
+
+/// Size of the largest message. Chunks are as large where the client cannot be told otherwise, and with Pulsar's default of 5 MiB
+/// each of them is too large for its storage, which then answers nobody any more.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Where what a client sees is meant to differ.
+const WANTED: &[Difference] = &[
+    Difference {
+        script: "java batch indexes",
+        theirs: "left [a, b, c, d]",
+        ours: "left [a, c]",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+    Difference {
+        script: "python batch indexes",
+        theirs: "left ['a', 'b', 'c', 'd']",
+        ours: "left ['a', 'c']",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+    Difference {
+        script: "go batch indexes",
+        theirs: "left [a b c d]",
+        ours: "left [a c]",
+        why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+];
+
+#[tokio::test]
+async fn stock_clients_see_what_they_see_of_pulsar() -> Result<()> {
+    let mut report = String::new();
+    for language in [Language::Java, Language::Python, Language::Go] {
+        let Some(program) = ClientProgram::prepare(language).await? else { continue };
+        for judged in [with_pulsar(language, &program).await, with_ours(language, &program).await] {
+            report += &judged.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        }
+    }
+    ensure!(report.is_empty(), "{report}");
+    Ok(())
+}
+
+async fn with_pulsar(language: Language, program: &ClientProgram) -> Result<()> {
+    let Some(kind) = sandbox::Sandbox::pulsar_kind()? else { return Ok(()) };
+    let _alone = PULSAR.lock().await;
+    let limit = MESSAGE_BYTES_MAX.to_string();
+    // A broker that has just started would move its topics about, and messages would come twice.
+    let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];
+    let extra = extra.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let config = sandbox::BrokerConfig { extra, ..Default::default() };
+    let broker = sandbox::Broker::launch(kind, config).await?;
+    let lines = program.play(broker.service_url(), broker.admin().url()).await?;
+    tell(&format!("the {} client was played with Pulsar", language.name()));
+    record_or_compare(language.name(), &traces(language, &lines)?).context("Pulsar")
+}
+
+async fn with_ours(language: Language, program: &ClientProgram) -> Result<()> {
+    let config = BrokerConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..BrokerConfig::default() };
+    let broker = Broker::start(config)?;
+    let admin = broker.admin_url().context("no admin interface")?;
+    let lines = program.play(broker.service_url(), &admin).await?;
+    broker.shutdown()?;
+    compare(&recorded(language.name())?, &traces(language, &lines)?, WANTED)
+}
+
+/// The lines of each step that is asked for, by its name and that of the language.
+fn traces(language: Language, lines: &[String]) -> Result<Traces> {
+    let mut traces = Traces::new();
+    let mut step = String::new();
+    for line in lines {
+        if let Some(name) = line.strip_prefix("# ") {
+            step = format!("{} {name}", language.name());
+            ensure!(
+                traces.insert(step.clone(), Vec::new()).is_none(),
+                "two steps are called {name}"
+            );
+        } else if let Some(trace) = traces.get_mut(&step) {
+            trace.push(line.clone());
+        }
+    }
+    traces.retain(|name, _| selected(name));
+    Ok(traces)
+}
