@@ -230,6 +230,7 @@ impl Machine {
                     live.orphans.insert(subscription, key.conn);
                 } else {
                     kept.subscriptions.remove(&subscription);
+                    live.figures.forget(subscription);
                 }
             }
         }
@@ -246,6 +247,7 @@ impl Machine {
                 live.orphans.iter().filter(|(_, it)| **it == conn).map(|(&id, _)| id).collect();
             for subscription in gone {
                 live.orphans.remove(&subscription);
+                live.figures.forget(subscription);
                 if let Some(kept) = self.state.topic_mut(*topic) {
                     kept.subscriptions.remove(&subscription);
                 }

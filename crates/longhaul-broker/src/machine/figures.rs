@@ -79,6 +79,11 @@ impl Figures {
         self.subscriptions.entry(id).or_default()
     }
 
+    /// Forgets a subscription that is gone.
+    pub(super) fn forget(&mut self, id: u32) {
+        self.subscriptions.remove(&id);
+    }
+
     pub(super) fn of(&self, id: u32) -> SubscriptionFigures {
         self.subscriptions.get(&id).copied().unwrap_or_default()
     }

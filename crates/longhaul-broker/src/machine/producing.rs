@@ -160,7 +160,7 @@ impl Machine {
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
             session.producers.remove(&id);
-            session.closed.insert(id);
+            session.note_closed(id);
         }
         self.drop_producer(topic, conn, id);
         Ok(())
@@ -321,7 +321,7 @@ impl Machine {
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
                 session.producers.remove(&producer.id);
-                session.closed.insert(producer.id);
+                session.note_closed(producer.id);
             }
             let close = CommandCloseProducer { producer_id: producer.id, request_id: u64::MAX };
             self.send_after_commit(producer.conn, close);

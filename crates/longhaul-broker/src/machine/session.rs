@@ -34,6 +34,19 @@ pub(super) struct Session {
     pub(super) under_way: u64,
 }
 
+/// Producers that were closed and are remembered. Clients that have seen so many come and go know of the older ones.
+const CLOSED_MAX: usize = 10_000;
+
+impl Session {
+    /// Remembers a producer that the broker has closed.
+    pub(super) fn note_closed(&mut self, id: u64) {
+        if self.closed.len() >= CLOSED_MAX {
+            self.closed.clear();
+        }
+        self.closed.insert(id);
+    }
+}
+
 /// Where a producer of a connection publishes.
 #[derive(Clone, Debug)]
 pub(super) struct ProducerHandle {

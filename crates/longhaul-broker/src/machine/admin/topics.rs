@@ -11,7 +11,7 @@ use crate::admin::request::{
 };
 use crate::name::TopicName;
 use crate::state::SchemaVersion;
-use crate::state::change::{Ack, SetPartitions, Trim};
+use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
 use longhaul_wire::messages::{KeyValue, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -236,6 +236,10 @@ impl Machine {
             self.delete_topic(id).map_err(failed)?;
         }
         self.delete_schemas(name).map_err(failed)?;
+        if self.state.settings(name.as_str()).is_some() {
+            let (scope, policies) = (name.as_str().to_owned(), bytes::Bytes::new());
+            self.change(SetPolicies { scope, policies }).map_err(failed)?;
+        }
         done(self.change(SetPartitions { name: name.as_str().to_owned(), partitions: 0 }))
     }
 
