@@ -7,6 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Two segments of the largest size are always there, one that is written and one that is ready.
+const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
+
 /// Settings of a broker. The defaults are for tests: free ports of this machine, and data that vanishes with the broker.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
@@ -30,7 +33,7 @@ pub struct BrokerConfig {
     pub connections_max: usize,
     /// Producers, and consumers, of one connection.
     pub handles_per_connection: usize,
-    /// Bytes on disk beyond which publishes are refused. `None`: as much as there is.
+    /// Bytes of the log on disk beyond which publishes are refused, at least 256 MiB. `None`: as much as there is.
     pub disk_bytes_max: Option<u64>,
     /// Bytes of the newest entries that are kept in memory, for consumers that keep up.
     pub recent_bytes: usize,
@@ -77,6 +80,8 @@ impl BrokerConfig {
             "a port for TLS needs a certificate and a key"
         } else if self.message_bytes_max < 1024 || self.message_bytes_max > 512 * 1024 * 1024 {
             "the largest message must be between 1 KiB and 512 MiB"
+        } else if self.disk_bytes_max.is_some_and(|it| it < DISK_BYTES_MIN) {
+            "the log needs at least 256 MiB on disk: it is written in segments of up to 64 MiB"
         } else if self.window_bytes == 0 {
             "a connection needs a window of at least one byte"
         } else if self.auth.is_none() && !self.is_local() {

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 
 /// A batch that claims to unpack to more stays as it is.
 const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A batch that claims to have more messages stays as it is.
+const BATCH_MAX: usize = 100_000;
 
 /// A message: the ordinal of its entry, and its place in the batch.
 type Place = (u64, u32);
@@ -149,6 +151,9 @@ fn content(payload: &Payload) -> Content {
     }
     let Some(body) = unpacked(&metadata, &payload.body()) else { return Content::Opaque };
     let count = usize::try_from(count).unwrap_or_default();
+    if count > BATCH_MAX {
+        return Content::Opaque;
+    }
     let singles: Result<Vec<Single>, _> = Singles::new(body, count).collect();
     singles.map_or(Content::Opaque, Content::Batch)
 }

@@ -10,6 +10,9 @@ use longhaul_wire::messages::{
     ServerError,
 };
 
+/// Batches of a subscription of which some messages are acknowledged. What is beyond is delivered again as a whole.
+const PARTIAL_MAX: usize = 10_000;
+
 impl Machine {
     pub(super) fn ack(&mut self, conn: u64, it: &CommandAck) {
         let answer = it.request_id.map(|request_id| (it.consumer_id, request_id));
@@ -91,6 +94,14 @@ impl Machine {
         let Some(slot) = self.state.topic(ack.topic).and_then(|it| it.entries.get(ordinal)) else {
             return;
         };
+        let partial = self
+            .state
+            .topic(ack.topic)
+            .and_then(|it| it.subscriptions.get(&ack.subscription))
+            .map_or(0, |it| it.cursor.partly_acked());
+        if partial + ack.batches.len() >= PARTIAL_MAX {
+            return;
+        }
         if slot.is_batch() && id.ack_set.len() <= slot.messages().div_ceil(64) as usize {
             let open = id.ack_set.iter().map(|word| word.cast_unsigned()).collect();
             ack.batches.push(BatchAck { ordinal, open, messages: slot.messages() });

@@ -37,6 +37,8 @@ pub struct Survivor {
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     next: u64,
+    /// The segment that was looked at last.
+    last: u32,
     /// Copies are being read.
     is_busy: bool,
     next_warning: u64,
@@ -54,25 +56,25 @@ impl Machine {
         if segments.len() < SEGMENTS_MIN {
             return;
         }
-        for (segment, bytes) in segments {
-            // What every record weighs is known; which of them are needed takes a look at each.
-            if self.state.live().get(&segment).is_none_or(|&live| live == 0) {
-                continue;
-            }
-            let (survivors, dead) = self.survivors(segment);
-            let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
-            let has_none = survivors.is_empty() && dead.is_empty();
-            if needed * NEEDED_SHARE > bytes || has_none {
-                continue;
-            }
-            for (topic, ordinal) in dead {
-                self.state.relocate(topic, ordinal, None);
-            }
-            if !survivors.is_empty() {
-                self.cleaner.is_busy = true;
-                self.effects.push(Effect::Copy(survivors));
-            }
+        // One at a time: to look at a segment is to look at every entry there is.
+        let has_entries =
+            |it: &&(u32, u64)| self.state.live().get(&it.0).is_some_and(|&live| live > 0);
+        let next = segments.iter().filter(has_entries).find(|it| it.0 > self.cleaner.last);
+        let Some(&(segment, bytes)) = next.or_else(|| segments.iter().find(has_entries)) else {
             return;
+        };
+        self.cleaner.last = segment;
+        let (survivors, dead) = self.survivors(segment);
+        let needed: u64 = survivors.iter().map(|it| u64::from(it.place.size)).sum();
+        if needed * NEEDED_SHARE > bytes {
+            return;
+        }
+        for (topic, ordinal) in dead {
+            self.state.relocate(topic, ordinal, None);
+        }
+        if !survivors.is_empty() {
+            self.cleaner.is_busy = true;
+            self.effects.push(Effect::Copy(survivors));
         }
     }
 

@@ -268,16 +268,32 @@ impl Dispatcher {
         budget: usize,
         out: &mut Vec<Assignment>,
     ) -> bool {
-        let mut budget = budget;
+        let mut aside = Vec::new();
+        let has_more = self.deal(now, cursor, view, limits, budget, &mut aside, out);
+        self.replay.extend(aside);
+        has_more
+    }
+
+    /// The same. Chunks whose consumer has no room now go `aside`, and come first the next time.
+    #[expect(clippy::too_many_arguments, reason = "a part of `dispatch`")]
+    fn deal(
+        &mut self,
+        now: u64,
+        cursor: &Cursor,
+        view: &View<'_>,
+        limits: Limits,
+        mut budget: usize,
+        aside: &mut Vec<u64>,
+        out: &mut Vec<Assignment>,
+    ) -> bool {
         self.wake_delayed(now);
         while budget > 0 {
             let Some(at) = self.choose(limits) else { return false };
             let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
             budget = budget.saturating_sub(1);
             let Some(at) = self.owner_of_chunk(&item, at, limits) else {
-                // Its consumer has no room now; the chunk comes first when it has.
-                self.replay.insert(item.ordinal);
-                return false;
+                aside.push(item.ordinal);
+                continue;
             };
             self.turn = (at + 1) % self.consumers.len().max(1);
             let is_shared = self.kind == Kind::Shared;

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::effect::{CompactionJob, Effect, Refusal, Waiting};
+use super::stats::bytes_from;
 use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const ROUND_MS: u64 = 1000;
 /// A checkpoint holds changes in pieces of about this size.
 const IMAGE_BYTES: usize = 256 * 1024;
-/// Publishes stop this far before the limit of the disk, so that acks still find room.
+/// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
 const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A topic's compactions.
@@ -187,9 +188,7 @@ impl Machine {
             );
         }
         let used = self.keeper.disk_bytes;
-        if let Some(limit) =
-            self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES.min(it / 8) >= *it)
-        {
+        if let Some(limit) = self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES >= *it) {
             return refuse(format!(
                 "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
             ));
@@ -198,15 +197,21 @@ impl Machine {
             return Ok(());
         };
         let quota = live.policies.backlog_quota.and_then(|it| u64::try_from(it.limit_bytes).ok());
-        if let Some(quota) =
-            quota.filter(|&quota| kept.bytes >= quota && kept.lowest_mark().is_some())
-        {
-            let text =
-                format!("{} holds {} bytes, its backlog quota is {quota}", kept.name, kept.bytes);
+        let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
+        if let Some(quota) = quota.filter(|&quota| backlog >= quota) {
+            let text = format!(
+                "{} has a backlog of about {backlog} bytes, its quota is {quota}",
+                kept.name
+            );
             let code = ServerError::ProducerBlockedQuotaExceededException;
             return Err(Refusal::new(code, text));
         }
         Ok(())
+    }
+
+    /// Whether the disk has room for another segment.
+    pub fn set_full(&mut self, is_full: bool) {
+        self.keeper.is_full = is_full;
     }
 
     /// What the driver knows of the disk.

@@ -191,6 +191,12 @@ impl Machine {
         self.composer.pending_bytes()
     }
 
+    /// How many answers wait for the disk.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Notes that the group is on disk.
     #[expect(clippy::wildcard_enum_match_arm, reason = "entries alone need the group")]
     pub fn committed(&mut self, group: &Group) {

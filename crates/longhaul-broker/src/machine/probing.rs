@@ -51,6 +51,11 @@ impl Machine {
         }
     }
 
+    /// The client does not want any more what it had asked for.
+    pub(super) fn probes_end(&mut self, conn: u64, is_asked: impl Fn(&Command) -> bool) {
+        self.probes.retain(|it| it.newcomer != conn || !is_asked(&it.command));
+    }
+
     /// The connection has ended: what it held is free, and what it waited for is of no interest any more.
     pub(super) fn gone(&mut self, conn: u64) {
         if self.probes.is_empty() {

@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 
 /// A name is kept with each entry of a topic that drops duplicates.
 const NAME_BYTES_MAX: usize = 255;
+/// Entries up to this size are copied rather than kept with what was written beside them.
+const SMALL_BYTES: usize = 4096;
 /// Ledger and entry of a receipt for what was published before.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
@@ -345,7 +347,32 @@ impl Machine {
             let (error, message) = (refusal.code.into(), refusal.text);
             let error = CommandSendError { producer_id, sequence_id, error, message };
             self.send_after_commit(conn, error);
+            self.end_producer(conn, send.producer_id, refusal.code);
         }
+    }
+
+    /// Ends a producer whose message was refused for want of room, or any message where duplicates are dropped. What it has sent
+    /// behind that message must not be taken: it would overtake the message, which on its second way would then pass for one that
+    /// was published before. The client begins again, in order.
+    fn end_producer(&mut self, conn: u64, id: u64, code: ServerError) {
+        let handle = self.sessions.get(&conn).and_then(|it| it.producers.get(&id));
+        let Some(topic) = handle.filter(|it| !it.is_waiting).map(|it| it.topic) else { return };
+        let is_full = matches!(
+            code,
+            ServerError::PersistenceError | ServerError::ProducerBlockedQuotaExceededException
+        );
+        if !is_full && !self.live.get(&topic).is_some_and(|it| it.deduplicates) {
+            return;
+        }
+        if let Some(session) = self.session(conn) {
+            session.producers.remove(&id);
+            session.note_closed(id);
+        }
+        self.drop_producer(topic, conn, id);
+        self.send_after_commit(
+            conn,
+            CommandCloseProducer { producer_id: id, request_id: u64::MAX },
+        );
     }
 
     fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {
@@ -439,6 +466,8 @@ impl Machine {
     /// An entry is on disk: consumers may have it.
     pub(super) fn show(&mut self, topic: u32, body: Bytes) {
         let Some(live) = self.live.get_mut(&topic) else { return };
+        // A slice keeps the whole group in memory, of which a small entry may be a small part.
+        let body = if body.len() <= SMALL_BYTES { Bytes::copy_from_slice(&body) } else { body };
         self.recent.push(topic, live.readable, body);
         live.readable += 1;
         self.dirty.insert(topic);

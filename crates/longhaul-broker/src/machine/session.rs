@@ -192,7 +192,10 @@ impl Machine {
                     self.refuse_or_probe(conn, it.request_id, Command::Producer(it), refusal);
                 }
             }
-            Command::CloseProducer(it) => self.close_producer(conn, it),
+            Command::CloseProducer(it) => {
+                self.probes_end(conn, |command| matches!(command, Command::Producer(asked) if asked.producer_id == it.producer_id));
+                self.close_producer(conn, it);
+            }
             Command::Subscribe(it) => {
                 if let Err(refusal) = self.subscribe(conn, &it) {
                     self.refuse_or_probe(conn, it.request_id, Command::Subscribe(it), refusal);
@@ -204,7 +207,10 @@ impl Machine {
             Command::Unsubscribe(it) => {
                 self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it))
             }
-            Command::CloseConsumer(it) => self.close_consumer(conn, it),
+            Command::CloseConsumer(it) => {
+                self.probes_end(conn, |command| matches!(command, Command::Subscribe(asked) if asked.consumer_id == it.consumer_id));
+                self.close_consumer(conn, it);
+            }
             Command::Seek(it) => {
                 self.answer(conn, it.request_id, |machine| machine.seek(conn, &it))
             }
@@ -296,7 +302,7 @@ impl Machine {
     }
 
     /// Whether the role may do anything at all with the topic.
-    fn authorize_any(&self, conn: u64, topic: &TopicName) -> Result<(), Refusal> {
+    pub(super) fn authorize_any(&self, conn: u64, topic: &TopicName) -> Result<(), Refusal> {
         self.authorize(conn, topic, Action::Consume)
             .or_else(|_| self.authorize(conn, topic, Action::Produce))
     }
@@ -354,7 +360,10 @@ impl Machine {
 
     fn topics_of_namespace(&mut self, conn: u64, it: &CommandGetTopicsOfNamespace) {
         let mode = it.mode.unwrap_or_default();
-        let topics = if mode == i32::from(TopicsMode::NonPersistent) {
+        // Whoever may use nothing there does not learn what there is.
+        let probe = TopicName::parse(&format!("persistent://{}/any", it.namespace));
+        let may_look = probe.is_ok_and(|name| self.authorize_any(conn, &name).is_ok());
+        let topics = if mode == i32::from(TopicsMode::NonPersistent) || !may_look {
             Vec::new()
         } else {
             self.topics_in(&it.namespace)

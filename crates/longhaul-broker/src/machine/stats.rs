@@ -312,7 +312,7 @@ fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
 }
 
 /// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them takes too long.
-fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
+pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
     let all = end.saturating_sub(topic.entries.first());
     let open = end.saturating_sub(mark.max(topic.entries.first()));
     let share = u128::from(topic.bytes) * u128::from(open);

@@ -158,7 +158,8 @@ impl Machine {
             .filter(|it| it.topic_type == TopicType::Partitioned && name.partition().is_none())
         {
             Some(policy) => {
-                let partitions = policy.default_num_partitions.unwrap_or(1);
+                let partitions =
+                    policy.default_num_partitions.unwrap_or(1).clamp(1, PARTITIONS_MAX);
                 self.create_partitioned(name, partitions)?;
                 Ok(partitions)
             }
@@ -297,6 +298,7 @@ impl Machine {
     pub(super) fn get_schema(&mut self, conn: u64, it: &CommandGetSchema) {
         let asked = it.schema_version.as_ref().filter(|it| !it.is_empty());
         let found = self.topic_name(&it.topic).and_then(|name| {
+            self.authorize_any(conn, &name)?;
             let version = asked.map(version_number);
             let found = match version {
                 Some(None) => None,

@@ -89,9 +89,8 @@ impl View<'_> {
     pub fn last(&self) -> Option<(Position, Option<u32>)> {
         let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
         let from = self.entries.first().max(horizon);
-        if self.end > from {
-            let ordinal = self.end - 1;
-            let slot = self.entries.get(ordinal)?;
+        for ordinal in (from..self.end).rev() {
+            let Some(slot) = self.entries.get(ordinal).filter(|it| it.is_here()) else { continue };
             let batch = slot.is_batch().then(|| slot.messages());
             return Some((self.entries.position_of(ordinal)?, batch));
         }

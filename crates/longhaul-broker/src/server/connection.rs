@@ -93,7 +93,7 @@ pub(super) async fn serve(
 ) {
     let reading = read(id, incoming, &outbox, &events, &rules);
     let writing = write(id, outgoing, &outbox, &events, &messages);
-    // Whichever ends first ends the connection, but what is queued when the reading side ends is sent first.
+    // Whichever ends first ends the connection: a client that sends nothing more gets nothing more.
     tokio::select! {
         why = reading => {
             if let Err(error) = why {

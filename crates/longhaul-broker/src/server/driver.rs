@@ -30,6 +30,8 @@ const EVENTS_MAX: usize = 256;
 pub(super) const QUEUE: usize = 1024;
 /// Bytes composed beyond which no more requests are taken until the disk has caught up.
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Answers that wait for the disk beyond which no more requests are taken.
+const WAITING_MAX: usize = 1_000_000;
 /// How often the wall clock is looked at, whatever is due: it may have been set.
 const LOOK_MS: u64 = 1000;
 /// A group that found no room on disk is tried again after this.
@@ -146,7 +148,9 @@ impl Driver {
             } else {
                 self.machine.next_deadline().saturating_sub(now).min(LOOK_MS)
             };
-            let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX && !is_stopping;
+            let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX
+                && self.machine.waiting() < WAITING_MAX
+                && !is_stopping;
             tokio::select! {
                 biased;
                 // Answers before questions.
@@ -171,6 +175,8 @@ impl Driver {
 
     /// Lets the machine do what is due, and does what it wants. Says whether it has more to do at once.
     fn advance(&mut self, now: u64) -> bool {
+        // Not once a second: a small segment is filled sooner.
+        self.machine.set_full(self.retry_at.is_some() || self.log.is_full());
         if now >= self.next_look || self.next_look > now + LOOK_MS {
             self.next_look = now + LOOK_MS;
             let is_full = self.log.is_full();

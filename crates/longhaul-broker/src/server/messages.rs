@@ -67,7 +67,12 @@ impl Messages {
     ) -> io::Result<Vec<Bytes>> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read_now(stored));
-        read.await.map_err(io::Error::other)?.map_err(io::Error::other)
+        let read = read.await.map_err(io::Error::other)?;
+        read.map_err(|error| {
+            // The client comes back for the same message, again and again: somebody has to know.
+            tracing::error!(%error, "a message cannot be read, and its consumer is cut off");
+            io::Error::other(error)
+        })
     }
 
     fn read_now(&self, stored: Vec<(CommandMessage, Stored)>) -> Result<Vec<Bytes>, ReadError> {

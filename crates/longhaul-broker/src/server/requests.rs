@@ -107,6 +107,8 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
 
 /// Bytes that a message of a batch takes at least: the size of its metadata, and in them the size of its body.
 const BATCHED_BYTES_MIN: usize = 6;
+/// Clients batch a thousand messages by default.
+const BATCH_MAX: u32 = 100_000;
 /// No client unpacks more.
 const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -115,6 +117,10 @@ const UNPACKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(), Refusal> {
     let unpacked = unpacked.map_or(0, |size| size as usize).min(UNPACKED_BYTES_MAX);
     let size = payload.body().len().max(unpacked);
+    if count > BATCH_MAX {
+        let text = format!("a batch has at most {BATCH_MAX} messages, this one {count}");
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
     if count as usize <= (size / BATCHED_BYTES_MIN).max(1) {
         return Ok(());
     }

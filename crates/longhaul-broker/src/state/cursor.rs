@@ -97,6 +97,12 @@ impl Cursor {
         self.partial.get(&ordinal).map(Vec::as_slice)
     }
 
+    /// How many batches are acknowledged in part.
+    #[must_use]
+    pub fn partly_acked(&self) -> usize {
+        self.partial.len()
+    }
+
     /// Forgets what is acknowledged, and starts again at the ordinal.
     pub fn reset(&mut self, mark: u64) {
         *self = Self::at(mark);

@@ -276,6 +276,13 @@ impl Entries {
         freed
     }
 
+    /// The first entry at or after the ordinal that can be read; the end where there is none.
+    #[must_use]
+    pub fn next_here(&self, ordinal: u64) -> u64 {
+        let mut range = self.range(ordinal.max(self.base), u64::MAX);
+        range.find(|(_, slot)| slot.is_here()).map_or_else(|| self.end(), |(ordinal, _)| ordinal)
+    }
+
     /// The first entry in this segment of the log or a later one; the end where there is none.
     #[must_use]
     pub fn first_in_segment(&self, segment: u32) -> u64 {

@@ -97,10 +97,11 @@ impl Topic {
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 
-    /// The first entry that some durable subscription has not acknowledged; the end without any subscription.
+    /// The first entry that is here and that some durable subscription has not acknowledged; none without a subscription. One that
+    /// came late, or went back, has not acknowledged what is gone, and never will.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
-        self.durable().map(|it| it.cursor.mark()).min()
+        self.durable().map(|it| it.cursor.mark()).min().map(|mark| self.entries.next_here(mark))
     }
 
     /// The highest sequence id that the producer has published, where duplicates are dropped.
@@ -115,18 +116,22 @@ impl Topic {
             known.used_at = known.used_at.max(used_at);
             return;
         }
-        self.sequences.insert(producer.to_owned(), Sequenced { highest, used_at });
-        if self.sequences.len() > SEQUENCES_MAX {
+        if self.sequences.len() >= SEQUENCES_MAX {
             self.forget_old_sequences();
         }
+        self.sequences.insert(producer.to_owned(), Sequenced { highest, used_at });
     }
 
     /// A tenth at a time, so that not every new producer looks through all of them.
     fn forget_old_sequences(&mut self) {
-        let mut times: Vec<u64> = self.sequences.values().map(|it| it.used_at).collect();
-        let tenth = times.len() / 10;
-        let (_, &mut limit, _) = times.select_nth_unstable(tenth);
-        self.sequences.retain(|_, it| it.used_at > limit);
+        // With the name, because clocks of producers may say the same for all.
+        let mut uses: Vec<(u64, String)> =
+            self.sequences.iter().map(|(name, it)| (it.used_at, name.clone())).collect();
+        let tenth = uses.len() / 10;
+        uses.select_nth_unstable(tenth);
+        for (_, name) in uses.into_iter().take(tenth.max(1)) {
+            self.sequences.remove(&name);
+        }
     }
 
     pub(super) fn sequences(&self) -> impl Iterator<Item = (&str, u64, u64)> {
