@@ -4,7 +4,7 @@
 //! cargo bench -p longhaul-broker --bench broker [-- row…]
 //! ```
 //!
-//! Rows: `start`, `memory`, `publish`, `restart`, `compaction`. Timing is printed, not judged: run it on an idle machine. With
+//! Rows: `start`, `memory`, `publish`, `restart`, `compaction`, `delayed`. Timing is printed, not judged: run it on an idle machine. With
 //! `LONGHAUL_BENCH_BROKER=host:port` the row `publish` is measured on a broker that runs already, such as a Pulsar.
 
 #![expect(clippy::print_stdout, reason = "its output is for people")]
@@ -40,6 +40,7 @@ fn main() {
         ("publish", publish),
         ("restart", restart),
         ("compaction", compaction),
+        ("delayed", delayed),
     ] {
         if wanted(name) {
             println!("\n## {name}");
@@ -416,4 +417,51 @@ fn compaction() {
     }
     ratios.sort_by(f64::total_cmp);
     println!("median ratio {:.2}; memory {} kB", ratios[2], broker.memory_kb());
+}
+
+/// How late delayed messages come, from the moment they asked for until they are read off the socket.
+fn delayed() {
+    const COUNT: u64 = 2_000;
+    let folder = directory();
+    let broker = Broker::start(folder.path());
+    let wall = || {
+        let since =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    };
+    let mut raw = Raw::connect(&broker.address);
+    raw.send(CommandSubscribe {
+        topic: "delayed".into(),
+        subscription: "s".into(),
+        sub_type: SubType::Shared.into(),
+        consumer_id: 1,
+        request_id: 2,
+        ..Default::default()
+    });
+    assert!(matches!(raw.next().command, Command::Success(_)));
+    raw.send(CommandFlow { consumer_id: 1, message_permits: 10_000 });
+    let first = wall() / 1000 + 1000;
+    let payload = move |sequence: u64| {
+        let at = i64::try_from(first + sequence).unwrap_or(i64::MAX);
+        let metadata =
+            MessageMetadata { deliver_at_time: Some(at), publish_time: 1, ..Default::default() };
+        Payload::new(&metadata, b"later").bytes().clone()
+    };
+    pipeline(&broker.address, "delayed", COUNT, 1000, &payload);
+    let mut late = Vec::new();
+    while (late.len() as u64) < COUNT {
+        let frame = raw.next();
+        let now = wall();
+        let Some(metadata) = frame.payload.and_then(|it| it.metadata().ok()) else { continue };
+        let asked = u64::try_from(metadata.deliver_at_time()).unwrap_or_default() * 1000;
+        assert!(now >= asked, "{} us early", asked - now);
+        late.push((now - asked) * 1000);
+    }
+    late.sort_unstable();
+    println!(
+        "late by p50 {:.2} ms, p99 {:.2} ms, at most {:.2} ms; never early",
+        quantile(&late, 0.5),
+        quantile(&late, 0.99),
+        quantile(&late, 1.0)
+    );
 }

@@ -4,10 +4,11 @@
 
 use super::effect::Request;
 use super::*;
-use crate::admin::policies::{Policy, Retention};
+use crate::admin::policies::{BacklogAction, BacklogQuota, Policy, Retention};
 use crate::admin::request::{AdminRequest, TopicCall};
 use crate::log::{Options, SimulatedStorage, Stepped};
 use crate::server::requests::verified;
+use crate::state::change::Ack;
 use longhaul_wire::messages::{
     AccessMode, Command, CommandAck, CommandConnect, CommandFlow, CommandMessage, CommandProducer,
     CommandSeek, CommandSend, CommandSubscribe, MessageIdData, MessageMetadata, Schema, SchemaType,
@@ -422,4 +423,51 @@ fn a_schema_of_another_type_is_refused() {
     assert_eq!(version(with(SchemaType::Json, "a", 3)), number(0), "an equal one is found again");
     let refused = version(with(SchemaType::Avro, "a", 4));
     assert_eq!(refused, Err(ServerError::IncompatibleSchema.into()));
+}
+
+/// A message was refused because the disk was full, and room came back in the middle of the pipeline: what the producer had sent
+/// behind it was taken, so that the message, sent again, passed for a duplicate. It got a receipt, and was nowhere.
+#[test]
+fn nothing_overtakes_a_refused_message() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    let send = |rig: &mut Rig, producer_id: u64, sequence_id: u64| {
+        let metadata = MessageMetadata { publish_time: 1, ..MessageMetadata::default() };
+        let send = CommandSend { producer_id, sequence_id, ..CommandSend::default() };
+        let message = verified(Payload::new(&metadata, b"x"));
+        rig.machine.request(1, Request::Publish(send, message));
+        rig.settle()
+    };
+    rig.machine.set_full(true);
+    assert_eq!(names(&send(&mut rig, 1, 5)), [8, 15], "SEND_ERROR, CLOSE_PRODUCER");
+    rig.machine.set_full(false);
+    assert_eq!(names(&send(&mut rig, 1, 6)), [0; 0], "sent before it knew");
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let again: Vec<_> = [5, 6].into_iter().flat_map(|it| send(&mut rig, 1, it)).collect();
+    assert_eq!(names(&again), [7, 7]);
+    let kept = rig.machine.state.topics().next().unwrap().1;
+    assert_eq!(kept.entries.end(), 2, "both are there");
+}
+
+/// The quota was compared with all that the topic kept, and what is consumed stays until its segment is full: a topic whose
+/// consumers had read everything refused publishes for ever.
+#[test]
+fn a_quota_counts_what_is_not_consumed() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, |_| {});
+    let quota =
+        BacklogQuota { limit_bytes: 300, limit_s: -1, policy: BacklogAction::ProducerException };
+    rig.call(TopicCall::SetPolicy(Policy::BacklogQuota(Some(quota))));
+    let mut refused = 0;
+    for _ in 0..20 {
+        refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&8));
+    }
+    assert!(refused > 0, "the quota is in force");
+    let before = Some(rig.machine.state.topics().next().unwrap().1.entries.end());
+    rig.machine.record_ack(Ack { topic: 0, subscription: 0, before, ..Ack::default() }).unwrap();
+    rig.settle();
+    rig.produce(1, 2, AccessMode::Shared).unwrap();
+    assert_eq!(names(&rig.publish(1, 2, b"x"))[0], 7, "there is no backlog any more");
 }

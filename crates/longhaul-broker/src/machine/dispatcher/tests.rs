@@ -324,3 +324,22 @@ proptest! {
         prop_assert!(out.iter().all(|it| it.consumer.id == u64::from(leaves)));
     }
 }
+
+/// A consumer that held the first chunk of a message and asked for no more kept everything from everybody.
+#[test]
+fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
+    let mut entries = Entries::default();
+    entries.open_ledger(1, 0);
+    for chunk_of in [Some(9), Some(9), None, None] {
+        let place = Place { segment: 1, offset: 0, size: 10 };
+        entries.push(Slot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
+    }
+    let mut dispatcher = shared(&[1, 10]);
+    assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (1, 2), (1, 3)]);
+    dispatcher.consumer_mut(key(0)).unwrap().permits = 1;
+    assert_eq!(
+        deal(&mut dispatcher, &entries, 4),
+        [(0, 1)],
+        "the same consumer as the first chunk"
+    );
+}
