@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal as Number, kill_process};
+use rustix::process::{Pid, Signal as Number, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::broker::Signal;
 use super::guard::Guard;
@@ -53,7 +53,14 @@ impl ServerProcess {
             Signal::Pause => Number::STOP,
             Signal::Resume => Number::CONT,
         };
-        kill_process(Pid::from_child(&self.child), number).context("the broker has ended")
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, number).context("the broker has ended")?;
+        if signal == Signal::Pause {
+            // The signal reaches its threads one by one: until then a fast broker still answers.
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), stopped).context("the broker does not stop")?;
+        }
+        Ok(())
     }
 }
 
