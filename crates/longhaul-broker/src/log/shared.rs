@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 /// Bytes that are filled with zeros, or searched, at once.
 pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
 /// Bytes that background work writes before it syncs: a large sync at the end would hold up the syncs of the writer.
-pub(super) const SYNC_BYTES: u64 = 512 * 1024;
+pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A segment that has a number.
 #[derive(Debug)]
