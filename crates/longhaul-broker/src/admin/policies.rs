@@ -18,6 +18,15 @@ pub(crate) struct Retention {
     pub(crate) megabytes: i64,
 }
 
+impl Retention {
+    /// What was published before this, in ms since 1970, is too old to stay; `None` when nothing ever is.
+    #[must_use]
+    pub(crate) fn oldest_ms(&self, now: u64) -> Option<u64> {
+        let minutes = u64::try_from(self.minutes).ok()?;
+        Some(now.saturating_sub(minutes.saturating_mul(60_000)))
+    }
+}
+
 /// What happens to producers when a subscription's backlog is over its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

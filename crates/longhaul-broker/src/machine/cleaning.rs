@@ -6,6 +6,7 @@
 
 use super::Machine;
 use super::effect::{Effect, Waiting};
+use super::keeping::is_compacted;
 use crate::log::{Head, Kind, Place};
 use crate::state::Topic;
 use crate::state::entries::Position;
@@ -102,16 +103,13 @@ impl Machine {
     fn is_dead(&self, id: u32, topic: &Topic, ordinal: u64, publish_time: u64) -> bool {
         let Some(live) = self.live.get(&id) else { return false };
         let policies = &live.policies;
-        let is_compacted = topic.compacted.is_some()
-            || policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
         let retention = policies.retention.unwrap_or_default();
-        let oldest = u64::try_from(retention.minutes)
-            .map(|it| self.now.saturating_sub(it.saturating_mul(60_000)));
+        let oldest = retention.oldest_ms(self.now);
         let mut subscriptions = topic.durable().peekable();
-        !is_compacted
+        !is_compacted(topic, policies)
             && subscriptions.peek().is_some()
             && ordinal < live.readable
-            && oldest.is_ok_and(|oldest| publish_time < oldest)
+            && oldest.is_some_and(|oldest| publish_time < oldest)
             && retention.megabytes >= 0
             && subscriptions.all(|it| it.cursor.is_acked(ordinal))
     }

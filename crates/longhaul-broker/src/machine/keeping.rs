@@ -197,8 +197,9 @@ impl Machine {
             return Ok(());
         };
         let quota = live.policies.backlog_quota.and_then(|it| u64::try_from(it.limit_bytes).ok());
+        let Some(quota) = quota else { return Ok(()) };
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
-        if let Some(quota) = quota.filter(|&quota| backlog >= quota) {
+        if backlog >= quota {
             let text = format!(
                 "{} has a backlog of about {backlog} bytes, its quota is {quota}",
                 kept.name
@@ -215,10 +216,9 @@ impl Machine {
     }
 
     /// What the driver knows of the disk.
-    pub fn set_disk(&mut self, segments: Vec<(u32, u64)>, is_full: bool) {
+    pub fn set_disk(&mut self, segments: Vec<(u32, u64)>) {
         self.keeper.disk_bytes = segments.iter().map(|(_, bytes)| bytes).sum();
         self.keeper.segments = segments;
-        self.keeper.is_full = is_full;
     }
 
     /// Bytes that were published since the last compaction.
@@ -364,6 +364,11 @@ impl Machine {
     }
 }
 
+/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.
+pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
+    policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some()
+}
+
 /// The first entry that has to stay.
 fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     let first = topic.entries.first();
@@ -376,21 +381,18 @@ fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     };
     let limit = limit.min(end);
     // What compaction has not seen yet is nowhere else.
-    let is_compacted =
-        policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some();
     let horizon = topic.compacted.as_ref().map_or(first, |it| it.horizon);
-    let limit = if is_compacted { limit.min(horizon) } else { limit };
+    let limit = if is_compacted(topic, policies) { limit.min(horizon) } else { limit };
     let retention = retention.unwrap_or_default();
     let forever = |it: i64| it < 0;
     if forever(retention.minutes) && forever(retention.megabytes) {
         return first;
     }
-    let oldest =
-        u64::try_from(retention.minutes).map(|it| now.saturating_sub(it.saturating_mul(60_000)));
+    let oldest = retention.oldest_ms(now);
     let most = u64::try_from(retention.megabytes).map(|it| it.saturating_mul(1024 * 1024));
     let mut excess = most.map_or(0, |most| topic.bytes.saturating_sub(most));
     for (ordinal, slot) in topic.entries.range(first, limit) {
-        let is_old = oldest.is_ok_and(|oldest| slot.publish_time < oldest);
+        let is_old = oldest.is_some_and(|oldest| slot.publish_time < oldest);
         if !is_old && excess == 0 {
             return ordinal;
         }

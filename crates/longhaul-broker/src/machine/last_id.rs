@@ -3,21 +3,10 @@
 use super::Machine;
 use super::dispatcher::ConsumerKey;
 use super::effect::Refusal;
-use crate::state::Topic;
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
     CommandGetLastMessageId, CommandGetLastMessageIdResponse, MessageIdData, ServerError,
 };
-
-/// The id of the last entry of a topic that has none.
-const NONE: Position = Position { ledger: u64::MAX, entry: u64::MAX };
-
-/// The id before an ordinal; before the first entry of all, that of entry -1 of its ledger.
-fn before(topic: &Topic, ordinal: u64) -> Position {
-    let ledger = || topic.entries.position_of(ordinal).map_or(u64::MAX, |it| it.ledger);
-    let first = || Position { ledger: ledger(), entry: u64::MAX };
-    topic.position_before(ordinal).unwrap_or_else(first)
-}
 
 impl Machine {
     pub(super) fn last_message_id(
@@ -37,10 +26,10 @@ impl Machine {
             );
         let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
         // Who reads the compacted view waits for ever for an entry that compaction has removed: the last one that it will see.
-        let (position, batch) = view.last().unwrap_or((NONE, None));
+        let (position, batch) = view.last().unwrap_or((Position::NONE, None));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let mark = kept.subscriptions.get(&subscription).map_or(0, |it| it.cursor.mark());
-        let mark = before(kept, mark);
+        let mark = kept.position_before_or_none(mark);
         let partition = self.live.get(&topic).map(|it| it.partition);
         let id = |position: Position, batch_index: Option<i32>| MessageIdData {
             ledger_id: position.ledger,

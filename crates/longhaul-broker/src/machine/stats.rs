@@ -1,6 +1,7 @@
 //! Figures of topics, for the admin interface, for metrics and for clients that ask.
 
 use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, Kind};
+use super::keeping::is_compacted;
 use super::{Live, Machine};
 use crate::admin::request::Position as AdminPosition;
 use crate::admin::stats::{
@@ -167,8 +168,7 @@ impl Machine {
             .map(|(id, it)| (it.name.clone(), cursor_stats(topic, live, *id, it)))
             .collect();
         let compacted = topic.compacted.as_ref();
-        let is_compacted = live.policies.compaction_threshold_bytes.is_some_and(|it| it > 0);
-        if compacted.is_some() || is_compacted {
+        if is_compacted(topic, &live.policies) {
             let horizon = compacted.map_or_else(|| entries.first(), |it| it.horizon);
             cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
@@ -389,15 +389,8 @@ fn plain_cursor(topic: &Topic, mark: u64) -> CursorStats {
     }
 }
 
-/// The id before an ordinal. Before the first entry of all stands entry -1 of its ledger.
+/// The id before an ordinal, as the admin interface shows it.
 pub(super) fn before(topic: &Topic, ordinal: u64) -> AdminPosition {
-    let first = || {
-        topic
-            .entries
-            .position_of(ordinal)
-            .map(|it| AdminPosition { ledger: signed(it.ledger), entry: -1 })
-    };
-    topic
-        .position_before(ordinal)
-        .map_or_else(|| first().unwrap_or(AdminPosition::NONE), |it| shown(Some(it)))
+    let Position { ledger, entry } = topic.position_before_or_none(ordinal);
+    AdminPosition { ledger: ledger.cast_signed(), entry: entry.cast_signed() }
 }

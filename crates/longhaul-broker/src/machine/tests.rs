@@ -257,7 +257,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     rig.machine.checkpoint();
     rig.settle();
     rig.machine.checkpointed(true);
-    rig.machine.set_disk(rig.log.segments(), false);
+    rig.machine.set_disk(rig.log.segments());
     let last = rig.machine.state.topics().next().unwrap().1.entries.next_position().unwrap();
     let id = MessageIdData {
         ledger_id: last.ledger,

@@ -179,11 +179,10 @@ impl Driver {
         self.machine.set_full(self.retry_at.is_some() || self.log.is_full());
         if now >= self.next_look || self.next_look > now + LOOK_MS {
             self.next_look = now + LOOK_MS;
-            let is_full = self.log.is_full();
-            if is_full {
+            if self.log.is_full() {
                 self.log.prepare();
             }
-            self.machine.set_disk(self.log.segments(), is_full);
+            self.machine.set_disk(self.log.segments());
         }
         if self.retry_at.is_some_and(|at| now >= at || at > now + FULL_PAUSE_MS)
             && let Some(group) = self.in_flight.clone()
@@ -248,7 +247,7 @@ impl Driver {
             }
             Report::Written(Err(WriteError::Full { file })) => {
                 tracing::warn!(file, "the disk is full: nothing is written until there is room");
-                self.machine.set_disk(self.log.segments(), true);
+                self.machine.set_full(true);
                 self.retry_at = Some(clock::wall_ms() + FULL_PAUSE_MS);
             }
             Report::Written(Err(error)) => return Err(BrokerError::Log(Arc::new(error))),

@@ -127,7 +127,7 @@ impl Node {
                 self.in_flight = None;
                 return true;
             }
-            Err(WriteError::Full { .. }) => self.machine.set_disk(self.log.segments(), true),
+            Err(WriteError::Full { .. }) => self.machine.set_full(true),
             Err(_) => self.is_dead = true,
         }
         false
@@ -138,7 +138,8 @@ impl Node {
         if self.log.is_full() {
             self.log.prepare();
         }
-        self.machine.set_disk(self.log.segments(), self.log.is_full());
+        self.machine.set_full(self.log.is_full());
+        self.machine.set_disk(self.log.segments());
     }
 
     pub(super) fn set_checkpoint(&mut self, at: Position, image: Vec<Bytes>) {

@@ -12,6 +12,11 @@ pub struct Position {
     pub entry: u64,
 }
 
+impl Position {
+    /// No entry: -1:-1, as clients read it.
+    pub const NONE: Self = Self { ledger: u64::MAX, entry: u64::MAX };
+}
+
 /// What is kept in memory of an entry: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {

@@ -138,6 +138,16 @@ impl Topic {
         self.sequences.iter().map(|(name, it)| (name.as_str(), it.highest, it.used_at))
     }
 
+    /// The id before the ordinal; before the first entry of all, that of entry -1 of its ledger, and without any ledger -1:-1.
+    #[must_use]
+    pub fn position_before_or_none(&self, ordinal: u64) -> Position {
+        let start = || Position {
+            ledger: self.entries.position_of(ordinal).map_or(Position::NONE.ledger, |it| it.ledger),
+            ..Position::NONE
+        };
+        self.position_before(ordinal).unwrap_or_else(start)
+    }
+
     /// The id of the last entry before the ordinal.
     #[must_use]
     pub fn position_before(&self, ordinal: u64) -> Option<Position> {
