@@ -12,6 +12,7 @@
 #[cfg(feature = "testing")]
 pub mod memory;
 pub mod pulsar;
+pub mod session;
 
 use crate::task::{EntryId, Position};
 use async_trait::async_trait;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// One partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,7 +47,7 @@ impl fmt::Display for TopicPartition {
 pub struct Message {
     /// Where it lies; orders the messages of one partition.
     pub position: Position,
-    /// `None` when it came alone; otherwise how many messages its batch held.
+    /// `None` when it came alone; otherwise how many messages of its entry are still to be acknowledged, itself included.
     pub batch_size: Option<u32>,
     /// Partition key as text.
     pub key: Option<String>,
@@ -53,13 +55,17 @@ pub struct Message {
     pub properties: BTreeMap<String, String>,
     /// Body, decompressed; empty for a tombstone.
     pub payload: Bytes,
+    /// Why the body cannot be read, where it cannot. Key and properties may be missing too.
+    pub undecodable: Option<Arc<str>>,
     /// The message is a tombstone: it carries the `null_value` flag.
     pub null: bool,
     /// Publish time by the producer's wall clock, in ms since the epoch.
     pub publish_time_ms: u64,
+    /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
+    pub redelivery_count: u32,
 }
 
-/// A message to publish. A `null` body is not among them: see [`Transport::tombstone`].
+/// A message to publish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing {
     /// Partition key.
@@ -68,6 +74,12 @@ pub struct Outgoing {
     pub properties: BTreeMap<String, String>,
     /// Body.
     pub payload: Bytes,
+    /// It is a tombstone: readers see a null, and compaction removes the key. The body is empty.
+    pub null: bool,
+    /// When what it tells of happened, in ms since the epoch.
+    pub event_time_ms: Option<u64>,
+    /// Not delivered before this time, in ms since the epoch. It then has an entry of its own.
+    pub deliver_at_ms: Option<u64>,
 }
 
 /// How a publisher groups messages.
@@ -75,7 +87,8 @@ pub struct Outgoing {
 pub enum Batching {
     /// One entry per message: for topics that other clients read compacted (M), and for tasks.
     Off,
-    /// Up to 1,000 messages or 1 ms: for the ledger.
+    /// What comes while earlier entries are without a receipt shares an entry, up to 1,000 messages: for the ledger. What
+    /// comes alone goes alone.
     On,
 }
 
@@ -95,6 +108,8 @@ pub enum Start {
     Earliest,
     /// With the next message to be published.
     Latest,
+    /// Behind the message at this position, whether it is still there or not.
+    After(Position),
 }
 
 /// How to follow a topic partition.

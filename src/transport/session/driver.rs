@@ -1,0 +1,379 @@
+//! The task that owns a connection: it moves bytes between the machine and the socket, and results to those who wait.
+//!
+//! What waits here is bounded by what the machine's callers may have under way: publishers by their room in bytes, consumers by
+//! their permits, questions by their number. So the channel of calls needs no bound of its own, and nobody who has something to
+//! say ever waits for a slow broker while holding something else up.
+
+use super::credentials::Credentials;
+use super::dial::{Wire, foreign};
+use super::error;
+use super::machine::Connection;
+use super::machine::call::{Answer, Call, Event};
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
+use crate::task::Position;
+use crate::transport::{Message, PublishError, TransportError};
+use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
+use std::future::pending;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Calls that are taken at once.
+const CALLS_AT_ONCE_MAX: usize = 1_024;
+/// What is read at once, at least.
+const READ_BYTES: usize = 64 * 1024;
+/// How long what is under way when the last user leaves may take: publishes to be stored, acks to be taken.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    /// Somebody with a question.
+    Question(oneshot::Sender<Result<Answer, TransportError>>),
+    /// Somebody who opens a producer; it learns here when the producer is over.
+    Producer(oneshot::Sender<Result<Answer, TransportError>>, End),
+    /// Somebody who opens a consumer, and takes its deliveries.
+    Consumer(oneshot::Sender<Result<Answer, TransportError>>, mpsc::UnboundedSender<Delivery>),
+    /// Somebody who places a consumer elsewhere.
+    Seek(oneshot::Sender<Result<Answer, TransportError>>),
+    /// Somebody with an ack.
+    Ack(oneshot::Sender<Result<(), TransportError>>),
+}
+
+/// Who waits for a receipt, and the room that the message takes until then.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) receipt: oneshot::Sender<Result<Position, PublishError>>,
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// What a consumer is told.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// The messages of an entry.
+    Entry(Vec<Message>),
+    /// It stands elsewhere now: what came before is void.
+    Sought,
+    /// It is over.
+    Over(TransportError),
+}
+
+pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Published>>;
+type Machine = Connection<Waiter, Published>;
+
+/// How something ended, known to all who hold a piece of it. The first cause is the true one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct End {
+    ended: CancellationToken,
+    cause: Arc<OnceLock<TransportError>>,
+}
+
+impl End {
+    fn set(&self, cause: TransportError) {
+        drop(self.cause.set(cause));
+        self.ended.cancel();
+    }
+
+    pub(super) fn get(&self) -> Option<&TransportError> {
+        self.cause.get()
+    }
+
+    /// Waits for the end.
+    pub(super) async fn wait(&self) {
+        self.ended.cancelled().await;
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Driver {
+    machine: Machine,
+    reader: ReadHalf<Wire>,
+    writer: WriteHalf<Wire>,
+    calls: mpsc::UnboundedReceiver<Call<Waiter, Published>>,
+    /// Ours, for what follows from answers that nobody takes.
+    credentials: Credentials,
+    fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
+    refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
+    deliveries: HashMap<u64, mpsc::UnboundedSender<Delivery>>,
+    producers: HashMap<u64, End>,
+    opened: Option<oneshot::Sender<Result<(), TransportError>>>,
+    end: End,
+    address: Arc<str>,
+}
+
+/// A step of the driver's loop.
+enum Step {
+    Read(io::Result<usize>),
+    Wrote(io::Result<usize>),
+    Flushed(io::Result<()>),
+    Calls(usize),
+    Credentials(Result<Option<Bytes>, TransportError>),
+    Due,
+}
+
+impl Driver {
+    /// A driver for a wire that is connected, and where to call it. `opened` is told when the broker has taken us in, or why not.
+    pub(super) fn new(
+        machine: Machine,
+        wire: Wire,
+        credentials: Credentials,
+        address: Arc<str>,
+        opened: oneshot::Sender<Result<(), TransportError>>,
+    ) -> (Self, Calls, End) {
+        let (reader, writer) = tokio::io::split(wire);
+        let (sender, calls) = mpsc::unbounded_channel();
+        let (fresh, refreshed) = mpsc::channel(1);
+        let end = End::default();
+        let driver = Self {
+            machine,
+            reader,
+            writer,
+            calls,
+            credentials,
+            fresh,
+            refreshed,
+            deliveries: HashMap::new(),
+            producers: HashMap::new(),
+            opened: Some(opened),
+            end: end.clone(),
+            address,
+        };
+        (driver, sender, end)
+    }
+
+    /// Works until the connection ends, or nobody uses it any more.
+    pub(super) async fn run(mut self) {
+        self.work().await;
+        let gone = error::unreachable(&self.address, "the connection was closed");
+        self.machine.fail(gone);
+        // What was called meanwhile is answered too.
+        self.calls.close();
+        while let Ok(call) = self.calls.try_recv() {
+            self.machine.handle(call, Clock::System.now());
+        }
+        self.pass_on();
+        if let Some(cause) = self.machine.end() {
+            tracing::debug!(address = %self.address, %cause, "connection over");
+            self.end.set(cause.clone());
+        }
+        // Who is at the other end learns of it by the end of the stream; an error changes nothing.
+        drop(self.writer.shutdown().await);
+    }
+
+    async fn work(&mut self) {
+        let mut inbox = BytesMut::with_capacity(READ_BYTES);
+        let mut outbox = BytesMut::new();
+        let mut batch = Vec::with_capacity(CALLS_AT_ONCE_MAX);
+        let (mut flushed, mut used) = (true, true);
+        let mut leaving: Option<Moment> = None;
+        let mut alarm = Alarm::new();
+        loop {
+            let now = Clock::System.now();
+            self.machine.transmit(&mut outbox, now);
+            self.pass_on();
+            if self.machine.end().is_some() {
+                return;
+            }
+            if !used {
+                let until = *leaving.get_or_insert(now + FAREWELL_TIME_MAX);
+                let done = outbox.is_empty() && flushed && self.machine.is_quiet();
+                if done || now >= until {
+                    return;
+                }
+            }
+            let due = [self.machine.timeout(), leaving].into_iter().flatten().min();
+            alarm.set(due, now);
+            inbox.reserve(READ_BYTES / 4);
+            let step = tokio::select! {
+                biased;
+                count = self.calls.recv_many(&mut batch, CALLS_AT_ONCE_MAX), if used => Step::Calls(count),
+                result = self.writer.write_buf(&mut outbox), if !outbox.is_empty() => Step::Wrote(result),
+                result = self.writer.flush(), if outbox.is_empty() && !flushed => Step::Flushed(result),
+                result = self.reader.read_buf(&mut inbox) => Step::Read(result),
+                Some(data) = self.refreshed.recv() => Step::Credentials(data),
+                () = alarm.rings() => Step::Due,
+            };
+            let now = Clock::System.now();
+            match step {
+                Step::Calls(0) => used = false,
+                Step::Calls(_) => {
+                    for call in batch.drain(..) {
+                        self.machine.handle(call, now);
+                    }
+                }
+                Step::Wrote(Ok(_)) => flushed = false,
+                Step::Flushed(Ok(())) => flushed = true,
+                Step::Read(Ok(0)) => return self.hung_up(),
+                Step::Read(Ok(_)) => self.read(&mut inbox, now),
+                Step::Read(Err(cause)) if !self.machine.is_open() && is_hang_up(&cause) => {
+                    return self.hung_up();
+                }
+                Step::Wrote(Err(cause)) | Step::Flushed(Err(cause)) | Step::Read(Err(cause)) => {
+                    return self.machine.fail(error::unreachable(&self.address, cause));
+                }
+                Step::Credentials(data) => self.machine.handle(Call::Credentials(data), now),
+                Step::Due => self.machine.tick(now),
+            }
+        }
+    }
+
+    fn read(&mut self, inbox: &mut BytesMut, now: Moment) {
+        if !self.machine.is_open()
+            && let Some(cause) = foreign(inbox)
+        {
+            return self.machine.fail(error::refused(&self.address, cause));
+        }
+        self.machine.receive(inbox, now);
+        if self.machine.is_open()
+            && let Some(opened) = self.opened.take()
+        {
+            // Whoever opened us may have given up; then we end with the last handle, which is gone already.
+            drop(opened.send(Ok(())));
+        }
+    }
+
+    /// A broker that refuses us says so. One without a word goes down at this moment, or its port is one with TLS and what came
+    /// was not encrypted.
+    fn hung_up(&mut self) {
+        let cause = if self.machine.is_open() {
+            "the broker closed the connection"
+        } else {
+            "the connection was closed at the greeting: it is a port with TLS if pulsar+ssl:// helps"
+        };
+        self.machine.fail(error::unreachable(&self.address, cause));
+    }
+
+    /// Tells everybody what happened.
+    fn pass_on(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                // Who does not want the receipt any more does not take the message back.
+                Event::Published(Published { receipt, room }, result) => {
+                    drop(receipt.send(result));
+                    drop(room);
+                }
+                Event::Delivered { consumer, messages } => self.tell(consumer, Delivery::Entry(messages)),
+                Event::Answered(waiter, result) => self.answer(waiter, result),
+                Event::ConsumerEnded(id, cause) => {
+                    self.tell(id, Delivery::Over(cause));
+                    self.deliveries.remove(&id);
+                }
+                Event::ProducerEnded(id, cause) => {
+                    if let Some(end) = self.producers.remove(&id) {
+                        end.set(cause);
+                    }
+                }
+                Event::Challenged => self.refresh(),
+            }
+        }
+        if let (Some(cause), Some(_)) = (self.machine.end(), &self.opened) {
+            let cause = cause.clone();
+            if let Some(opened) = self.opened.take() {
+                drop(opened.send(Err(cause)));
+            }
+        }
+    }
+
+    fn tell(&self, consumer: u64, delivery: Delivery) {
+        if let Some(sink) = self.deliveries.get(&consumer) {
+            // A handle that is gone has said so, and the consumer is about to be closed.
+            drop(sink.send(delivery));
+        }
+    }
+
+    fn answer(&mut self, waiter: Waiter, result: Result<Answer, TransportError>) {
+        match waiter {
+            Waiter::Ack(confirmed) => drop(confirmed.send(result.map(drop))),
+            Waiter::Question(asker) => drop(asker.send(result)),
+            Waiter::Seek(asker) => {
+                if let Ok(Answer::Consumer(id)) = &result {
+                    self.tell(*id, Delivery::Sought);
+                }
+                drop(asker.send(result));
+            }
+            Waiter::Producer(asker, end) => {
+                let opened = match &result {
+                    Ok(Answer::Producer { id, .. }) => Some(*id),
+                    _ => None,
+                };
+                if let Some(id) = opened {
+                    self.producers.insert(id, end);
+                }
+                if asker.send(result).is_err()
+                    && let Some(id) = opened
+                {
+                    self.machine.handle(Call::CloseProducer(id), Clock::System.now());
+                }
+            }
+            Waiter::Consumer(asker, sink) => {
+                let opened = match &result {
+                    Ok(Answer::Consumer(id)) => Some(*id),
+                    _ => None,
+                };
+                if let Some(id) = opened {
+                    self.deliveries.insert(id, sink);
+                }
+                if asker.send(result).is_err()
+                    && let Some(id) = opened
+                {
+                    self.deliveries.remove(&id);
+                    self.machine.handle(Call::CloseConsumer(id), Clock::System.now());
+                }
+            }
+        }
+    }
+
+    /// Gets fresh credentials: a token's file is read again, for one.
+    fn refresh(&self) {
+        let (credentials, fresh) = (self.credentials.clone(), self.fresh.clone());
+        tokio::spawn(async move {
+            // A second challenge before the first is answered gets the same answer.
+            drop(fresh.try_send(credentials.data().await));
+        });
+    }
+}
+
+/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
+fn is_hang_up(failure: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
+}
+
+/// A timer that is rarely set: what is due moves on with every frame, and is looked at when it would have been due.
+struct Alarm {
+    sleep: std::pin::Pin<Box<Sleep>>,
+    at: Option<Moment>,
+}
+
+impl Alarm {
+    fn new() -> Self {
+        Self { sleep: Box::pin(sleep(Duration::ZERO)), at: None }
+    }
+
+    fn set(&mut self, due: Option<Moment>, now: Moment) {
+        let Some(due) = due else { return };
+        if self.at.is_none_or(|at| due < at) {
+            self.at = Some(due);
+            self.sleep.as_mut().reset(deadline(due.since(now)));
+        }
+    }
+
+    async fn rings(&mut self) {
+        if self.at.is_none() {
+            return pending().await;
+        }
+        self.sleep.as_mut().await;
+        self.at = None;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the runtime's own clock, for its own timer")]
+fn deadline(after: Duration) -> Instant {
+    Instant::now() + after
+}

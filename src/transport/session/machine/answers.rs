@@ -1,0 +1,258 @@
+//! Questions in the broker's words, and its answers in ours.
+
+use super::call::{Answer, ConsumerStats, Lookup, ProducerOptions};
+use super::producer::Producer;
+use super::requests::{Kind, Request};
+use super::{Connection, error};
+use crate::protocol::moment::Moment;
+use crate::task::{EntryId, Position};
+use crate::transport::TransportError;
+use longhaul_wire::messages::{
+    Command, CommandAckResponse, CommandConsumerStats, CommandConsumerStatsResponse, CommandError,
+    CommandGetLastMessageId, CommandGetLastMessageIdResponse, CommandLookupTopic,
+    CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse, CommandProducer, LookupType, MessageIdData,
+    MetadataType,
+};
+
+/// A request's number is this where an error concerns the connection as a whole.
+const NO_REQUEST: u64 = u64::MAX;
+
+impl<A, P> Connection<A, P> {
+    fn begin(&mut self, kind: Kind, token: A, now: Moment) -> u64 {
+        let request_id = self.draw_id();
+        self.requests.insert(request_id, kind, vec![token], now);
+        request_id
+    }
+
+    /// A request whose answer nobody waits for.
+    pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
+        let request_id = self.draw_id();
+        self.requests.insert(request_id, Kind::Done, Vec::new(), now);
+        request_id
+    }
+
+    pub(super) fn ask_partitions(&mut self, topic: String, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Partitions, token, now);
+        let metadata = CommandPartitionedTopicMetadata {
+            topic,
+            request_id,
+            ..CommandPartitionedTopicMetadata::default()
+        };
+        self.control.push_back(metadata.into());
+    }
+
+    pub(super) fn ask_lookup(&mut self, topic: String, authoritative: bool, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Lookup, token, now);
+        let lookup = CommandLookupTopic {
+            topic,
+            request_id,
+            authoritative: Some(authoritative),
+            ..CommandLookupTopic::default()
+        };
+        self.control.push_back(lookup.into());
+    }
+
+    pub(super) fn open_producer(&mut self, options: ProducerOptions, token: A, now: Moment) {
+        let producer_id = self.draw_id();
+        let request_id = self.begin(Kind::Producer(producer_id), token, now);
+        self.producers.insert(producer_id, Producer::new(options.batching));
+        let producer = CommandProducer {
+            topic: options.topic,
+            producer_id,
+            request_id,
+            user_provided_producer_name: Some(options.name.is_some()),
+            producer_name: options.name,
+            schema: options.schema,
+            ..CommandProducer::default()
+        };
+        self.control.push_back(producer.into());
+    }
+
+    pub(super) fn ask_last(&mut self, consumer_id: u64, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Last, token, now);
+        self.control.push_back(CommandGetLastMessageId { consumer_id, request_id }.into());
+    }
+
+    pub(super) fn ask_stats(&mut self, consumer_id: u64, token: A, now: Moment) {
+        let request_id = self.begin(Kind::Stats, token, now);
+        self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
+    }
+
+    pub(super) fn handle_answer(&mut self, command: Command, now: Moment) {
+        let Some(request_id) = request_id(&command) else {
+            // Something that this version does not know, or need not: an active consumer that changed, say.
+            return;
+        };
+        if let Command::Error(refusal) = &command
+            && request_id == NO_REQUEST
+        {
+            let cause = error::server(&self.address, refusal.error, &refusal.message);
+            return self.fail(cause);
+        }
+        // The answer to a question that was given up.
+        let Some(request) = self.requests.take(request_id) else { return };
+        match self.read_answer(request.kind, command) {
+            Ok(answer) => self.deliver_answer(request, &answer, now),
+            Err(cause) => self.refuse(request, &cause),
+        }
+    }
+
+    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer, now: Moment) {
+        let Request { kind, tokens, .. } = request;
+        match kind {
+            Kind::Consumer(id) => self.consumer_opened(id),
+            Kind::Seek(id) => {
+                return tokens.into_iter().for_each(|token| self.sought(id, token, now));
+            }
+            Kind::Producer(_) | Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+        }
+        for token in tokens {
+            self.answer(token, Ok(answer.clone()));
+        }
+    }
+
+    /// A question was refused: what it would have opened is not there.
+    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
+        match request.kind {
+            Kind::Producer(id) => drop(self.producers.remove(&id)),
+            Kind::Consumer(id) | Kind::Seek(id) => self.end_consumer(id, &cause.cause),
+            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+        }
+        for token in request.tokens {
+            self.answer(token, Err(cause.clone()));
+        }
+    }
+
+    /// No answer came in time. The broker may still open what was asked for, and is told to close it.
+    pub(super) fn give_up(&mut self, request: Request<A>, now: Moment) {
+        let kind = request.kind;
+        let cause = error::unreachable(&self.address, "no answer in time");
+        self.refuse(request, &cause);
+        match kind {
+            Kind::Producer(id) => self.close_producer(id, now),
+            Kind::Consumer(id) | Kind::Seek(id) => self.close_consumer(id, now),
+            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+        }
+    }
+
+    fn read_answer(&mut self, kind: Kind, command: Command) -> Result<Answer, TransportError> {
+        match (kind, command) {
+            (_, Command::Error(CommandError { error, message, .. })) => {
+                Err(self.refusal(Some(error), Some(message)))
+            }
+            (Kind::Partitions, Command::PartitionedMetadataResponse(it)) => self.partitions(it),
+            (Kind::Lookup, Command::LookupResponse(it)) => self.lookup(*it),
+            (Kind::Producer(id), Command::ProducerSuccess(success)) => {
+                self.producer_opened(id, *success);
+                Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
+            }
+            (Kind::Consumer(id) | Kind::Seek(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
+            (Kind::Last, Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
+            (Kind::Stats, Command::ConsumerStatsResponse(it)) => self.stats(*it),
+            (Kind::Done, Command::AckResponse(CommandAckResponse { error: Some(code), message, .. })) => {
+                Err(self.refusal(Some(code), message))
+            }
+            (Kind::Done, Command::AckResponse(_) | Command::Success(_)) => Ok(Answer::Done),
+            (_, other) => {
+                let cause = format_args!("an unexpected answer: command {}", other.number());
+                Err(error::refused(&self.address, cause))
+            }
+        }
+    }
+
+    fn refusal(&self, code: Option<i32>, message: Option<String>) -> TransportError {
+        error::server(&self.address, code.unwrap_or_default(), &message.unwrap_or_default())
+    }
+
+    fn partitions(
+        &self,
+        answer: CommandPartitionedTopicMetadataResponse,
+    ) -> Result<Answer, TransportError> {
+        if answer.response() == MetadataType::Success {
+            Ok(Answer::Partitions(answer.partitions()))
+        } else {
+            Err(self.refusal(answer.error, answer.message))
+        }
+    }
+
+    fn lookup(&self, answer: CommandLookupTopicResponse) -> Result<Answer, TransportError> {
+        if answer.response.is_none() || answer.response() == LookupType::Failed {
+            return Err(self.refusal(answer.error, answer.message));
+        }
+        Ok(Answer::Lookup(Lookup {
+            redirect: answer.response() == LookupType::Redirect,
+            authoritative: answer.authoritative(),
+            proxied: answer.proxy_through_service_url(),
+            url: answer.broker_service_url.unwrap_or_default(),
+            url_tls: answer.broker_service_url_tls.unwrap_or_default(),
+        }))
+    }
+
+    fn stats(&self, answer: CommandConsumerStatsResponse) -> Result<Answer, TransportError> {
+        if answer.error_code.is_some() {
+            return Err(self.refusal(answer.error_code, answer.error_message));
+        }
+        Ok(Answer::Stats(ConsumerStats {
+            permits: answer.available_permits(),
+            unacked: answer.unacked_messages(),
+            backlog: answer.msg_backlog(),
+            blocked: answer.blocked_consumer_on_unacked_msgs(),
+        }))
+    }
+}
+
+/// Which question a command answers.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only answers have the number of a request")]
+const fn request_id(command: &Command) -> Option<u64> {
+    Some(match command {
+        Command::Error(it) => it.request_id,
+        Command::Success(it) => it.request_id,
+        Command::ProducerSuccess(it) => it.request_id,
+        Command::LookupResponse(it) => it.request_id,
+        Command::PartitionedMetadataResponse(it) => it.request_id,
+        Command::GetLastMessageIdResponse(it) => it.request_id,
+        Command::ConsumerStatsResponse(it) => it.request_id,
+        Command::AckResponse(it) => return it.request_id,
+        _ => return None,
+    })
+}
+
+fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
+    let id = &answer.last_message_id;
+    let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
+    // Brokers send -1 for a message that is no part of a batch.
+    let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
+    let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };
+    let mark_delete = answer.consumer_mark_delete_position.as_ref().and_then(mark_delete);
+    Answer::Last { last: exists.then_some(last), mark_delete }
+}
+
+/// The broker says "just before the first entry of ledger L" as `(L, -1)`: then all earlier ledgers are acknowledged, and the
+/// last conceivable entry of ledger L - 1 says the same in ids that exist.
+fn mark_delete(id: &MessageIdData) -> Option<EntryId> {
+    if id.ledger_id == u64::MAX {
+        None
+    } else if id.entry_id == u64::MAX {
+        id.ledger_id.checked_sub(1).map(|ledger| EntryId { ledger, entry: u64::MAX })
+    } else {
+        Some(EntryId { ledger: id.ledger_id, entry: id.entry_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_delete_position_before_a_ledger_covers_the_earlier_ones() {
+        let check = |ledger_id, entry_id, expected| {
+            let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
+            assert_eq!(mark_delete(&id), expected);
+        };
+        check(5, 3, Some(EntryId { ledger: 5, entry: 3 }));
+        check(5, u64::MAX, Some(EntryId { ledger: 4, entry: u64::MAX }));
+        check(0, u64::MAX, None);
+        check(u64::MAX, u64::MAX, None);
+    }
+}

@@ -1,0 +1,307 @@
+//! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it begins.
+
+use super::call::{ConsumerOptions, Event, Place, Subscription};
+use super::flow::Flow;
+use super::requests::Kind;
+use super::unpack::{Entry, unpack};
+use super::{Connection, error};
+use crate::protocol::moment::Moment;
+use crate::task::{EntryId, Position};
+use crate::transport::{Message, TransportError};
+use bytes::BytesMut;
+use longhaul_wire::frame;
+use longhaul_wire::messages::{
+    AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
+    CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSubscribe, InitialPosition,
+    MessageIdData, SubType,
+};
+use longhaul_wire::payload::Payload;
+
+/// Acks, and entries given back, that one frame takes.
+const IDS_PER_FRAME: usize = 1_000;
+/// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
+/// have happened on the way here.
+const DAMAGED_TRIES_MAX: u32 = 3;
+
+/// One consumer.
+#[derive(Debug)]
+pub(super) struct Consumer<A> {
+    /// As the broker was asked for it; asked for again after a seek.
+    subscribe: Box<CommandSubscribe>,
+    stage: Stage,
+    pub(super) flow: Flow,
+    /// What lies before this place is not delivered: the broker starts at the beginning of an entry.
+    from: From,
+    pub(super) acks: Vec<(EntryId, A)>,
+    pub(super) handed_back: Vec<EntryId>,
+    pub(super) closing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    Open,
+    /// The broker closes it, and we open it again.
+    Seeking,
+}
+
+/// The first message to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Start,
+    At(Position),
+    After(Position),
+}
+
+impl From {
+    const fn of(place: Place) -> Self {
+        match place {
+            Place::At(position) => Self::At(position),
+            Place::After(position) => Self::After(position),
+            Place::Earliest | Place::Latest | Place::Since(_) => Self::Start,
+        }
+    }
+
+    fn admits(self, message: &Message) -> bool {
+        match self {
+            Self::Start => true,
+            Self::At(position) => message.position >= position,
+            Self::After(position) => message.position > position,
+        }
+    }
+}
+
+impl<A> Consumer<A> {
+    fn new(options: ConsumerOptions, consumer_id: u64) -> Self {
+        let mut subscribe = Box::new(CommandSubscribe {
+            topic: options.topic,
+            consumer_id,
+            consumer_name: Some(format!("longhaul-{consumer_id}")),
+            initial_position: Some(InitialPosition::Earliest as i32),
+            ..CommandSubscribe::default()
+        });
+        let (flow, from) = match options.subscription {
+            Subscription::Shared { name } => {
+                subscribe.subscription = name;
+                subscribe.sub_type = SubType::Shared as i32;
+                subscribe.durable = Some(true);
+                (Flow::exact(), From::Start)
+            }
+            Subscription::Reader { name, start, compacted, window } => {
+                subscribe.subscription = name;
+                subscribe.sub_type = SubType::Exclusive as i32;
+                subscribe.durable = Some(false);
+                subscribe.read_compacted = Some(compacted);
+                begin_at(&mut subscribe, start);
+                let flow = if window == 0 { Flow::exact() } else { Flow::window(window) };
+                (flow, From::of(start))
+            }
+        };
+        let (acks, handed_back) = (Vec::new(), Vec::new());
+        Self { subscribe, stage: Stage::Opening, flow, from, acks, handed_back, closing: false }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.subscribe.sub_type == SubType::Shared as i32
+    }
+}
+
+fn begin_at(subscribe: &mut CommandSubscribe, place: Place) {
+    let (position, initial) = match place {
+        Place::Earliest | Place::Since(_) => (None, InitialPosition::Earliest),
+        Place::Latest => (None, InitialPosition::Latest),
+        Place::At(position) | Place::After(position) => {
+            (Some(position.entry_id()), InitialPosition::Earliest)
+        }
+    };
+    subscribe.start_message_id = position.map(id_of);
+    subscribe.initial_position = Some(initial as i32);
+}
+
+fn id_of(entry: EntryId) -> MessageIdData {
+    MessageIdData { ledger_id: entry.ledger, entry_id: entry.entry, ..MessageIdData::default() }
+}
+
+impl<A, P> Connection<A, P> {
+    pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
+        let id = self.draw_id();
+        self.consumers.insert(id, Consumer::new(options, id));
+        self.subscribe(id, token, now);
+    }
+
+    fn subscribe(&mut self, id: u64, token: A, now: Moment) {
+        let request_id = self.draw_id();
+        let Some(consumer) = self.consumers.get(&id) else { return };
+        let subscribe = CommandSubscribe { request_id, ..(*consumer.subscribe).clone() };
+        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now);
+        self.control.push_back(subscribe.into());
+    }
+
+    /// The broker has taken the consumer in.
+    pub(super) fn consumer_opened(&mut self, id: u64) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.stage = Stage::Open;
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Writes what a consumer has to say: how much it may be sent, what it gives back, what it acknowledges, its end.
+    pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.stage != Stage::Open {
+            return;
+        }
+        for entries in consumer.handed_back.chunks(IDS_PER_FRAME) {
+            let redeliver = CommandRedeliverUnacknowledgedMessages {
+                consumer_id: id,
+                message_ids: entries.iter().copied().map(id_of).collect(),
+                consumer_epoch: None,
+            };
+            frame::encode(redeliver, out);
+        }
+        consumer.handed_back.clear();
+        if let Some(message_permits) = consumer.flow.grant() {
+            frame::encode(CommandFlow { consumer_id: id, message_permits }, out);
+        }
+        let (acks, closing) = (std::mem::take(&mut consumer.acks), consumer.closing);
+        self.write_acks(id, acks, out, now);
+        if closing {
+            self.consumers.remove(&id);
+            self.close_consumer(id, now);
+        }
+    }
+
+    /// As many entries in a frame as wait, each frame with a receipt.
+    fn write_acks(
+        &mut self,
+        consumer_id: u64,
+        acks: Vec<(EntryId, A)>,
+        out: &mut BytesMut,
+        now: Moment,
+    ) {
+        let mut acks = acks.into_iter().peekable();
+        while acks.peek().is_some() {
+            let (entries, tokens): (Vec<_>, Vec<_>) = acks.by_ref().take(IDS_PER_FRAME).unzip();
+            let request_id = self.draw_id();
+            let ack = CommandAck {
+                consumer_id,
+                ack_type: AckType::Individual as i32,
+                message_id: entries.into_iter().map(id_of).collect(),
+                request_id: Some(request_id),
+                ..CommandAck::default()
+            };
+            self.requests.insert(request_id, Kind::Done, tokens, now);
+            frame::encode(ack, out);
+        }
+    }
+
+    /// Tells the broker that nobody uses the consumer.
+    pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
+        let request_id = self.begin_end(now);
+        self.control.push_back(CommandCloseConsumer { consumer_id, request_id }.into());
+    }
+
+    pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
+        let id = command.consumer_id;
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.stage != Stage::Open {
+            return;
+        }
+        let damage = payload.verify().err();
+        let entry = EntryId {
+            ledger: command.message_id.ledger_id,
+            entry: command.message_id.entry_id,
+        };
+        if let Some(damage) = &damage {
+            if !consumer.is_shared() {
+                let cause = format!("a damaged delivery: {damage}");
+                return self.abandon_consumer(id, &cause);
+            }
+            if command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX {
+                let counted = payload.metadata().map_or(1, |it| it.num_messages_in_batch());
+                consumer.flow.received(u32::try_from(counted).unwrap_or(1), 0, 0);
+                consumer.handed_back.push(entry);
+                self.dirty.insert(id);
+                return;
+            }
+        }
+        let Entry { mut messages, counted } = unpack(command, payload, damage.as_ref());
+        messages.retain(|message| consumer.from.admits(message));
+        let bytes = messages.iter().map(|message| message.payload.len()).sum();
+        consumer.flow.received(counted, messages.len(), bytes);
+        self.dirty.insert(id);
+        if !messages.is_empty() {
+            self.events.push_back(Event::Delivered { consumer: id, messages });
+        }
+    }
+
+    /// The broker has closed a consumer: because the topic moves, or because it is being placed elsewhere.
+    pub(super) fn handle_close_consumer(&mut self, id: u64) {
+        if self.consumers.get(&id).is_some_and(|consumer| consumer.stage != Stage::Seeking) {
+            self.end_consumer(id, "the broker has closed the consumer");
+        }
+    }
+
+    pub(super) fn seek(&mut self, id: u64, to: Place, token: A, now: Moment) {
+        let request_id = self.draw_id();
+        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.stage == Stage::Open) else {
+            let cause = error::unreachable(&self.address, "the consumer is over");
+            return self.answer(token, Err(cause));
+        };
+        consumer.stage = Stage::Seeking;
+        consumer.flow.start_again();
+        consumer.from = From::of(to);
+        let (message_id, time) = match to {
+            Place::Earliest => (Some((u64::MAX, u64::MAX)), None),
+            Place::Latest => (Some((i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs())), None),
+            Place::At(position) | Place::After(position) => {
+                (Some((position.ledger, position.entry)), None)
+            }
+            Place::Since(ms) => (None, Some(ms)),
+        };
+        let seek = CommandSeek {
+            consumer_id: id,
+            request_id,
+            message_id: message_id.map(|(ledger, entry)| id_of(EntryId { ledger, entry })),
+            message_publish_time: time,
+        };
+        self.requests.insert(request_id, Kind::Seek(id), vec![token], now);
+        self.control.push_back(seek.into());
+    }
+
+    /// The subscription stands elsewhere, and has lost its consumer: the same one comes back.
+    pub(super) fn sought(&mut self, id: u64, token: A, now: Moment) {
+        if self.consumers.contains_key(&id) {
+            self.subscribe(id, token, now);
+        } else {
+            let cause = error::unreachable(&self.address, "the consumer is over");
+            self.answer(token, Err(cause));
+        }
+    }
+
+    /// The broker has ended a consumer.
+    pub(super) fn end_consumer(&mut self, id: u64, cause: &str) {
+        let Some(consumer) = self.consumers.remove(&id) else { return };
+        let cause = error::unreachable(&self.address, cause);
+        self.end_of_consumer(id, consumer, &cause);
+    }
+
+    /// We end a consumer; the next frame tells the broker.
+    fn abandon_consumer(&mut self, id: u64, cause: &str) {
+        self.end_consumer(id, cause);
+        let now = self.heard;
+        self.close_consumer(id, now);
+    }
+
+    pub(super) fn end_of_consumer(
+        &mut self,
+        id: u64,
+        consumer: Consumer<A>,
+        cause: &TransportError,
+    ) {
+        for (_, token) in consumer.acks {
+            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+        }
+        self.events.push_back(Event::ConsumerEnded(id, cause.clone()));
+    }
+}

@@ -1,0 +1,427 @@
+//! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and [`Event`]s come out.
+//!
+//! - [`call`]: what goes in and what comes out.
+//! - `requests`: questions that wait for their answer.
+//! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a consumer may be sent.
+//! - `unpack`: from an entry to its messages.
+//! - `answers`: from the broker's commands to answers.
+//!
+//! Invariants:
+//! - A publish is written once, to this connection. When the connection, the producer or the broker fails, its fate is unknown
+//!   and its caller is told so: nothing is ever sent again.
+//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the message.
+//! - Every token comes back, exactly once.
+//! - A connection that has ended stays ended. Its first cause is what everybody is told.
+
+mod answers;
+pub mod call;
+mod consumer;
+mod flow;
+mod producer;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+use super::error;
+use crate::protocol::moment::Moment;
+use crate::transport::TransportError;
+use bytes::{Bytes, BytesMut};
+use call::{Answer, Call, Event, Question};
+use consumer::Consumer;
+use longhaul_wire::frame::{self, Frame, MESSAGE_BYTES_MAX_DEFAULT};
+use longhaul_wire::messages::{
+    AuthData, Command, CommandAuthResponse, CommandConnect, CommandConnected, CommandPing,
+    CommandPong, FeatureFlags,
+};
+use producer::Producer;
+use requests::Requests;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the broker may take to answer a question. Later answers are ignored; what they opened is closed again.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a publish may be without a receipt: as long as Pulsar's own clients wait.
+const PUBLISH_TIME_MAX: Duration = Duration::from_secs(30);
+/// Silence after which we ask whether the broker is there. After twice that the connection is dead.
+const KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
+/// How long a connection is kept that nobody uses.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Bytes that wait to be written before more are encoded.
+const OUT_BYTES: usize = 256 * 1024;
+/// Protocol version that we speak: that of Pulsar 2.10 and later without transactions and migration.
+const PROTOCOL_VERSION: i32 = 19;
+/// Acks have receipts from this version on: Pulsar 2.8.
+const PROTOCOL_VERSION_MIN: i32 = 17;
+
+/// Whom a connection introduces.
+#[derive(Clone, Debug, Default)]
+pub struct Greeting {
+    /// The method of authentication.
+    pub auth_method: &'static str,
+    /// The credentials.
+    pub auth_data: Option<Bytes>,
+    /// The broker behind the proxy that we are connected to: `host:port`.
+    pub behind_proxy: Option<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Greeting { with_credentials: bool },
+    Open,
+    Ended(TransportError),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Connection<A, P> {
+    /// Names the broker, for errors.
+    address: Arc<str>,
+    phase: Phase,
+    auth_method: &'static str,
+    message_bytes_max: usize,
+    /// Numbers requests, producers and consumers alike.
+    next_id: u64,
+    /// Commands that wait to be written, in front of all else.
+    control: VecDeque<Command>,
+    requests: Requests<A>,
+    producers: BTreeMap<u64, Producer<P>>,
+    consumers: BTreeMap<u64, Consumer<A>>,
+    /// Producers that may have something to write, in turn.
+    writable: VecDeque<u64>,
+    /// Consumers that have something to write.
+    dirty: BTreeSet<u64>,
+    events: VecDeque<Event<A, P>>,
+    /// When the broker was last heard.
+    heard: Moment,
+    pinged: bool,
+    /// Since when nobody has used the connection.
+    idle_since: Moment,
+}
+
+impl<A, P> Connection<A, P> {
+    /// A connection that is about to introduce itself. `address` names the broker in errors.
+    #[must_use]
+    pub fn new(address: Arc<str>, greeting: Greeting, now: Moment) -> Self {
+        let connect = CommandConnect {
+            client_version: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
+            auth_method_name: Some(greeting.auth_method.to_owned()),
+            auth_data: greeting.auth_data.clone(),
+            protocol_version: Some(PROTOCOL_VERSION),
+            proxy_to_broker_url: greeting.behind_proxy,
+            feature_flags: Some(FeatureFlags {
+                supports_auth_refresh: Some(true),
+                ..FeatureFlags::default()
+            }),
+            ..CommandConnect::default()
+        };
+        Self {
+            address,
+            phase: Phase::Greeting { with_credentials: greeting.auth_data.is_some() },
+            auth_method: greeting.auth_method,
+            message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
+            next_id: 1,
+            control: VecDeque::from([connect.into()]),
+            requests: Requests::default(),
+            producers: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            writable: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            events: VecDeque::new(),
+            heard: now,
+            pinged: false,
+            idle_since: now,
+        }
+    }
+
+    /// Whether the broker has taken us in.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Why the connection has ended, if it has.
+    #[must_use]
+    pub const fn end(&self) -> Option<&TransportError> {
+        match &self.phase {
+            Phase::Ended(cause) => Some(cause),
+            Phase::Greeting { .. } | Phase::Open => None,
+        }
+    }
+
+    /// Whether nothing is under way: nothing to write, nobody waits. What is open may be.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.control.is_empty()
+            && self.requests.is_empty()
+            && self.dirty.is_empty()
+            && self.producers.values().all(Producer::is_quiet)
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event<A, P>> {
+        self.events.pop_front()
+    }
+
+    /// Takes what the shell wants.
+    pub fn handle(&mut self, call: Call<A, P>, now: Moment) {
+        self.idle_since = now;
+        match call {
+            Call::Ask(question, token) => self.ask(question, token, now),
+            Call::Publish { producer, publication, token } => {
+                match self.producers.get_mut(&producer) {
+                    Some(open) => {
+                        if open.push(publication, token) {
+                            self.writable.push_back(producer);
+                        }
+                    }
+                    None => self.events.push_back(Event::Published(token, Err(producer::over()))),
+                }
+            }
+            Call::CloseProducer(id) => {
+                if let Some(producer) = self.producers.get_mut(&id)
+                    && producer.close()
+                {
+                    self.writable.push_back(id);
+                }
+            }
+            Call::Request { consumer, count } => {
+                self.with_consumer(consumer, |it| it.flow.request(count));
+            }
+            Call::Taken { consumer, count, bytes } => {
+                self.with_consumer(consumer, |it| it.flow.taken(count, bytes));
+            }
+            Call::Ack { consumer, entry, token } => match self.consumers.get_mut(&consumer) {
+                Some(open) => {
+                    open.acks.push((entry, token));
+                    self.dirty.insert(consumer);
+                }
+                None => {
+                    let cause = error::unreachable(&self.address, "the consumer is over");
+                    self.events.push_back(Event::Answered(token, Err(cause)));
+                }
+            },
+            Call::HandBack { consumer, entry } => {
+                self.with_consumer(consumer, |it| it.handed_back.push(entry));
+            }
+            Call::CloseConsumer(id) => self.with_consumer(id, |it| it.closing = true),
+            Call::Credentials(data) => self.authenticate(data),
+        }
+    }
+
+    fn with_consumer(&mut self, id: u64, change: impl FnOnce(&mut Consumer<A>)) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            change(consumer);
+            self.dirty.insert(id);
+        }
+    }
+
+    fn authenticate(&mut self, data: Result<Option<Bytes>, TransportError>) {
+        match data {
+            Ok(data) => {
+                let response = AuthData {
+                    auth_method_name: Some(self.auth_method.to_owned()),
+                    auth_data: data,
+                };
+                let response = CommandAuthResponse {
+                    response: Some(response),
+                    protocol_version: Some(PROTOCOL_VERSION),
+                    ..CommandAuthResponse::default()
+                };
+                self.control.push_back(response.into());
+            }
+            Err(cause) => self.fail(cause),
+        }
+    }
+
+    /// Reads what has come, as far as it is whole. Bytes of a part of a frame are a sign of life, too.
+    pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
+        self.heard = now;
+        self.pinged = false;
+        while self.end().is_none() {
+            match frame::decode(bytes, self.message_bytes_max) {
+                Ok(Some(frame)) => self.handle_frame(frame, now),
+                Ok(None) => return,
+                Err(cause) => {
+                    self.fail(error::unreachable(&self.address, format_args!("not understood: {cause}")));
+                }
+            }
+        }
+    }
+
+    fn handle_frame(&mut self, frame: Frame, now: Moment) {
+        let Frame { command, payload } = frame;
+        if matches!(self.phase, Phase::Greeting { .. }) {
+            return self.handle_greeting(command);
+        }
+        match command {
+            Command::Ping(_) => self.control.push_back(CommandPong {}.into()),
+            Command::AuthChallenge(_) => self.events.push_back(Event::Challenged),
+            Command::SendReceipt(receipt) => self.handle_receipt(&receipt),
+            Command::SendError(refusal) => self.handle_send_error(&refusal),
+            Command::Message(message) => match payload {
+                Some(payload) => self.handle_message(&message, &payload),
+                None => self.fail(error::unreachable(&self.address, "a delivery without a message")),
+            },
+            Command::CloseProducer(close) => {
+                self.end_producer(close.producer_id, "the broker has closed the producer");
+            }
+            Command::CloseConsumer(close) => self.handle_close_consumer(close.consumer_id),
+            answer => self.handle_answer(answer, now),
+        }
+    }
+
+    fn handle_greeting(&mut self, command: Command) {
+        match command {
+            Command::Connected(connected) => self.handle_connected(&connected),
+            Command::AuthChallenge(_) => self.events.push_back(Event::Challenged),
+            Command::Error(refusal) => {
+                let mut cause = error::server(&self.address, refusal.error, &refusal.message);
+                let without = matches!(self.phase, Phase::Greeting { with_credentials: false });
+                if cause.kind == crate::transport::TransportErrorKind::Unauthorized && without {
+                    // The broker's words are the same for credentials that are missing and ones that are wrong.
+                    cause.cause.push_str("; no token was given");
+                }
+                self.fail(cause);
+            }
+            other => {
+                let number = other.number();
+                let cause = format_args!("command {number} in answer to the greeting");
+                self.fail(error::refused(&self.address, cause));
+            }
+        }
+    }
+
+    fn handle_connected(&mut self, connected: &CommandConnected) {
+        if connected.protocol_version() < PROTOCOL_VERSION_MIN {
+            let cause = "the broker is too old for receipts of acks: Pulsar 2.8 or newer is needed";
+            return self.fail(error::refused(&self.address, cause));
+        }
+        let stated = connected.max_message_size.and_then(|bytes| usize::try_from(bytes).ok());
+        self.message_bytes_max =
+            stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT);
+        self.phase = Phase::Open;
+    }
+
+    /// Appends what is to be written, as long as little waits in `out`.
+    pub fn transmit(&mut self, out: &mut BytesMut, now: Moment) {
+        if self.end().is_some() {
+            return;
+        }
+        while out.len() < OUT_BYTES {
+            // Writing may queue further commands: the end of a producer whose last receipt is there.
+            if let Some(command) = self.control.pop_front() {
+                frame::encode(command, out);
+            } else if !self.is_open() {
+                return;
+            } else if let Some(id) = self.dirty.pop_first() {
+                self.write_consumer(id, out, now);
+            } else if let Some(id) = self.writable.pop_front() {
+                self.write_producer(id, out, now);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// When [`Connection::tick`] is to be called at the latest.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Moment> {
+        if self.end().is_some() {
+            return None;
+        }
+        let silence = if self.pinged { KEEP_ALIVE_TIME * 2 } else { KEEP_ALIVE_TIME };
+        let idle = self.is_unused().then(|| self.idle_since + IDLE_TIME_MAX);
+        let receipts = self.producers.values().filter_map(Producer::deadline).min();
+        [Some(self.heard + silence), idle, receipts, self.requests.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Moment) {
+        if self.end().is_some() {
+            return;
+        }
+        if now >= self.heard + KEEP_ALIVE_TIME * 2 {
+            return self.fail(error::unreachable(&self.address, "the broker is silent"));
+        }
+        if now >= self.heard + KEEP_ALIVE_TIME && !self.pinged && self.is_open() {
+            self.pinged = true;
+            self.control.push_back(CommandPing {}.into());
+        }
+        while let Some(late) = self.requests.take_due(now) {
+            self.give_up(late, now);
+        }
+        let late: Vec<u64> = self
+            .producers
+            .iter()
+            .filter(|(_, producer)| producer.deadline().is_some_and(|at| at <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.abandon_producer(id, "no receipt in time", now);
+        }
+        if self.is_unused() && now >= self.idle_since + IDLE_TIME_MAX {
+            self.fail(error::unreachable(&self.address, "closed, because nobody used it"));
+        }
+    }
+
+    /// Ends the connection: everybody is told why.
+    pub fn fail(&mut self, cause: TransportError) {
+        if self.end().is_some() {
+            return;
+        }
+        for token in self.requests.drain() {
+            self.events.push_back(Event::Answered(token, Err(cause.clone())));
+        }
+        for (id, consumer) in std::mem::take(&mut self.consumers) {
+            self.end_of_consumer(id, consumer, &cause);
+        }
+        for (id, producer) in std::mem::take(&mut self.producers) {
+            self.end_of_producer(id, producer, &cause);
+        }
+        self.control.clear();
+        self.dirty.clear();
+        self.writable.clear();
+        self.phase = Phase::Ended(cause);
+    }
+
+    fn is_unused(&self) -> bool {
+        self.producers.is_empty() && self.consumers.is_empty() && self.requests.is_empty()
+    }
+
+    fn draw_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    fn answer(&mut self, token: A, answer: Result<Answer, TransportError>) {
+        self.events.push_back(Event::Answered(token, answer));
+    }
+
+    fn ask(&mut self, question: Question, token: A, now: Moment) {
+        if let Some(cause) = self.end() {
+            let cause = cause.clone();
+            return self.answer(token, Err(cause));
+        }
+        if self.requests.is_full() {
+            let cause = error::unreachable(&self.address, "too many questions wait for an answer");
+            return self.answer(token, Err(cause));
+        }
+        match question {
+            Question::Partitions { topic } => self.ask_partitions(topic, token, now),
+            Question::Lookup { topic, authoritative } => {
+                self.ask_lookup(topic, authoritative, token, now);
+            }
+            Question::Producer(options) => self.open_producer(options, token, now),
+            Question::Consumer(options) => self.open_consumer(options, token, now),
+            Question::Last { consumer } => self.ask_last(consumer, token, now),
+            Question::Stats { consumer } => self.ask_stats(consumer, token, now),
+            Question::Seek { consumer, to } => self.seek(consumer, to, token, now),
+        }
+    }
+}

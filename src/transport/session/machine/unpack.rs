@@ -1,0 +1,183 @@
+//! From an entry, as the broker delivers it, to its messages.
+//!
+//! What cannot be read is delivered all the same, with its position and the reason: who holds it decides what becomes of it, and can
+//! acknowledge it. Nothing is ever dropped because it is odd.
+
+use crate::task::Position;
+use crate::transport::Message;
+use bytes::Bytes;
+use longhaul_wire::batch::{Single, Singles};
+use longhaul_wire::compression;
+use longhaul_wire::messages::{CommandMessage, KeyValue, MessageMetadata};
+use longhaul_wire::payload::{Payload, PayloadError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Largest body that a compressed one is unpacked to.
+const UNPACKED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Messages of a batch that is taken apart; the clients of Pulsar make batches of 1,000.
+const BATCH_MESSAGES_MAX: u32 = 100_000;
+/// Bodies up to this size are copied out of the buffer that they came in: a task may hold its body for hours, and would hold
+/// what came beside it as well.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
+
+/// The messages of an entry that are to be delivered.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) messages: Vec<Message>,
+    /// How many messages the broker has counted.
+    pub(super) counted: u32,
+}
+
+/// Takes an entry apart. `damage` says that its checksum is wrong.
+pub(super) fn unpack(
+    command: &CommandMessage,
+    payload: &Payload,
+    damage: Option<&PayloadError>,
+) -> Entry {
+    let metadata = match (damage, payload.metadata()) {
+        (None, Ok(metadata)) => metadata,
+        (damage, metadata) => {
+            let cause = damage.cloned().or_else(|| metadata.err());
+            let cause = cause.map(|cause| cause.to_string()).unwrap_or_default();
+            return alone(command, &MessageMetadata::default(), &cause);
+        }
+    };
+    let count = match metadata.num_messages_in_batch {
+        None => None,
+        Some(count) => match u32::try_from(count) {
+            Ok(count @ 1..=BATCH_MESSAGES_MAX) => Some(count),
+            _ => return alone(command, &metadata, &format!("a batch of {count} messages")),
+        },
+    };
+    let body = open(&metadata, payload.body());
+    match count {
+        Some(count) => batch(command, &metadata, body, count),
+        None => {
+            let message = message(command, metadata, body);
+            Entry { messages: vec![message], counted: 1 }
+        }
+    }
+}
+
+/// The body, unpacked, or why it cannot be.
+fn open(metadata: &MessageMetadata, body: Bytes) -> Result<Bytes, Arc<str>> {
+    if !metadata.encryption_keys.is_empty() {
+        return Err("it is encrypted".into());
+    }
+    if metadata.num_chunks_from_msg.is_some_and(|chunks| chunks > 1) {
+        return Err("it is a part of a message that was sent in chunks".into());
+    }
+    let size = metadata.uncompressed_size.unwrap_or_default();
+    compression::kind(metadata)
+        .and_then(|kind| compression::unpack(kind, &body, size, UNPACKED_BYTES_MAX))
+        .map_err(|cause| cause.to_string().into())
+}
+
+/// An entry of which no more is known than where it lies.
+fn alone(command: &CommandMessage, metadata: &MessageMetadata, cause: &str) -> Entry {
+    let counted = u32::try_from(metadata.num_messages_in_batch()).unwrap_or(1);
+    let message = message(command, metadata.clone(), Err(cause.into()));
+    Entry { messages: vec![message], counted }
+}
+
+fn message(
+    command: &CommandMessage,
+    metadata: MessageMetadata,
+    body: Result<Bytes, Arc<str>>,
+) -> Message {
+    let (payload, undecodable) = detach(body);
+    Message {
+        position: position(command, None),
+        batch_size: None,
+        key: metadata.partition_key,
+        properties: properties(metadata.properties),
+        payload,
+        undecodable,
+        null: metadata.null_value.unwrap_or(false),
+        publish_time_ms: metadata.publish_time,
+        redelivery_count: command.redelivery_count.unwrap_or_default(),
+    }
+}
+
+fn batch(
+    command: &CommandMessage,
+    metadata: &MessageMetadata,
+    body: Result<Bytes, Arc<str>>,
+    count: u32,
+) -> Entry {
+    let open = (0..count).filter(|index| is_open(&command.ack_set, *index)).count();
+    let open = u32::try_from(open).unwrap_or(u32::MAX);
+    let (mut singles, mut cause) = match body {
+        Ok(body) => (Some(Singles::new(body, count as usize)), None),
+        Err(cause) => (None, Some(cause)),
+    };
+    let mut messages = Vec::with_capacity(open as usize);
+    for index in 0..count {
+        let single = match singles.as_mut().and_then(Iterator::next) {
+            Some(Ok(single)) => Some(single),
+            Some(Err(error)) => {
+                cause = Some(error.to_string().into());
+                None
+            }
+            None => None,
+        };
+        // What compaction has removed, and what somebody has acknowledged already, is not there any more.
+        let removed = single.as_ref().is_some_and(|it| it.metadata.compacted_out());
+        if removed || !is_open(&command.ack_set, index) {
+            continue;
+        }
+        messages.push(member(command, metadata, index, open, single, cause.as_ref()));
+    }
+    Entry { messages, counted: open }
+}
+
+fn member(
+    command: &CommandMessage,
+    batch: &MessageMetadata,
+    index: u32,
+    batch_size: u32,
+    single: Option<Single>,
+    cause: Option<&Arc<str>>,
+) -> Message {
+    let unreadable = || Err(cause.cloned().unwrap_or_else(|| "its batch ends before it".into()));
+    let (metadata, body) = match single {
+        Some(Single { metadata, body }) => (metadata, Ok(body)),
+        None => (Default::default(), unreadable()),
+    };
+    let (payload, undecodable) = detach(body);
+    Message {
+        position: position(command, Some(index)),
+        batch_size: Some(batch_size),
+        key: metadata.partition_key,
+        properties: properties(metadata.properties),
+        payload,
+        undecodable,
+        null: metadata.null_value.unwrap_or(false),
+        publish_time_ms: batch.publish_time,
+        redelivery_count: command.redelivery_count.unwrap_or_default(),
+    }
+}
+
+fn detach(body: Result<Bytes, Arc<str>>) -> (Bytes, Option<Arc<str>>) {
+    match body {
+        Ok(body) if body.len() <= COPIED_BYTES_MAX => (Bytes::copy_from_slice(&body), None),
+        Ok(body) => (body, None),
+        Err(cause) => (Bytes::new(), Some(cause)),
+    }
+}
+
+const fn position(command: &CommandMessage, batch_index: Option<u32>) -> Position {
+    let id = &command.message_id;
+    Position { ledger: id.ledger_id, entry: id.entry_id, batch_index }
+}
+
+fn properties(properties: Vec<KeyValue>) -> BTreeMap<String, String> {
+    properties.into_iter().map(|KeyValue { key, value }| (key, value)).collect()
+}
+
+/// Whether the message of this index is still to be acknowledged: all are, where the broker says nothing.
+fn is_open(ack_set: &[i64], index: u32) -> bool {
+    let word = ack_set.get(index as usize / 64);
+    ack_set.is_empty() || word.is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
