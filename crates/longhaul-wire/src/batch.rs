@@ -74,7 +74,13 @@ impl Iterator for Singles {
     }
 }
 
-/// Puts a batch together.
+/// How many bytes a message adds to a batch, whatever its `payload_size` says.
+#[must_use]
+pub fn single_len(metadata: &SingleMessageMetadata, body_len: usize) -> usize {
+    4 + metadata_len(metadata, payload_size(body_len)) + body_len
+}
+
+/// Puts a batch together in one buffer, which serves again for the next one.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     bytes: BytesMut,
@@ -82,9 +88,15 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
+    /// Has room for so many bytes, see [`single_len`], before it must grow.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: BytesMut::with_capacity(bytes), count: 0 }
+    }
+
     /// Appends a message; its `payload_size` is set here.
     pub fn push(&mut self, mut metadata: SingleMessageMetadata, body: &[u8]) {
-        metadata.payload_size = i32::try_from(body.len()).unwrap_or(i32::MAX);
+        metadata.payload_size = payload_size(body.len());
         let size = metadata.encoded_len();
         self.bytes.reserve(4 + size + body.len());
         self.bytes.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
@@ -105,11 +117,34 @@ impl BatchBuilder {
         self.bytes.len()
     }
 
+    /// The body so far, for who writes it into a frame at once.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Empties it, and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
     /// The body, to be packed as a whole.
     #[must_use]
     pub fn finish(self) -> Bytes {
         self.bytes.freeze()
     }
+}
+
+/// A body above 2 GiB is beyond all limits of a frame, and is refused there.
+fn payload_size(body_len: usize) -> i32 {
+    i32::try_from(body_len).unwrap_or(i32::MAX)
+}
+
+/// As it will be with this `payload_size`, which as a required field is always written.
+fn metadata_len(metadata: &SingleMessageMetadata, payload_size: i32) -> usize {
+    let field = |size: i32| prost::encoding::int32::encoded_len(3, &size);
+    metadata.encoded_len() - field(metadata.payload_size) + field(payload_size)
 }
 
 #[cfg(test)]
@@ -139,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cleared_builder_begins_anew() {
+        let mut batch = BatchBuilder::with_capacity(100);
+        batch.push(SingleMessageMetadata::default(), b"before");
+        batch.clear();
+        assert_eq!((batch.count(), batch.size()), (0, 0));
+        batch.push(SingleMessageMetadata::default(), b"after");
+        let single = Singles::new(Bytes::copy_from_slice(batch.bytes()), 1).next().unwrap();
+        assert_eq!(&single.unwrap().body[..], b"after");
+    }
+
+    #[test]
     fn a_batch_with_fewer_messages_than_it_says_ends_with_one_error() {
         let found: Vec<_> = Singles::new(sample(), 1_000_000_000).collect();
         assert_eq!(found.len(), 4);
@@ -157,6 +203,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_message_is_as_long_as_was_said(key: Option<String>, says: i32, size in 0..70_000_usize) {
+            let metadata = SingleMessageMetadata {
+                partition_key: key,
+                payload_size: says,
+                ..SingleMessageMetadata::default()
+            };
+            let said = single_len(&metadata, size);
+            let mut batch = BatchBuilder::default();
+            batch.push(metadata, &vec![0; size]);
+            prop_assert_eq!(batch.size(), said);
+        }
+
         #[test]
         fn garbage_never_panics(body: Vec<u8>, count in 0..50_usize) {
             prop_assert!(Singles::new(body.into(), count).count() <= count);

@@ -1,7 +1,7 @@
 //! Frames: `u32 total | u32 size of command | command | payload`, where the total leaves out its own four bytes.
 
-use crate::messages::{BaseCommand, Command};
-use crate::payload::{Payload, PayloadError};
+use crate::messages::{BaseCommand, Command, MessageMetadata};
+use crate::payload::{self, Payload, PayloadError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -88,7 +88,20 @@ pub fn encode(command: impl Into<Command>, out: &mut BytesMut) {
     encode_head(command.into(), 0, out);
 }
 
-/// Appends a command with a message.
+/// Appends a command with a message that is put together here: each of its bytes is written once, into `out`.
+pub fn encode_message(
+    command: impl Into<Command>,
+    metadata: &MessageMetadata,
+    body: &[u8],
+    out: &mut BytesMut,
+) {
+    let size = payload::encoded_len(metadata, body);
+    encode_head(command.into(), size, out);
+    out.reserve(size);
+    payload::encode(metadata, body, out);
+}
+
+/// Appends a command with a message that is there already.
 pub fn encode_with(command: impl Into<Command>, payload: &Payload, out: &mut BytesMut) {
     encode_head(command.into(), payload.bytes().len(), out);
     out.put_slice(payload.bytes());
@@ -123,6 +136,18 @@ mod tests {
         let payload = Payload::new(&MessageMetadata::default(), b"body");
         encode_with(send(), &payload, &mut out);
         out
+    }
+
+    #[test]
+    fn a_message_written_in_place_is_the_one_put_together_before() {
+        for body in [Vec::new(), b"body".to_vec(), vec![7; 100_000]] {
+            let metadata = MessageMetadata { sequence_id: 300, ..MessageMetadata::default() };
+            // What lies in front of it in the buffer is no part of its checksum.
+            let (mut written, mut copied) = (two_frames(), two_frames());
+            encode_message(send(), &metadata, &body, &mut written);
+            encode_with(send(), &Payload::new(&metadata, &body), &mut copied);
+            assert_eq!(written, copied);
+        }
     }
 
     #[test]

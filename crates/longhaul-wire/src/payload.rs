@@ -50,20 +50,12 @@ impl std::fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Puts a message together.
+    /// Puts a message together, for who keeps it. [`encode_message`](crate::frame::encode_message) sends one without keeping it.
     #[must_use]
     pub fn new(metadata: &MessageMetadata, body: &[u8]) -> Self {
         let size = metadata.encoded_len();
         let mut bytes = BytesMut::with_capacity(HEAD + size + body.len());
-        bytes.put_u16(CHECKSUM_MAGIC);
-        bytes.put_u32(0);
-        bytes.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
-        metadata.encode_raw(&mut bytes);
-        bytes.put_slice(body);
-        let sum = crc32c::crc32c(bytes.get(6..).unwrap_or_default());
-        if let Some(place) = bytes.get_mut(2..6) {
-            place.copy_from_slice(&sum.to_be_bytes());
-        }
+        encode(metadata, body, &mut bytes);
         Self { bytes: bytes.freeze(), metadata_end: HEAD + size }
     }
 
@@ -125,6 +117,26 @@ impl Payload {
     #[must_use]
     pub fn body(&self) -> Bytes {
         self.bytes.slice(self.metadata_end..)
+    }
+}
+
+/// How many bytes [`encode`] appends.
+pub(crate) fn encoded_len(metadata: &MessageMetadata, body: &[u8]) -> usize {
+    HEAD + metadata.encoded_len() + body.len()
+}
+
+/// Appends a message. Its checksum covers what stands behind it, so its place is filled in last.
+pub(crate) fn encode(metadata: &MessageMetadata, body: &[u8], out: &mut BytesMut) {
+    out.put_u16(CHECKSUM_MAGIC);
+    let place = out.len()..out.len() + 4;
+    out.put_u32(0);
+    let covered = out.len();
+    out.put_u32(u32::try_from(metadata.encoded_len()).unwrap_or(u32::MAX));
+    metadata.encode_raw(out);
+    out.put_slice(body);
+    let sum = crc32c::crc32c(out.get(covered..).unwrap_or_default());
+    if let Some(place) = out.get_mut(place) {
+        place.copy_from_slice(&sum.to_be_bytes());
     }
 }
 
