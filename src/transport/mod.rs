@@ -12,6 +12,7 @@
 #[cfg(feature = "testing")]
 pub mod memory;
 pub mod pulsar;
+pub mod session;
 
 use crate::task::{EntryId, Position};
 use async_trait::async_trait;
@@ -19,6 +20,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// Longest cause of an error that is kept: a broker may answer with a stack trace.
+const CAUSE_CHARS_MAX: usize = 500;
 
 /// One partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -205,6 +209,18 @@ pub struct TransportError {
     pub address: String,
     /// The cause in words.
     pub cause: String,
+}
+
+impl TransportError {
+    /// An error; of its cause only the beginning is kept.
+    pub(crate) fn new(
+        kind: TransportErrorKind,
+        address: impl fmt::Display,
+        cause: impl fmt::Display,
+    ) -> Self {
+        let cause = cause.to_string().chars().take(CAUSE_CHARS_MAX).collect();
+        Self { kind, address: address.to_string(), cause }
+    }
 }
 
 /// Kinds of [`TransportError`].
