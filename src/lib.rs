@@ -43,6 +43,9 @@ pub use protocol::retry::RetryPolicy;
 pub use task::{
     EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
 };
+#[cfg(feature = "oauth2")]
+pub use transport::session::OAuth2;
+pub use transport::session::{ClientCertificate, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,

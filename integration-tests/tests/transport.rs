@@ -6,7 +6,8 @@
 mod support;
 
 use anyhow::{Context, Result, bail, ensure};
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport, Token};
+use longhaul::Credentials;
+use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Schema,
     Start, TopicPartition, Transport, TransportErrorKind,
@@ -755,14 +756,14 @@ async fn tls_and_a_token_open_a_guarded_broker() -> Result<()> {
         })
     };
     // Without its authority, without a token, with a wrong one.
-    options.token = Some(Token::new(&guarded.token));
+    options.credentials = Credentials::token(&guarded.token);
     ensure!(kind_of(options.clone()).await.err() == Some(TransportErrorKind::Refused));
-    options.ca_certificate_pem = Some(guarded.ca_pem);
-    options.token = None;
+    options.tls.ca_certificate_pem = Some(guarded.ca_pem);
+    options.credentials = Credentials::none();
     ensure!(kind_of(options.clone()).await.err() == Some(TransportErrorKind::Unauthorized));
-    options.token = Some(Token::new("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"));
+    options.credentials = Credentials::token("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl");
     ensure!(kind_of(options.clone()).await.err() == Some(TransportErrorKind::Unauthorized));
-    options.token = Some(Token::new(&guarded.token));
+    options.credentials = Credentials::token(&guarded.token);
     let transport = PulsarTransport::connect(options).await?;
     let topic = support::unique_topic("guarded");
     let stored = publish(&transport, &topic, Batching::On, keys(10)).await?;

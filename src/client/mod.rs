@@ -31,13 +31,17 @@ use crate::topics::{
     Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames,
     TopicOverrides,
 };
-use crate::transport::pulsar::{ConnectOptions, PulsarTransport, Token};
+use crate::transport::pulsar::PulsarTransport;
+#[cfg(feature = "oauth2")]
+use crate::transport::session::OAuth2;
+use crate::transport::session::{ClientCertificate, ConnectOptions, Credentials};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};
 use publishers::Publishers;
 use routes::Routes;
 use shared_view::Views;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has read and keeps open what it has
@@ -119,7 +123,7 @@ impl Client {
         Self::builder(service_url).connect().await
     }
 
-    /// A client with a token, a certificate authority, or other names than the default ones.
+    /// A client with credentials, a certificate authority, or other names than the default ones.
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
         let options = ConnectOptions::new(service_url);
         let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
@@ -173,13 +177,11 @@ impl Settings {
         names.and_then(|names| self.overrides.get(&names.task)).cloned().unwrap_or_default()
     }
 
-    /// The admin API, if its URL is known: with the same token, and the own certificate authority if there is one.
+    /// The admin API, if its URL is known: with the same credentials, and the own certificate authorities if there are any.
     fn admin(&self) -> Result<Option<Admin>, AdminError> {
-        let ConnectOptions { token, ca_certificate_pem, .. } = &self.options;
-        let options = AdminOptions {
-            token: token.as_ref().map(|token| token.text().to_owned()),
-            trusted_ca_pem: ca_certificate_pem.clone(),
-        };
+        let ConnectOptions { credentials, tls, .. } = &self.options;
+        let mut options = AdminOptions { credentials: credentials.clone(), tls: tls.clone() };
+        options.tls.ca_certificate_only |= tls.ca_certificate_pem.is_some();
         self.admin_url.as_ref().map(|url| Admin::new(url, &options)).transpose()
     }
 
@@ -199,20 +201,57 @@ impl Settings {
 
 impl ClientBuilder {
     /// Authenticates with a token.
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.settings.options.token = Some(Token::new(token));
+    pub fn token(self, token: impl Into<String>) -> Self {
+        self.credentials(Credentials::token(token))
+    }
+
+    /// Authenticates with the token in a file, which is read again for every connection and whenever the broker wants to see a
+    /// newer one: a token may be rotated while workers run.
+    pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
+        self.credentials(Credentials::token_file(path))
+    }
+
+    /// Authenticates with a user's name and password.
+    pub fn basic(self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials(Credentials::basic(user, password))
+    }
+
+    /// Authenticates with the tokens of an OAuth2 issuer.
+    #[cfg(feature = "oauth2")]
+    pub fn oauth2(self, options: OAuth2) -> Self {
+        self.credentials(Credentials::oauth2(options))
+    }
+
+    /// Authenticates with these credentials. The last ones given count.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.settings.options.credentials = credentials;
         self
     }
 
-    /// Trusts these certificate authorities (PEM) besides the public ones.
+    /// Shows a certificate to the broker and to the admin API; both it and its private key are PEM. Without other credentials
+    /// it is what authenticates us, too. It needs `pulsar+ssl://`.
+    pub fn client_certificate(
+        mut self,
+        certificate_pem: impl Into<Vec<u8>>,
+        key_pem: impl Into<Vec<u8>>,
+    ) -> Self {
+        let options = &mut self.settings.options;
+        options.tls.client = Some(ClientCertificate::new(certificate_pem, key_pem));
+        if options.credentials.is_none() {
+            options.credentials = Credentials::client_certificate();
+        }
+        self
+    }
+
+    /// Trusts these certificate authorities (PEM) besides those of the system.
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.settings.options.ca_certificate_pem = Some(pem.into());
+        self.settings.options.tls.ca_certificate_pem = Some(pem.into());
         self
     }
 
     /// Where Pulsar's admin API is, such as `http://localhost:8080`: workers then check their topics before they start, and say
-    /// what is at risk if something is not as [`topics::setup`](crate::topics::setup) makes it. It is given the client's token,
-    /// and trusts the client's certificate authorities alone if there are any.
+    /// what is at risk if something is not as [`topics::setup`](crate::topics::setup) makes it. It is given the client's
+    /// credentials, and trusts the client's certificate authorities alone if there are any.
     pub fn admin_url(mut self, url: impl Into<String>) -> Self {
         self.settings.admin_url = Some(url.into());
         self

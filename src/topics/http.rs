@@ -4,15 +4,15 @@
 //! host. So redirects are followed here: the same method, body and token, a limited number of times, and never from `https`
 //! to `http`. A secret appears in no error and in no `Debug`.
 
+use crate::transport::TransportErrorKind;
+use crate::transport::session::{Credentials, TlsError, TlsOptions, is_loopback, without_trust};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time for one request, from the name look-up to the last byte of the answer.
@@ -80,22 +80,14 @@ fn shown_reason(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// How to reach and trust the admin API.
-#[derive(Clone, Default)]
+/// Who we are to the admin API, and whom we trust there.
+#[derive(Clone, Debug, Default)]
 pub struct AdminOptions {
-    /// A token for `Authorization: Bearer …`. It follows redirects, because the broker that owns a topic asks for it too.
-    pub token: Option<String>,
-    /// Certificates of the only authorities to trust, as PEM. Without it those of the operating system are trusted.
-    pub trusted_ca_pem: Option<Vec<u8>>,
-}
-
-impl fmt::Debug for AdminOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminOptions")
-            .field("token", &self.token.as_ref().map(|_| "…"))
-            .field("trusted_ca_pem", &self.trusted_ca_pem.as_ref().map(Vec::len))
-            .finish()
-    }
+    /// Tokens go as `Authorization: Bearer …`, name and password as `Basic …`. They follow redirects, because the broker that
+    /// owns a topic asks for them too.
+    pub credentials: Credentials,
+    /// For `https://` only.
+    pub tls: TlsOptions,
 }
 
 /// A call, but for the broker it goes to.
@@ -114,7 +106,7 @@ pub(super) struct Call {
 pub(super) struct Http {
     client: reqwest::Client,
     base: Url,
-    authorization: Option<HeaderValue>,
+    credentials: Credentials,
 }
 
 impl fmt::Debug for Http {
@@ -137,17 +129,22 @@ impl Http {
         if !base.username().is_empty() || base.password().is_some() {
             return Err(invalid("credentials do not belong into the URL: give a token", None));
         }
-        let authorization = match &options.token {
-            None => None,
-            Some(token) => {
-                let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-                let mut header = header.map_err(|e| invalid("not a token", Some(e.into())))?;
-                header.set_sensitive(true);
-                Some(header)
+        let credentials = options.credentials.clone();
+        credentials.check().map_err(|cause| invalid(cause, None))?;
+        if let Some(data) = credentials.data_at_hand() {
+            let unusable = |cause| invalid("no HTTP header can carry the credentials", Some(cause));
+            authorization(credentials.method(), &data).map_err(unusable)?;
+        }
+        if base.scheme() == "http" && credentials.are_secret() {
+            let host = base.host_str().unwrap_or_default();
+            if !is_loopback(host) {
+                tracing::warn!(
+                    "the credentials go to the admin API of {host} unencrypted: use https://"
+                );
             }
-        };
-        let tls = tls_config(options.trusted_ca_pem.as_deref(), base.scheme() == "https")
-            .map_err(|cause| invalid("no certificates to trust", Some(cause)))?;
+        }
+        let tls = tls_config(&options.tls, base.scheme() == "https")
+            .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
         // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no proxy either.
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
@@ -157,7 +154,7 @@ impl Http {
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| invalid("no HTTP client", Some(e.without_url().into())))?;
-        Ok(Self { client, base, authorization })
+        Ok(Self { client, base, credentials })
     }
 
     /// Sends a call and reads its answer as JSON; an empty one reads as `null`.
@@ -189,12 +186,13 @@ impl Http {
 
     async fn send(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
         let mut url = self.url(call);
+        let authorization = self.authorization(call).await?;
         for _ in 0..=REDIRECTS_MAX {
             let shown = without_secrets(&url);
             let fail = |kind, reason: &str, source| {
                 failure(kind, &call.method, shown.clone(), reason, source)
             };
-            let response = self.request(call, url.clone()).send().await;
+            let response = self.request(call, url.clone(), authorization.as_ref()).send().await;
             let response = response
                 .map_err(|e| fail(AdminErrorKind::Unreachable, "", Some(e.without_url().into())))?;
             let status = response.status();
@@ -217,9 +215,28 @@ impl Http {
         Err(failure(AdminErrorKind::Other, &call.method, without_secrets(&url), &reason, None))
     }
 
-    fn request(&self, call: &Call, url: Url) -> reqwest::RequestBuilder {
+    /// Made anew for each call: tokens change.
+    async fn authorization(&self, call: &Call) -> Result<Option<HeaderValue>, AdminError> {
+        let fail = |kind, cause| {
+            let url = without_secrets(&self.base);
+            failure(kind, &call.method, url, "no credentials", Some(cause))
+        };
+        let data = self.credentials.data().await;
+        let data =
+            data.map_err(|error| fail(kind_without_credentials(error.kind), error.into()))?;
+        let Some(data) = data else { return Ok(None) };
+        let header = authorization(self.credentials.method(), &data);
+        header.map(Some).map_err(|cause| fail(AdminErrorKind::Invalid, cause))
+    }
+
+    fn request(
+        &self,
+        call: &Call,
+        url: Url,
+        authorization: Option<&HeaderValue>,
+    ) -> reqwest::RequestBuilder {
         let mut request = self.client.request(call.method.clone(), url);
-        if let Some(authorization) = &self.authorization {
+        if let Some(authorization) = authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
         if let Some(body) = &call.body {
@@ -253,26 +270,32 @@ fn encode(segment: &str, path: &mut String) {
     }
 }
 
-/// Trusts the given authorities, or those of the system. The provider is passed along, so that no process default is needed.
-fn tls_config(trusted_ca_pem: Option<&[u8]>, required: bool) -> Result<ClientConfig, Cause> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut roots = RootCertStore::empty();
-    if let Some(pem) = trusted_ca_pem {
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            roots.add(certificate?)?;
-        }
-        if roots.is_empty() {
-            return Err("the PEM holds no certificate".into());
-        }
-        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+fn authorization(method: &str, data: &[u8]) -> Result<HeaderValue, Cause> {
+    let value = if method == "basic" {
+        format!("Basic {}", BASE64_STANDARD.encode(data))
+    } else {
+        format!("Bearer {}", std::str::from_utf8(data)?)
+    };
+    let mut header = HeaderValue::from_str(&value)?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// Why there are no credentials to send, in the words of calls.
+fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
+    match kind {
+        TransportErrorKind::Invalid => AdminErrorKind::Invalid,
+        TransportErrorKind::Unauthorized => AdminErrorKind::Unauthorized,
+        TransportErrorKind::Unreachable => AdminErrorKind::Unreachable,
+        TransportErrorKind::NotFound | TransportErrorKind::Refused => AdminErrorKind::Other,
     }
-    match builder.clone().with_platform_verifier() {
-        Ok(verified) => Ok(verified.with_no_client_auth()),
-        Err(e) if required => Err(e.into()),
+}
+
+fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsError> {
+    match options.client_config() {
         // A bare container may have no certificates at all, and `http` needs none.
-        Err(_) => Ok(builder.with_root_certificates(roots).with_no_client_auth()),
+        Err(TlsError::NobodyTrusted) if !required => without_trust(),
+        config => config,
     }
 }
 

@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Longest cause of an error that is kept: a broker may answer with a stack trace.
+const CAUSE_CHARS_MAX: usize = 500;
+
 /// One partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicPartition {
@@ -220,6 +223,18 @@ pub struct TransportError {
     pub address: String,
     /// The cause in words.
     pub cause: String,
+}
+
+impl TransportError {
+    /// An error; of its cause only the beginning is kept.
+    pub(crate) fn new(
+        kind: TransportErrorKind,
+        address: impl fmt::Display,
+        cause: impl fmt::Display,
+    ) -> Self {
+        let cause = cause.to_string().chars().take(CAUSE_CHARS_MAX).collect();
+        Self { kind, address: address.to_string(), cause }
+    }
 }
 
 /// Kinds of [`TransportError`].

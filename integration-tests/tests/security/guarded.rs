@@ -5,7 +5,7 @@ use integration_tests::sandbox::{Broker, BrokerConfig, Security};
 use integration_tests::script::Scripted;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul::transport::{TransportError, TransportErrorKind};
-use longhaul::{Client, ClientBuilder, ConnectError, Text};
+use longhaul::{Client, ClientBuilder, ConnectError, Credentials, Text};
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -90,8 +90,8 @@ impl Guarded {
     /// Topics of one test, set up by an operator.
     pub(crate) async fn topics(&self, test: &str) -> Result<TopicNames> {
         let names: TopicNames = self.broker.sandbox().topic(test).parse()?;
-        let token = Some(self.secret.token(Security::SUPERUSER));
-        let options = AdminOptions { token, ..AdminOptions::default() };
+        let credentials = Credentials::token(self.secret.token(Security::SUPERUSER));
+        let options = AdminOptions { credentials, ..AdminOptions::default() };
         setup(&Admin::new(self.url_of_admin(), &options)?, &names, &TopicSettings::default())
             .await?;
         Ok(names)

@@ -1,5 +1,5 @@
 use super::*;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -30,7 +30,11 @@ impl Server {
     }
 
     fn http(&self, token: Option<&str>) -> Http {
-        let options = AdminOptions { token: token.map(str::to_owned), trusted_ca_pem: None };
+        self.http_as(token.map_or_else(Credentials::none, Credentials::token))
+    }
+
+    fn http_as(&self, credentials: Credentials) -> Http {
+        let options = AdminOptions { credentials, ..AdminOptions::default() };
         Http::new(&self.url, &options).unwrap()
     }
 
@@ -192,12 +196,54 @@ fn nothing_is_sent_with_unusable_settings() {
         assert_eq!(refused.kind, AdminErrorKind::Invalid, "{url}");
         assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
     }
-    let token = AdminOptions { token: Some("a\nsecret".to_owned()), ..AdminOptions::default() };
-    assert!(
-        !format!("{:?}{token:?}", Http::new("http://a", &token).unwrap_err()).contains("secret")
-    );
-    let ca = AdminOptions { trusted_ca_pem: Some(b"nonsense".to_vec()), ..AdminOptions::default() };
+    for token in ["a\nsecret", " "] {
+        let credentials = Credentials::token(token);
+        let token = AdminOptions { credentials, ..AdminOptions::default() };
+        let refused = Http::new("http://a", &token).unwrap_err();
+        assert_eq!(refused.kind, AdminErrorKind::Invalid);
+        assert!(!format!("{refused:?}{token:?}").contains("secret"));
+    }
+    let ca_certificate_pem = Some(b"nonsense".to_vec());
+    let tls = TlsOptions { ca_certificate_pem, ..TlsOptions::default() };
+    let ca = AdminOptions { tls, ..AdminOptions::default() };
     assert_eq!(Http::new("https://a", &ca).unwrap_err().kind, AdminErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn each_kind_of_credentials_has_its_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "first\n").unwrap();
+    for (credentials, header) in [
+        (Credentials::none(), None),
+        (Credentials::client_certificate(), None),
+        (Credentials::token(" text\n"), Some("Bearer text")),
+        (Credentials::token_file(&path), Some("Bearer first")),
+        (Credentials::basic("user", "password"), Some("Basic dXNlcjpwYXNzd29yZA==")),
+    ] {
+        let server = Server::new(vec![answer("204 No Content", "", "")]).await;
+        server.http_as(credentials).done(&call(Method::GET, &["a"], None)).await.unwrap();
+        let request = server.seen().remove(0);
+        let sent = request.split("\r\n").find_map(|line| line.strip_prefix("authorization: "));
+        assert_eq!(sent, header, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_rotated_token_is_sent_and_a_missing_one_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    let server = Server::new(vec![answer("204 No Content", "", ""); 2]).await;
+    let http = server.http_as(Credentials::token_file(&path));
+    for token in ["one", "two"] {
+        std::fs::write(&path, token).unwrap();
+        http.done(&call(Method::GET, &["a"], None)).await.unwrap();
+        assert!(server.seen().pop().unwrap().contains(&format!("Bearer {token}\r\n")));
+    }
+    std::fs::remove_file(&path).unwrap();
+    let failed = http.done(&call(Method::GET, &["a"], None)).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Invalid);
+    assert!(failed.source.unwrap().to_string().contains(path.to_str().unwrap()));
 }
 
 #[test]

@@ -5,9 +5,9 @@
 //! run in tasks of their own, and what is given up is the wait for them.
 
 use super::error;
-use super::options::Token;
 use super::raw::{Greeting, Raw};
 use crate::transport::TransportError;
+use bytes::Bytes;
 use pulsar::{
     Authentication, ConnectionRetryOptions, OperationRetryOptions, Pulsar, TokioExecutor,
 };
@@ -63,13 +63,16 @@ where
     // The crate hides why it cannot connect, and tries for long: ask ourselves first.
     let greeting = raw.greet().await?;
     let url = greeting.endpoint.to_string();
-    let token = raw.options().token.clone();
-    let certificates = raw.options().ca_certificate_pem.clone();
+    let options = raw.options();
+    let authentication = options.credentials.data().await?;
+    let authentication = authentication.map(|data| (options.credentials.method(), data));
+    let certificates = options.tls.ca_certificate_pem.clone();
     let address = raw.address(topic);
     let place = address.clone();
     let opened = shielded(tracker, OPEN_TIME_MAX, &address, async move {
-        let client =
-            connect(url, token, certificates).await.map_err(|e| error::client(&place, &e))?;
+        let client = connect(url, authentication, certificates)
+            .await
+            .map_err(|e| error::client(&place, &e))?;
         build(client).await.map_err(|e| error::client(&place, &e))
     });
     Ok((Box::pin(opened).await?, greeting))
@@ -77,7 +80,7 @@ where
 
 async fn connect(
     url: String,
-    token: Option<Token>,
+    authentication: Option<(&'static str, Bytes)>,
     certificates: Option<Vec<u8>>,
 ) -> Result<Client, pulsar::Error> {
     let mut builder = Pulsar::builder(url, TokioExecutor)
@@ -93,9 +96,9 @@ async fn connect(
             max_retries: Some(OPERATION_RETRIES_MAX),
         })
         .with_outbound_channel_size(OUTBOUND_MAX);
-    if let Some(token) = token {
-        let name = "token".to_owned();
-        builder = builder.with_auth(Authentication { name, data: token.bytes() });
+    if let Some((method, data)) = authentication {
+        let authentication = Authentication { name: method.to_owned(), data: data.to_vec() };
+        builder = builder.with_auth(authentication);
     }
     if let Some(certificates) = certificates {
         builder = builder.with_certificate_chain(certificates);

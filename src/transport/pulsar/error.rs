@@ -7,37 +7,28 @@ use pulsar::error::{
 use pulsar::proto::ServerError;
 use std::fmt::Display;
 
-/// Longest cause that is kept: a broker may answer with a stack trace.
-const CAUSE_CHARS_MAX: usize = 500;
-
-pub(super) fn new(
-    kind: TransportErrorKind,
-    address: impl Display,
-    cause: impl Display,
-) -> TransportError {
-    let cause = cause.to_string().chars().take(CAUSE_CHARS_MAX).collect();
-    TransportError { kind, address: address.to_string(), cause }
-}
-
 pub(super) fn unreachable(address: impl Display, cause: impl Display) -> TransportError {
-    new(TransportErrorKind::Unreachable, address, cause)
+    TransportError::new(TransportErrorKind::Unreachable, address, cause)
 }
 
 pub(super) fn refused(address: impl Display, cause: impl Display) -> TransportError {
-    new(TransportErrorKind::Refused, address, cause)
+    TransportError::new(TransportErrorKind::Refused, address, cause)
 }
 
 /// The broker's error code and text.
 pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportError {
     match ServerError::try_from(code) {
-        Ok(error) => new(kind(error), address, format_args!("{}: {text}", error.as_str_name())),
+        Ok(error) => {
+            let cause = format_args!("{}: {text}", error.as_str_name());
+            TransportError::new(kind(error), address, cause)
+        }
         Err(_) => refused(address, format_args!("error {code}: {text}")),
     }
 }
 
 /// An error of the client crate.
 pub(super) fn client(address: impl Display, error: &pulsar::Error) -> TransportError {
-    new(client_kind(error), address, error)
+    TransportError::new(client_kind(error), address, error)
 }
 
 fn kind(error: ServerError) -> TransportErrorKind {

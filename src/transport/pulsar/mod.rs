@@ -12,13 +12,13 @@ mod consumer;
 mod error;
 mod follower;
 mod message;
-mod options;
 mod publisher;
 mod raw;
 mod schema;
 
-pub use options::{ConnectOptions, Token};
+pub use super::session::ConnectOptions;
 
+use super::session::options::full_topic_name;
 use super::{
     Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
     TransportError,
@@ -28,7 +28,6 @@ use async_trait::async_trait;
 use client::Context;
 use consumer::PulsarConsumer;
 use follower::PulsarFollower;
-use options::full_topic_name;
 use publisher::PulsarPublisher;
 use raw::Raw;
 use std::sync::Arc;

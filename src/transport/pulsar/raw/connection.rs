@@ -4,9 +4,11 @@
 //! request without an answer in time, a lost stream, a producer or consumer that the broker closes. The owner of the
 //! [`Connection`] opens another one.
 
-use super::dial::{Wire, command, dial, encode, is_hang_up};
+use super::dial::{Wire, command, dial, encode};
 use crate::transport::pulsar::error;
-use crate::transport::pulsar::options::{Endpoint, Token};
+use crate::transport::session::Credentials;
+use crate::transport::session::dial::{greeting_failed, hung_up};
+use crate::transport::session::options::Endpoint;
 use crate::transport::{TransportError, TransportErrorKind};
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
@@ -46,7 +48,9 @@ pub(super) struct Target<'a> {
     /// The broker behind the endpoint, if that is a proxy: `host:port`.
     pub(super) behind_proxy: Option<String>,
     pub(super) tls: Option<&'a Arc<ClientConfig>>,
-    pub(super) token: Option<&'a Token>,
+    pub(super) credentials: &'a Credentials,
+    /// How long dialling may take.
+    pub(super) time_max: Duration,
 }
 
 /// What an answer is recognised by.
@@ -128,11 +132,12 @@ impl Connection {
         address: String,
         tracker: &TaskTracker,
     ) -> Result<Self, TransportError> {
-        let mut wire = dial(target.endpoint, target.tls).await?;
-        let token = target.token.cloned();
-        let greeting = greeting(target.behind_proxy, token.as_ref());
+        let credentials = target.credentials.clone();
+        let data = credentials.data().await?;
+        let greeting = greeting(target.behind_proxy, credentials.method(), data);
+        let mut wire = dial(target.endpoint, target.tls, target.time_max).await?;
         let message_bytes_max =
-            introduce(&mut wire, target.endpoint, greeting, token.is_some()).await?;
+            introduce(&mut wire, target.endpoint, greeting, !credentials.is_none()).await?;
         let (requests, queue) = mpsc::channel(REQUESTS_MAX);
         let end = End {
             address: address.into(),
@@ -141,8 +146,13 @@ impl Connection {
         };
         let mut keep_alive = interval(KEEP_ALIVE_TIME);
         keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let driver =
-            Driver { wire, pending: HashMap::new(), silent_ticks: 0, token, end: end.clone() };
+        let driver = Driver {
+            wire,
+            pending: HashMap::new(),
+            silent_ticks: 0,
+            credentials,
+            end: end.clone(),
+        };
         tracker.spawn(driver.run(queue, keep_alive));
         Ok(Self { requests, next_id: AtomicU64::new(1), end, message_bytes_max })
     }
@@ -194,21 +204,19 @@ async fn introduce(
     wire: &mut Wire,
     endpoint: &Endpoint,
     greeting: Result<Bytes, ConnectionError>,
-    has_token: bool,
+    named: bool,
 ) -> Result<usize, TransportError> {
     let greeting = greeting.map_err(|cause| error::refused(endpoint, cause))?;
     wire.send(greeting).await.map_err(|cause| error::unreachable(endpoint, cause))?;
     let answer = match wire.next().await {
         Some(Ok(command)) => command,
-        Some(Err(ConnectionError::Io(cause))) if is_hang_up(&cause) => {
-            return Err(hung_up(endpoint));
-        }
+        Some(Err(ConnectionError::Io(cause))) => return Err(greeting_failed(endpoint, &cause)),
         Some(Err(cause)) => return Err(error::refused(endpoint, cause)),
         None => return Err(hung_up(endpoint)),
     };
     if let Some(failure) = answer.error {
         let refusal = error::server(endpoint, failure.error, &failure.message);
-        return Err(if has_token { refusal } else { without_token(refusal) });
+        return Err(if named { refusal } else { without_token(refusal) });
     }
     let Some(connected) = answer.connected else {
         return Err(error::refused(endpoint, "an unexpected answer to the greeting"));
@@ -220,13 +228,6 @@ async fn introduce(
     Ok(stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT))
 }
 
-/// A broker that refuses us says so. One without a word goes down at this moment, or its port is one with TLS and what came was
-/// not encrypted.
-fn hung_up(endpoint: &Endpoint) -> TransportError {
-    let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
-    error::unreachable(endpoint, format_args!("the connection was closed at the greeting{hint}"))
-}
-
 /// The broker's words are the same for a token that is missing and one that is wrong.
 fn without_token(mut refusal: TransportError) -> TransportError {
     if refusal.kind == TransportErrorKind::Unauthorized {
@@ -235,11 +236,15 @@ fn without_token(mut refusal: TransportError) -> TransportError {
     refusal
 }
 
-fn greeting(behind_proxy: Option<String>, token: Option<&Token>) -> Result<Bytes, ConnectionError> {
+fn greeting(
+    behind_proxy: Option<String>,
+    method: &str,
+    data: Option<Bytes>,
+) -> Result<Bytes, ConnectionError> {
     let connect = CommandConnect {
         client_version: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
-        auth_method_name: Some(if token.is_some() { "token" } else { "none" }.to_owned()),
-        auth_data: token.map(Token::bytes),
+        auth_method_name: Some(method.to_owned()),
+        auth_data: data.map(|data| data.to_vec()),
         protocol_version: Some(PROTOCOL_VERSION),
         proxy_to_broker_url: behind_proxy,
         ..CommandConnect::default()
@@ -255,7 +260,7 @@ struct Driver {
     pending: HashMap<Key, oneshot::Sender<Answer>>,
     /// Ticks of the keep-alive since the last frame came.
     silent_ticks: u32,
-    token: Option<Token>,
+    credentials: Credentials,
     end: End,
 }
 
@@ -299,7 +304,9 @@ impl Driver {
             return self.write(pong()).await;
         }
         if command.auth_challenge.is_some() {
-            return self.write(auth_response(self.token.as_ref())).await;
+            // The broker wants to see newer ones than it has.
+            let data = self.credentials.data().await.map_err(|error| error.to_string())?;
+            return self.write(auth_response(self.credentials.method(), data)).await;
         }
         if command.close_consumer.is_some() || command.close_producer.is_some() {
             return Err("the broker closed our session on the topic".to_owned());
@@ -384,9 +391,11 @@ fn pong() -> Result<Bytes, ConnectionError> {
     encode(command(Type::Pong, |c| c.pong = pong), None)
 }
 
-fn auth_response(token: Option<&Token>) -> Result<Bytes, ConnectionError> {
-    let response =
-        AuthData { auth_method_name: Some("token".to_owned()), auth_data: token.map(Token::bytes) };
+fn auth_response(method: &str, data: Option<Bytes>) -> Result<Bytes, ConnectionError> {
+    let response = AuthData {
+        auth_method_name: Some(method.to_owned()),
+        auth_data: data.map(|data| data.to_vec()),
+    };
     let auth_response = CommandAuthResponse {
         response: Some(response),
         protocol_version: Some(PROTOCOL_VERSION),

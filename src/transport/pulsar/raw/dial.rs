@@ -1,120 +1,41 @@
 //! Opens a byte stream to a broker and speaks Pulsar's frames on it.
 
-use crate::transport::pulsar::error;
-use crate::transport::pulsar::options::{ConnectOptions, Endpoint};
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport::TransportError;
+use crate::transport::session;
+use crate::transport::session::dial::{dial_within, foreign};
+use crate::transport::session::options::Endpoint;
 use bytes::{Buf, Bytes, BytesMut};
 use pulsar::error::ConnectionError;
 use pulsar::message::{Codec, Message as Frame, Payload};
 use pulsar::proto::{BaseCommand, base_command::Type};
+use rustls::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, RootCertStore};
 use std::io;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
-use tokio_rustls::TlsConnector;
+use std::time::Duration;
 use tokio_util::codec::{Decoder, Encoder, Framed};
 
 /// Largest frame we take: the largest message of a stock broker and room for what surrounds it.
 const FRAME_BYTES_MAX: usize = 5 * 1024 * 1024 + 64 * 1024;
-/// Addresses of one host name that we try.
-const ADDRESSES_MAX: usize = 8;
-
-/// A connected byte stream, encrypted or not.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
-
 /// Frames to and from a broker.
-pub(super) type Wire = Framed<Box<dyn ByteStream>, FrameCodec>;
+pub(super) type Wire = Framed<session::dial::Wire, FrameCodec>;
 
-/// Connects to an endpoint. Sets no time limit: the caller does.
+/// Connects to an endpoint.
 pub(super) async fn dial(
     endpoint: &Endpoint,
     tls: Option<&Arc<ClientConfig>>,
+    time_max: Duration,
 ) -> Result<Wire, TransportError> {
-    let tcp = dial_tcp(endpoint).await?;
-    // Requests are small and each is waited for; Nagle's delay would be paid every time.
-    tcp.set_nodelay(true).map_err(|cause| error::unreachable(endpoint, cause))?;
-    let stream: Box<dyn ByteStream> = match tls {
-        None => Box::new(tcp),
-        Some(config) => {
-            let name = ServerName::try_from(endpoint.host.clone()).map_err(|cause| {
-                error::new(TransportErrorKind::Invalid, endpoint, format_args!("TLS: {cause}"))
-            })?;
-            let handshake = TlsConnector::from(Arc::clone(config)).connect(name, tcp);
-            Box::new(handshake.await.map_err(|cause| no_handshake(endpoint, &cause))?)
-        }
-    };
-    Ok(Framed::new(stream, FrameCodec))
+    Ok(Framed::new(dial_within(endpoint, tls, time_max).await?, FrameCodec))
 }
 
-/// At a port without TLS a broker hangs up, because it cannot read what we send, and other servers answer in their own tongue.
-fn no_handshake(endpoint: &Endpoint, failure: &io::Error) -> TransportError {
-    let what = "TLS handshake";
-    if is_hang_up(failure) {
-        let cause = format_args!("{what}: {failure}: is this a port with TLS?");
-        return error::unreachable(endpoint, cause);
-    }
-    let inner = failure.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let foreign = matches!(inner, Some(rustls::Error::InvalidMessage(_)));
-    let hint = if foreign { ": is this a port with TLS?" } else { "" };
-    error::refused(endpoint, format_args!("{what}: {failure}{hint}"))
-}
-
-/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
-pub(super) fn is_hang_up(failure: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
-}
-
-async fn dial_tcp(endpoint: &Endpoint) -> Result<TcpStream, TransportError> {
-    let addresses = lookup_host((endpoint.host.as_str(), endpoint.port))
-        .await
-        .map_err(|cause| error::unreachable(endpoint, format_args!("name lookup: {cause}")))?;
-    let mut failure = error::unreachable(endpoint, "the name has no address");
-    for address in addresses.take(ADDRESSES_MAX) {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(cause) => {
-                failure = error::unreachable(endpoint, format_args!("{address}: {cause}"));
-            }
-        }
-    }
-    Err(failure)
-}
-
-/// TLS as the client crate sets it up too: the public authorities and the given ones.
-pub(super) fn tls_config(options: &ConnectOptions) -> Result<Arc<ClientConfig>, TransportError> {
-    let invalid = |cause: String| {
-        error::new(TransportErrorKind::Invalid, &options.service_url, format!("TLS: {cause}"))
-    };
-    let mut roots = RootCertStore::empty();
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(pem) = &options.ca_certificate_pem {
-        let mut given = 0_usize;
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|e| invalid(e.to_string()))?;
-            roots.add(certificate).map_err(|e| invalid(e.to_string()))?;
-            given += 1;
-        }
-        if given == 0 {
-            return Err(invalid("the CA file holds no certificate".to_owned()));
-        }
-    }
-    // The client crate asks for the process's provider and would panic if two are linked and none is chosen.
+/// The client crate asks for the process's provider and would panic if two are linked and none is chosen.
+pub(super) fn choose_provider() {
     if CryptoProvider::get_default().is_none()
         && ring::default_provider().install_default().is_err()
     {
         tracing::debug!("another thread has chosen the TLS provider");
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| invalid(e.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
 }
 
 /// A command of one type; `fill` sets the field that goes with it.
@@ -148,11 +69,8 @@ impl Decoder for FrameCodec {
         source: &mut BytesMut,
     ) -> Result<Option<Box<BaseCommand>>, ConnectionError> {
         if let Some(mut prefix) = source.get(..4) {
-            if prefix == b"HTTP" {
-                return Err(protocol("an HTTP server answers: use the broker's binary port"));
-            }
-            if prefix.starts_with(&[0x15, 3]) {
-                return Err(protocol("a TLS server answers: use pulsar+ssl://"));
+            if let Some(what) = foreign(prefix) {
+                return Err(protocol(what));
             }
             if prefix.get_u32() as usize > FRAME_BYTES_MAX {
                 return Err(protocol("a frame is too large: is this a Pulsar broker?"));

@@ -10,8 +10,9 @@ mod topic;
 pub(super) use topic::TopicSession;
 
 use super::error;
-use super::options::{ConnectOptions, Endpoint, endpoints};
-use crate::transport::TransportError;
+use crate::transport::session::ConnectOptions;
+use crate::transport::session::options::{Endpoint, Prepared, endpoints};
+use crate::transport::{TransportError, TransportErrorKind};
 use connection::{Connection, Target};
 use dial::command;
 use pulsar::proto::command_lookup_topic_response::LookupType;
@@ -67,12 +68,11 @@ impl Raw {
         options: ConnectOptions,
         tracker: TaskTracker,
     ) -> Result<Self, TransportError> {
-        let endpoints = endpoints(&options.service_url)?;
-        let tls = if endpoints.iter().any(|endpoint| endpoint.tls) {
-            Some(dial::tls_config(&options)?)
-        } else {
-            None
-        };
+        let Prepared { endpoints, tls } = options.prepare()?;
+        if tls.is_some() {
+            check_crate_can(&options)?;
+            dial::choose_provider();
+        }
         let (service, topics) = (Slot::default(), Mutex::default());
         Ok(Self { options, endpoints, tls, tracker, service, topics })
     }
@@ -165,8 +165,9 @@ impl Raw {
         let target = Target {
             endpoint,
             behind_proxy,
-            tls: self.tls.as_ref().filter(|_| endpoint.tls),
-            token: self.options.token.as_ref(),
+            tls: self.tls.as_ref(),
+            credentials: &self.options.credentials,
+            time_max,
         };
         match timeout(time_max, Connection::open(target, address, &self.tracker)).await {
             Ok(result) => result,
@@ -206,6 +207,18 @@ impl Raw {
         }
         Err(error::refused(&address, "too many redirects"))
     }
+}
+
+/// The client crate trusts more than we are told to, and has no certificate of its own to show.
+fn check_crate_can(options: &ConnectOptions) -> Result<(), TransportError> {
+    let cause = if options.tls.client.is_some() {
+        "this transport cannot show a client certificate"
+    } else if options.tls.ca_certificate_only {
+        "this transport cannot trust the given authorities alone"
+    } else {
+        return Ok(());
+    };
+    Err(TransportError::new(TransportErrorKind::Invalid, &options.service_url, cause))
 }
 
 async fn lookup(
