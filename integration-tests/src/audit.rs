@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::protocol::key::{Epoch, Key, OwnerId};
-use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
 use longhaul::{TaskId, TaskOutcome, TaskState};
 use tokio::time::timeout;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul::transport::TopicPartition;
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::{Client, TaskId, TaskProcessor, WorkerBuilder};
 
 use crate::audit::{Audited, audit};

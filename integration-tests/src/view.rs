@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use longhaul::clock::Clock;
-use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport, TransportError};
 use longhaul::{TaskId, TaskMetadata};
 use tokio::sync::mpsc;

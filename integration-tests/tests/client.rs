@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{
     Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
 };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::example::{Process, program};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Follow, Start, TopicPartition, Transport};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};

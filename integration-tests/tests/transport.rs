@@ -7,7 +7,7 @@ mod support;
 
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::Credentials;
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Schema,
     Start, TopicPartition, Transport, TransportErrorKind,

@@ -87,8 +87,10 @@ fn message(key: Option<String>, payload: Bytes) -> Message {
         key,
         properties: std::collections::BTreeMap::new(),
         payload,
+        undecodable: None,
         null: false,
         publish_time_ms: 0,
+        redelivery_count: 0,
     }
 }
 
@@ -197,10 +199,6 @@ impl Transport for FakeTransport {
         panic!("a client fetches nothing")
     }
 
-    async fn tombstone(&self, _: &TopicPartition, _: Vec<String>) -> Result<(), TransportError> {
-        panic!("a client evicts nothing")
-    }
-
     async fn mark_delete_position(
         &self,
         _: &TopicPartition,
@@ -221,7 +219,7 @@ impl Publisher for FakePublisher {
             }
             Some(Fate::Unknown) | None => {}
         }
-        let Outgoing { key, properties, payload } = outgoing;
+        let Outgoing { key, properties, payload, .. } = outgoing;
         let stored = self.0.append(&self.1, Message { properties, ..message(key, payload) });
         let unknown = PublishError::Unknown("scripted".to_owned());
         let receipt = if fate.is_some() { Err(unknown) } else { Ok(stored) };

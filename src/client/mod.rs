@@ -31,9 +31,9 @@ use crate::topics::{
     Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames,
     TopicOverrides,
 };
-use crate::transport::pulsar::PulsarTransport;
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
+use crate::transport::session::PulsarTransport;
 use crate::transport::session::{ClientCertificate, ConnectOptions, Credentials};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};

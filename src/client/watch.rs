@@ -301,7 +301,8 @@ impl PartitionWatch {
 
     async fn next(&mut self) -> Result<Message, TransportError> {
         if self.follower.is_none() {
-            let follow = Follow { start: Start::Earliest, compacted: true };
+            let start = self.last.map_or(Start::Earliest, Start::After);
+            let follow = Follow { start, compacted: true };
             self.follower = Some(self.transport.follower(&self.topic, follow).await?);
         }
         match &mut self.follower {

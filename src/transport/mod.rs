@@ -11,7 +11,6 @@
 
 #[cfg(feature = "testing")]
 pub mod memory;
-pub mod pulsar;
 pub mod session;
 
 use crate::task::{EntryId, Position};
@@ -24,6 +23,9 @@ use std::sync::Arc;
 
 /// Longest cause of an error that is kept: a broker may answer with a stack trace.
 const CAUSE_CHARS_MAX: usize = 500;
+
+/// Tombstones that may be without a receipt.
+const TOMBSTONES_IN_FLIGHT_MAX: usize = 1_000;
 
 /// One partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -113,6 +115,8 @@ pub enum Start {
     Latest,
     /// Behind the message at this position, whether it is still there or not.
     After(Position),
+    /// With the first message published at this time or later, in ms since the epoch.
+    Since(u64),
 }
 
 /// How to follow a topic partition.
@@ -122,6 +126,17 @@ pub struct Follow {
     pub start: Start,
     /// Read the compacted view where there is one.
     pub compacted: bool,
+}
+
+/// What a broker thinks of a subscription, and of one consumer on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Entries that nobody has acknowledged; those that somebody holds are among them.
+    pub entries: u64,
+    /// Messages that it may still deliver to the consumer.
+    pub permits: u64,
+    /// It delivers nothing because too much is unacknowledged.
+    pub blocked: bool,
 }
 
 /// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
@@ -165,13 +180,28 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         at: Position,
     ) -> Result<Option<Message>, TransportError>;
 
-    /// Publishes a tombstone for each key, in order, and resolves when all are stored. A tombstone carries `null_value` and
-    /// `uncompressed_size = 0`, so that readers see a null and compaction removes the key.
+    /// Publishes a tombstone for each key, in order, and resolves when all are stored.
     async fn tombstone(
         &self,
         topic: &TopicPartition,
         keys: Vec<String>,
-    ) -> Result<(), TransportError>;
+    ) -> Result<(), TransportError> {
+        let mut publisher = self.publisher(topic, Batching::Off, Schema::None).await?;
+        for chunk in keys.chunks(TOMBSTONES_IN_FLIGHT_MAX) {
+            let mut receipts = Vec::with_capacity(chunk.len());
+            for key in chunk {
+                let tombstone =
+                    Outgoing { key: Some(key.clone()), null: true, ..Outgoing::default() };
+                receipts.push(publisher.send(tombstone).await?);
+            }
+            for receipt in receipts {
+                receipt.await.map_err(|cause| {
+                    TransportError::new(TransportErrorKind::Unreachable, topic, cause)
+                })?;
+            }
+        }
+        Ok(())
+    }
 
     /// The subscription's mark-delete position: every entry at or below it is acknowledged. `None` when nothing is yet.
     async fn mark_delete_position(
@@ -192,8 +222,15 @@ pub trait Publisher: Send {
 /// One consumer session; dropping it ends it. What it delivered is void then, and acks without a receipt may be lost.
 #[async_trait]
 pub trait Consumer: Send {
-    /// The next delivery. May be dropped and called again without losing one.
+    /// Lets the broker deliver so many messages more. Nothing is delivered that was not asked for, but for the rest of a batch,
+    /// which then counts for what is asked for next.
+    fn request(&mut self, count: usize);
+
+    /// The next delivery; asks for one if nothing was asked for. May be dropped and called again without losing one.
     async fn next(&mut self) -> Result<Message, TransportError>;
+
+    /// What the broker thinks of the subscription and of this consumer.
+    async fn backlog(&mut self) -> Result<Backlog, TransportError>;
 
     /// Acknowledges a whole entry, whoever holds it.
     fn ack(&mut self, entry: EntryId) -> AckReceipt;

@@ -7,7 +7,7 @@ use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
 use crate::topics::{Admin, TopicNames, TopicOverrides};
 use crate::transport::Transport;
-use crate::transport::pulsar::{ConnectOptions, PulsarTransport};
+use crate::transport::session::{ConnectOptions, PulsarTransport};
 use std::sync::Arc;
 use std::time::Duration;
 

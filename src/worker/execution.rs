@@ -104,7 +104,8 @@ impl Ending {
 pub(crate) struct Attempt {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
-    pub(crate) payload: Bytes,
+    /// Or why it cannot be read.
+    pub(crate) payload: Result<Bytes, Arc<str>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) grace: Duration,
@@ -152,6 +153,13 @@ pub(crate) async fn attend(
     gate: Gate,
 ) -> Ended {
     let Attempt { task, epoch, payload, cancelled, deadline, grace, mut halt } = attempt;
+    let payload = match payload {
+        Ok(payload) => payload,
+        Err(cause) => {
+            let ending = Ending::Failed(Failure::Fatal, text::undecodable(&cause));
+            return Ended { task, epoch, ending, stuck: None };
+        }
+    };
     let mut limit = pin!(async {
         match deadline {
             Some(deadline) => deadline.wait().await,

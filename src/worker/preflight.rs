@@ -10,7 +10,7 @@ use crate::protocol::entry::Entry;
 use crate::topics::{
     Admin, Finding, FindingKind, Severity, StartCheck, TopicNames, TopicSettings, check_for_start,
 };
-use crate::transport::pulsar::{ConnectOptions, PulsarTransport};
+use crate::transport::session::{ConnectOptions, PulsarTransport};
 use crate::transport::{
     Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
@@ -144,8 +144,10 @@ mod tests {
             key: Some(key.to_owned()),
             properties: properties.iter().map(text).collect(),
             payload: bytes::Bytes::new(),
+            undecodable: None,
             null: false,
             publish_time_ms: 0,
+            redelivery_count: 0,
         }
     }
 

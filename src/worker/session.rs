@@ -8,8 +8,8 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, TopicPartition,
-    Transport, TransportError,
+    Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, Start,
+    TopicPartition, Transport, TransportError,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -125,11 +125,11 @@ impl<T> Sink<T> {
     }
 }
 
-/// A follower service. It reads from the start again after an error: the fold skips what it has folded.
+/// A follower service. After an error it goes on behind what it has passed on.
 pub(super) async fn follow(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
-    follow: Follow,
+    mut follow: Follow,
     messages: Sink<Message>,
     rng: fastrand::Rng,
 ) {
@@ -140,6 +140,7 @@ pub(super) async fn follow(
                 match follower.next().await {
                     Ok(message) => {
                         backoff.reset();
+                        follow.start = Start::After(message.position);
                         if messages.send(message).await.is_err() {
                             return;
                         }
@@ -304,6 +305,7 @@ impl Session {
         match command {
             ConsumerCommand::Credit { session, count } if session == self.session => {
                 self.credit += count;
+                self.consumer.request(count);
             }
             ConsumerCommand::Credit { .. } => {}
             ConsumerCommand::Ack(entry) => self.ack(entry),

@@ -10,7 +10,7 @@ use crate::sandbox::Sandbox;
 use anyhow::{Context, Result};
 use longhaul::TaskId;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Message, TopicPartition};
 use serde_json::Value;
 use std::path::PathBuf;

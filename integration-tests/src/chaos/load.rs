@@ -3,7 +3,7 @@
 use crate::wait::until;
 use anyhow::{Result, anyhow};
 use longhaul::TaskId;
-use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{
     Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
 };

@@ -4,7 +4,7 @@ use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::TaskFold;
-use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
 use longhaul::{Position, TaskId};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
-use longhaul::transport::pulsar::{ConnectOptions, PulsarTransport};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Outgoing, TopicPartition};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;

@@ -10,8 +10,8 @@ use super::state::{State, lost};
 use crate::gate::Gate;
 use crate::task::{EntryId, Position};
 use crate::transport::{
-    AckReceipt, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher,
-    Receipt, Schema, TopicPartition, Transport, TransportError,
+    AckReceipt, Backlog, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError,
+    Publisher, Receipt, Schema, TopicPartition, Transport, TransportError,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -173,24 +173,6 @@ impl Transport for MemoryTransport {
         .await
     }
 
-    async fn tombstone(
-        &self,
-        topic: &TopicPartition,
-        keys: Vec<String>,
-    ) -> Result<(), TransportError> {
-        let mut publisher = self.open_publisher(topic, Batching::Off).await?;
-        let mut receipts = Vec::new();
-        for key in keys {
-            let message = Outgoing { key: Some(key), ..Outgoing::default() };
-            receipts.push(publisher.hand_over(Body::new(message, true)).await?);
-        }
-        for receipt in receipts {
-            let told = receipt.await;
-            told.map_err(|error| lost(&topic.to_string(), &error.to_string()))?;
-        }
-        Ok(())
-    }
-
     async fn mark_delete_position(
         &self,
         topic: &TopicPartition,
@@ -253,7 +235,8 @@ impl MemoryPublisher {
 #[async_trait]
 impl Publisher for MemoryPublisher {
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
-        self.hand_over(Body::new(message, false)).await
+        let null = message.null;
+        self.hand_over(Body::new(message, null)).await
     }
 }
 
@@ -276,6 +259,14 @@ struct MemoryConsumer(Handle);
 
 #[async_trait]
 impl Consumer for MemoryConsumer {
+    /// Does nothing: the broker delivers ahead, up to [`CONSUMER_QUEUE`](super::session), which is worse than what may happen.
+    fn request(&mut self, _count: usize) {}
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.request(|state| state.backlog(*session)).await
+    }
+
     async fn next(&mut self) -> Result<Message, TransportError> {
         self.0.next().await
     }

@@ -7,7 +7,7 @@ use super::session::{Next, Role};
 use super::state::{Partition, State, lost};
 use super::subscription::Subscription;
 use crate::task::EntryId;
-use crate::transport::{Message, TransportError};
+use crate::transport::{Backlog, Message, TransportError};
 use std::sync::Arc;
 
 /// A session whose ack got lost ends within this time.
@@ -109,6 +109,20 @@ impl State {
             Role::Follower(_) => self.feed(id),
             Role::Publisher(_) => {}
         }
+    }
+
+    /// What the broker thinks of a consumer and its subscription; no answer while the client is without a connection.
+    pub(super) fn backlog(&mut self, id: SessionId) -> Option<Result<Backlog, TransportError>> {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.is_open()) else {
+            return Some(Err(lost("consumer", "the session is over")));
+        };
+        let (attached, partition, room) = (session.attached, session.partition, session.room());
+        let name = Arc::clone(&session.consuming()?.subscription);
+        let partition = self.partitions.get(&partition).filter(|_| attached)?;
+        let subscription = partition.subscriptions.get(&*name)?;
+        let entries = u64::try_from(subscription.backlog(&partition.log)).unwrap_or(u64::MAX);
+        let permits = u64::try_from(room).unwrap_or(u64::MAX);
+        Some(Ok(Backlog { entries, permits, blocked: false }))
     }
 
     /// A client acknowledges an entry. Without an attachment the ack goes nowhere.

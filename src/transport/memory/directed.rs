@@ -225,7 +225,7 @@ impl MemoryBroker {
 
 impl Body {
     pub(super) fn new(message: Outgoing, null: bool) -> Self {
-        let Outgoing { key, properties, payload } = message;
+        let Outgoing { key, properties, payload, .. } = message;
         Self { key, properties, payload, null }
     }
 }

@@ -31,6 +31,8 @@ impl State {
         following.cursor = match following.follow.start {
             Start::Earliest => None,
             Start::Latest => partition.log.end(),
+            Start::After(position) => Some(position),
+            Start::Since(ms) => partition.log.before(ms),
         };
         partition.followers.insert(id);
     }

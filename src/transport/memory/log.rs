@@ -53,8 +53,10 @@ impl Log {
                 key: body.key.clone(),
                 properties: body.properties.clone(),
                 payload: body.payload.clone(),
+                undecodable: None,
                 null: body.null,
                 publish_time_ms,
+                redelivery_count: 0,
             });
         }
         id
@@ -69,6 +71,12 @@ impl Log {
     /// Everything ever published.
     pub(super) fn all(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The position before the first message published at a time or later.
+    pub(super) fn before(&self, publish_time_ms: u64) -> Option<Position> {
+        let earlier = |message: &&Message| message.publish_time_ms < publish_time_ms;
+        self.messages.iter().take_while(earlier).last().map(|message| message.position)
     }
 
     /// The position of the last message ever published.

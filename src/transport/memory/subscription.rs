@@ -124,6 +124,16 @@ impl Subscription {
         }
     }
 
+    /// Entries that are not acknowledged.
+    pub(super) fn backlog(&self, log: &Log) -> usize {
+        let mut after = self.mark_delete;
+        let entries = std::iter::from_fn(|| {
+            after = log.entry_after(after);
+            after
+        });
+        entries.filter(|entry| !self.is_acked(*entry)).count()
+    }
+
     /// What a restart does when acks above the stored position were only in memory. All sessions have left before.
     pub(super) fn forget_unstored(&mut self) {
         self.mark_delete = self.stored;

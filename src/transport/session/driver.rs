@@ -5,10 +5,11 @@
 //! say ever waits for a slow broker while holding something else up.
 
 use super::credentials::Credentials;
-use super::dial::{Wire, foreign};
+use super::dial::{Wire, foreign, greeting_failed, hung_up};
 use super::error;
 use super::machine::Connection;
 use super::machine::call::{Answer, Call, Event};
+use super::options::Endpoint;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::Position;
@@ -104,14 +105,15 @@ pub(super) struct Driver {
     producers: HashMap<u64, End>,
     opened: Option<oneshot::Sender<Result<(), TransportError>>>,
     end: End,
+    endpoint: Endpoint,
     address: Arc<str>,
 }
 
 /// A step of the driver's loop.
 enum Step {
     Read(io::Result<usize>),
-    Wrote(io::Result<usize>),
-    Flushed(io::Result<()>),
+    /// Whether nothing is left to be written.
+    Wrote(io::Result<bool>),
     Calls(usize),
     Credentials(Result<Option<Bytes>, TransportError>),
     Due,
@@ -123,6 +125,7 @@ impl Driver {
         machine: Machine,
         wire: Wire,
         credentials: Credentials,
+        endpoint: Endpoint,
         address: Arc<str>,
         opened: oneshot::Sender<Result<(), TransportError>>,
     ) -> (Self, Calls, End) {
@@ -142,6 +145,7 @@ impl Driver {
             producers: HashMap::new(),
             opened: Some(opened),
             end: end.clone(),
+            endpoint,
             address,
         };
         (driver, sender, end)
@@ -193,8 +197,7 @@ impl Driver {
             let step = tokio::select! {
                 biased;
                 count = self.calls.recv_many(&mut batch, CALLS_AT_ONCE_MAX), if used => Step::Calls(count),
-                result = self.writer.write_buf(&mut outbox), if !outbox.is_empty() => Step::Wrote(result),
-                result = self.writer.flush(), if outbox.is_empty() && !flushed => Step::Flushed(result),
+                result = push(&mut self.writer, &mut outbox), if !outbox.is_empty() || !flushed => Step::Wrote(result),
                 result = self.reader.read_buf(&mut inbox) => Step::Read(result),
                 Some(data) = self.refreshed.recv() => Step::Credentials(data),
                 () = alarm.rings() => Step::Due,
@@ -207,15 +210,11 @@ impl Driver {
                         self.machine.handle(call, now);
                     }
                 }
-                Step::Wrote(Ok(_)) => flushed = false,
-                Step::Flushed(Ok(())) => flushed = true,
+                Step::Wrote(Ok(clean)) => flushed = clean,
                 Step::Read(Ok(0)) => return self.hung_up(),
                 Step::Read(Ok(_)) => self.read(&mut inbox, now),
-                Step::Read(Err(cause)) if !self.machine.is_open() && is_hang_up(&cause) => {
-                    return self.hung_up();
-                }
-                Step::Wrote(Err(cause)) | Step::Flushed(Err(cause)) | Step::Read(Err(cause)) => {
-                    return self.machine.fail(error::unreachable(&self.address, cause));
+                Step::Wrote(Err(cause)) | Step::Read(Err(cause)) => {
+                    return self.broken(&cause);
                 }
                 Step::Credentials(data) => self.machine.handle(Call::Credentials(data), now),
                 Step::Due => self.machine.tick(now),
@@ -238,15 +237,22 @@ impl Driver {
         }
     }
 
-    /// A broker that refuses us says so. One without a word goes down at this moment, or its port is one with TLS and what came
-    /// was not encrypted.
     fn hung_up(&mut self) {
         let cause = if self.machine.is_open() {
-            "the broker closed the connection"
+            error::unreachable(&self.address, "the broker closed the connection")
         } else {
-            "the connection was closed at the greeting: it is a port with TLS if pulsar+ssl:// helps"
+            hung_up(&self.endpoint)
         };
-        self.machine.fail(error::unreachable(&self.address, cause));
+        self.machine.fail(cause);
+    }
+
+    fn broken(&mut self, cause: &io::Error) {
+        let cause = if self.machine.is_open() {
+            error::unreachable(&self.address, cause)
+        } else {
+            greeting_failed(&self.endpoint, cause)
+        };
+        self.machine.fail(cause);
     }
 
     /// Tells everybody what happened.
@@ -258,7 +264,9 @@ impl Driver {
                     drop(receipt.send(result));
                     drop(room);
                 }
-                Event::Delivered { consumer, messages } => self.tell(consumer, Delivery::Entry(messages)),
+                Event::Delivered { consumer, messages } => {
+                    self.tell(consumer, Delivery::Entry(messages))
+                }
                 Event::Answered(waiter, result) => self.answer(waiter, result),
                 Event::ConsumerEnded(id, cause) => {
                     self.tell(id, Delivery::Over(cause));
@@ -339,10 +347,13 @@ impl Driver {
     }
 }
 
-/// Whether the other end has closed the connection. It is a reset when it had not read all that we sent.
-fn is_hang_up(failure: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&failure.kind())
+/// Writes a part of what waits, or lets the stream pass on what it holds back. Says whether nothing is left. May be dropped.
+async fn push(writer: &mut WriteHalf<Wire>, outbox: &mut BytesMut) -> io::Result<bool> {
+    if outbox.is_empty() {
+        writer.flush().await.map(|()| true)
+    } else {
+        writer.write_buf(outbox).await.map(|_| false)
+    }
 }
 
 /// A timer that is rarely set: what is due moves on with every frame, and is looked at when it would have been due.

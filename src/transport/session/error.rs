@@ -4,30 +4,18 @@ use crate::transport::{TransportError, TransportErrorKind};
 use longhaul_wire::messages::ServerError;
 use std::fmt::Display;
 
-/// Longest cause that is kept: a broker may answer with a stack trace.
-const CAUSE_CHARS_MAX: usize = 500;
-
-pub(super) fn new(
-    kind: TransportErrorKind,
-    address: impl Display,
-    cause: impl Display,
-) -> TransportError {
-    let cause = cause.to_string().chars().take(CAUSE_CHARS_MAX).collect();
-    TransportError { kind, address: address.to_string(), cause }
-}
-
 pub(super) fn unreachable(address: impl Display, cause: impl Display) -> TransportError {
-    new(TransportErrorKind::Unreachable, address, cause)
+    TransportError::new(TransportErrorKind::Unreachable, address, cause)
 }
 
 pub(super) fn refused(address: impl Display, cause: impl Display) -> TransportError {
-    new(TransportErrorKind::Refused, address, cause)
+    TransportError::new(TransportErrorKind::Refused, address, cause)
 }
 
 /// The broker's error code and text.
 pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportError {
     match ServerError::try_from(code) {
-        Ok(error) => new(kind(error), address, format_args!("{error:?}: {text}")),
+        Ok(error) => TransportError::new(kind(error), address, format_args!("{error:?}: {text}")),
         Err(_) => refused(address, format_args!("error {code}: {text}")),
     }
 }
@@ -66,6 +54,9 @@ mod tests {
         assert_eq!(kind(11), TransportErrorKind::NotFound);
         assert_eq!(kind(18), TransportErrorKind::Refused);
         assert_eq!(kind(999), TransportErrorKind::Refused);
-        assert_eq!(server("here", 6, "text").to_string(), "here: cannot be reached: ServiceNotReady: text");
+        assert_eq!(
+            server("here", 6, "text").to_string(),
+            "here: cannot be reached: ServiceNotReady: text"
+        );
     }
 }

@@ -1,13 +1,34 @@
-//! The transport on a session of our own: the binary protocol, spoken by ourselves.
+//! The transport: a session of our own, which speaks Pulsar's binary protocol.
 //!
-//! What stands below the session is here already, and the transport on the crate `pulsar` uses it, too: how to reach a broker
-//! (`options.rs`), who we are to it (`credentials.rs`), whom we trust (`tls.rs`), and the byte stream itself (`dial.rs`).
+//! ```text
+//! PulsarTransport ── pool ── link ──calls──▶ driver (a task per connection) ── machine (pure)
+//!   publisher, consumer, follower ◀─results──   │ bytes
+//!                                             dial ── socket
+//! ```
+//!
+//! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves bytes and results.
+//! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies.
+//! - `publisher.rs`, `consumer.rs`, `follower.rs`: what the seam's users hold in their hands.
+//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker, who we are to it, whom we trust.
+//!
+//! The promises of the seam, and where they are kept: a publish is written once (`machine::producer`); nothing is delivered that was
+//! not asked for (`machine::flow`); an ack is confirmed by the broker (`machine::consumer`); nothing reconnects by itself: whoever
+//! opens anew gets a new lookup (`pool.rs`). Every future of the transport may be dropped at any moment.
 
+mod consumer;
 mod credentials;
 pub(super) mod dial;
+mod driver;
+mod error;
+mod follower;
+mod link;
+pub mod machine;
 #[cfg(feature = "oauth2")]
 mod oauth2;
 pub(super) mod options;
+mod pool;
+mod publisher;
+mod schema;
 mod tls;
 
 pub use credentials::Credentials;
@@ -17,3 +38,161 @@ pub use options::ConnectOptions;
 pub(crate) use options::is_loopback;
 pub use tls::{ClientCertificate, TlsOptions};
 pub(crate) use tls::{TlsError, without_trust};
+
+use super::{
+    Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
+    TransportError,
+};
+use crate::task::{EntryId, Position};
+use async_trait::async_trait;
+use consumer::SessionConsumer;
+use follower::SessionFollower;
+use machine::call::{Answer, ConsumerOptions, ProducerOptions, Question, Subscription};
+use options::full_topic_name;
+use pool::{Pool, Purpose};
+use publisher::SessionPublisher;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long opening something may take, lookups and connecting included.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A Pulsar cluster.
+#[derive(Clone, Debug)]
+pub struct PulsarTransport {
+    pool: Arc<Pool>,
+}
+
+impl PulsarTransport {
+    /// Connects to a cluster. Returns within 10 s, whatever is wrong.
+    ///
+    /// # Errors
+    /// When a setting is wrong, no host answers, what answers is not a broker, TLS fails, or the credentials are refused.
+    pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
+        let pool = Arc::new(Pool::new(options)?);
+        pool.greet().await?;
+        Ok(Self { pool })
+    }
+
+    async fn publisher(
+        &self,
+        topic: &str,
+        batching: Batching,
+        schema: Schema,
+    ) -> Result<SessionPublisher, TransportError> {
+        let schema = match schema {
+            Schema::None => None,
+            Schema::TaskMetadata => Some(schema::task_metadata()),
+        };
+        let options = ProducerOptions { topic: topic.to_owned(), name: None, batching, schema };
+        let opening = async {
+            let link = self.pool.owner(topic, Purpose::Records).await?;
+            SessionPublisher::open(link, options).await
+        };
+        about(topic, opening).await
+    }
+
+    async fn consumer(
+        &self,
+        topic: &str,
+        subscription: &str,
+    ) -> Result<SessionConsumer, TransportError> {
+        let options = ConsumerOptions {
+            topic: topic.to_owned(),
+            subscription: Subscription::Shared { name: subscription.to_owned() },
+        };
+        let opening = async {
+            let link = self.pool.owner(topic, Purpose::Tasks).await?;
+            SessionConsumer::open(link, options).await
+        };
+        about(topic, opening).await
+    }
+}
+
+/// Limits the time that something takes, and names the topic in its error.
+async fn about<T>(
+    topic: &str,
+    opening: impl Future<Output = Result<T, TransportError>>,
+) -> Result<T, TransportError> {
+    match timeout(OPEN_TIME_MAX, opening).await {
+        Ok(opened) => opened.map_err(|cause| TransportError {
+            address: format!("{} {topic}", cause.address),
+            ..cause
+        }),
+        Err(_) => Err(error::unreachable(topic, "not opened in time")),
+    }
+}
+
+fn name(topic: &TopicPartition) -> String {
+    full_topic_name(&topic.to_string())
+}
+
+#[async_trait]
+impl Transport for PulsarTransport {
+    async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
+        let topic = full_topic_name(topic);
+        let question = Question::Partitions { topic: topic.clone() };
+        match about(&topic, self.pool.ask(question)).await? {
+            Answer::Partitions(count) => Ok(Some(count).filter(|count| *count > 0)),
+            _ => Err(error::refused(&topic, "an unexpected answer")),
+        }
+    }
+
+    async fn publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+        schema: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError> {
+        Ok(Box::new(self.publisher(&name(topic), batching, schema).await?))
+    }
+
+    async fn consumer(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        Ok(Box::new(self.consumer(&name(topic), subscription).await?))
+    }
+
+    async fn follower(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError> {
+        let topic = name(topic);
+        let opening = async {
+            let link = self.pool.owner(&topic, Purpose::Records).await?;
+            SessionFollower::open(link, topic.clone(), follow).await
+        };
+        Ok(Box::new(about(&topic, opening).await?))
+    }
+
+    async fn fetch(
+        &self,
+        topic: &TopicPartition,
+        at: Position,
+    ) -> Result<Option<Message>, TransportError> {
+        let topic = name(topic);
+        let reading = async {
+            let link = self.pool.owner(&topic, Purpose::Tasks).await?;
+            follower::fetch(link, &topic, at).await
+        };
+        about(&topic, reading).await
+    }
+
+    async fn mark_delete_position(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Option<EntryId>, TransportError> {
+        let topic = name(topic);
+        // A consumer that asks for nothing is given nothing, and takes nothing away from anybody.
+        let consumer = self.consumer(&topic, subscription).await?;
+        match consumer.ask(|consumer| Question::Last { consumer }).await? {
+            Answer::Last { mark_delete, .. } => Ok(mark_delete),
+            _ => Err(error::refused(&topic, "an unexpected answer")),
+        }
+    }
+}

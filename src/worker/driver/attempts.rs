@@ -1,7 +1,7 @@
 //! Starts and ends attempts, publishes their checkpoints.
 
 use super::effects::{fate, fetch_at_last, released};
-use super::lane::Running;
+use super::lane::{Payload, Running};
 use super::view::Body;
 use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
@@ -32,9 +32,7 @@ impl Driver {
         let task = lane.core.machine().task(task_id);
         let checkpoint = task.and_then(|task| task.checkpoint.as_deref().copied());
         let payload = lane.payloads.get(&task_id);
-        let (bytes, properties) = payload
-            .map(|payload| (payload.bytes.clone(), payload.properties.clone()))
-            .unwrap_or_default();
+        let Payload { bytes, properties, undecodable } = payload.cloned().unwrap_or_default();
         let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
             parse_budget(property)
                 .inspect_err(|error| tracing::warn!(task = %task_id, %error, "budget ignored"))
@@ -76,7 +74,7 @@ impl Driver {
             };
             TaskContext { shared: Arc::new(shared) }
         };
-        let (task, payload, halt) = (task_id, bytes, halted);
+        let (task, payload, halt) = (task_id, undecodable.map_or(Ok(bytes), Err), halted);
         let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
         let run = attend(processor, attempt, context, bodies, gate);
         self.attempts.spawn(self.env.gate.wrap(run));

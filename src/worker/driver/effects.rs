@@ -373,7 +373,7 @@ impl Driver {
             lane.payloads.insert(task_id, message.into());
         } else if closing {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
-            let gone = super::lane::Payload { bytes: Bytes::new(), properties: [].into() };
+            let gone = super::lane::Payload::default();
             lane.payloads.insert(task_id, gone);
             lane.not_shown.insert(task_id);
         }

@@ -104,5 +104,9 @@ impl Driver {
 }
 
 pub(super) fn read_entry(message: &Message) -> Result<Entry, EntryError> {
+    // Half an entry is none: what one worker cannot read, none must act upon.
+    if message.undecodable.is_some() {
+        return Err(EntryError::Key);
+    }
     Entry::read(message.key.as_deref(), &message.properties, message.null)
 }

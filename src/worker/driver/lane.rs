@@ -24,15 +24,18 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// The payload of a task, and the properties of its message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Payload {
     pub(super) bytes: Bytes,
     pub(super) properties: BTreeMap<String, String>,
+    /// Why the bytes cannot be read, where they cannot.
+    pub(super) undecodable: Option<Arc<str>>,
 }
 
 impl From<Message> for Payload {
     fn from(message: Message) -> Self {
-        Self { bytes: message.payload, properties: message.properties }
+        let Message { payload, properties, undecodable, .. } = message;
+        Self { bytes: payload, properties, undecodable }
     }
 }
 
@@ -324,6 +327,7 @@ impl Lane {
             key: Some(entry.key().to_string()),
             properties: entry.properties(),
             payload: body,
+            ..Outgoing::default()
         };
         put(&self.ledger, message, expires)
     }

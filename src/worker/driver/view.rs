@@ -120,6 +120,7 @@ pub(super) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
         key: Some(metadata.message_id.clone()),
         properties: view_properties(task.fold.epoch.0, &task.fold.owner.to_string()),
         payload: json.into(),
+        ..Outgoing::default()
     }
 }
 
@@ -144,7 +145,12 @@ pub(super) fn dead_letter(
         ("epoch".to_owned(), task.fold.epoch.to_string()),
         ("failureReason".to_owned(), reason),
     ]);
-    Outgoing { key: Some(id.to_string()), properties, payload: payload.unwrap_or_default() }
+    Outgoing {
+        key: Some(id.to_string()),
+        properties,
+        payload: payload.unwrap_or_default(),
+        ..Outgoing::default()
+    }
 }
 
 impl Lane {

@@ -8,7 +8,7 @@ use crate::sandbox::Broker;
 use anyhow::Result;
 use futures::future::join_all;
 use longhaul::transport::TopicPartition;
-use longhaul::transport::pulsar::PulsarTransport;
+use longhaul::transport::session::PulsarTransport;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;

@@ -105,7 +105,12 @@ impl<A, P> Connection<A, P> {
             Kind::Seek(id) => {
                 return tokens.into_iter().for_each(|token| self.sought(id, token, now));
             }
-            Kind::Producer(_) | Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+            Kind::Producer(_)
+            | Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last
+            | Kind::Stats
+            | Kind::Done => {}
         }
         for token in tokens {
             self.answer(token, Ok(answer.clone()));
@@ -150,9 +155,10 @@ impl<A, P> Connection<A, P> {
             (Kind::Consumer(id) | Kind::Seek(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
             (Kind::Last, Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
             (Kind::Stats, Command::ConsumerStatsResponse(it)) => self.stats(*it),
-            (Kind::Done, Command::AckResponse(CommandAckResponse { error: Some(code), message, .. })) => {
-                Err(self.refusal(Some(code), message))
-            }
+            (
+                Kind::Done,
+                Command::AckResponse(CommandAckResponse { error: Some(code), message, .. }),
+            ) => Err(self.refusal(Some(code), message)),
             (Kind::Done, Command::AckResponse(_) | Command::Success(_)) => Ok(Answer::Done),
             (_, other) => {
                 let cause = format_args!("an unexpected answer: command {}", other.number());

@@ -166,7 +166,7 @@ impl<A, P> Connection<A, P> {
         let (acks, closing) = (std::mem::take(&mut consumer.acks), consumer.closing);
         self.write_acks(id, acks, out, now);
         if closing {
-            self.consumers.remove(&id);
+            self.end_consumer(id, "closed");
             self.close_consumer(id, now);
         }
     }
@@ -208,10 +208,8 @@ impl<A, P> Connection<A, P> {
             return;
         }
         let damage = payload.verify().err();
-        let entry = EntryId {
-            ledger: command.message_id.ledger_id,
-            entry: command.message_id.entry_id,
-        };
+        let entry =
+            EntryId { ledger: command.message_id.ledger_id, entry: command.message_id.entry_id };
         if let Some(damage) = &damage {
             if !consumer.is_shared() {
                 let cause = format!("a damaged delivery: {damage}");
@@ -244,7 +242,8 @@ impl<A, P> Connection<A, P> {
 
     pub(super) fn seek(&mut self, id: u64, to: Place, token: A, now: Moment) {
         let request_id = self.draw_id();
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.stage == Stage::Open) else {
+        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.stage == Stage::Open)
+        else {
             let cause = error::unreachable(&self.address, "the consumer is over");
             return self.answer(token, Err(cause));
         };

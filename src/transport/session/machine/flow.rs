@@ -18,7 +18,8 @@ pub(super) struct Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// So many messages that were asked for and have not come.
+    /// So many messages that were asked for and have not come. Below zero when a batch brought more than that: what it brought
+    /// counts for what is asked for next.
     Exact(i64),
     /// As many as there is room for.
     Window(Window),
@@ -59,7 +60,7 @@ impl Flow {
         match &mut self.want {
             Want::Exact(wanted) => {
                 let delivered = i64::try_from(delivered).unwrap_or(i64::MAX);
-                *wanted = wanted.saturating_sub(delivered).max(0);
+                *wanted = wanted.saturating_sub(delivered);
             }
             Want::Window(window) => {
                 window.queued += delivered;
@@ -122,17 +123,18 @@ mod tests {
         assert_eq!(flow.grant(), None);
     }
 
-    /// A batch of ten for one permit leaves the broker nine owed: a consumer that granted only what it wanted next was sent
-    /// nothing any more.
+    /// A batch of ten for one permit: nine of them wait for whoever asks next, and nothing more comes before they are asked for.
     #[test]
-    fn what_a_batch_took_beyond_the_permits_is_paid_back() {
+    fn what_a_batch_brought_beyond_the_permits_counts_for_what_is_asked_next() {
         let mut flow = Flow::exact();
         flow.request(1);
         assert_eq!(flow.grant(), Some(1));
         flow.received(10, 10, 100);
-        assert_eq!(flow.grant(), None);
+        assert_eq!((flow.grant(), flow.granted), (None, -9));
         flow.request(5);
-        assert_eq!(flow.grant(), Some(14));
+        assert_eq!((flow.grant(), flow.granted), (Some(5), -4));
+        flow.request(5);
+        assert_eq!((flow.grant(), flow.granted), (Some(5), 1));
     }
 
     #[test]

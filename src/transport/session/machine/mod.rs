@@ -40,6 +40,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use producer::weight;
+
 /// How long the broker may take to answer a question. Later answers are ignored; what they opened is closed again.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a publish may be without a receipt: as long as Pulsar's own clients wait.
@@ -244,7 +246,10 @@ impl<A, P> Connection<A, P> {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => return,
                 Err(cause) => {
-                    self.fail(error::unreachable(&self.address, format_args!("not understood: {cause}")));
+                    self.fail(error::unreachable(
+                        &self.address,
+                        format_args!("not understood: {cause}"),
+                    ));
                 }
             }
         }
@@ -262,7 +267,9 @@ impl<A, P> Connection<A, P> {
             Command::SendError(refusal) => self.handle_send_error(&refusal),
             Command::Message(message) => match payload {
                 Some(payload) => self.handle_message(&message, &payload),
-                None => self.fail(error::unreachable(&self.address, "a delivery without a message")),
+                None => {
+                    self.fail(error::unreachable(&self.address, "a delivery without a message"))
+                }
             },
             Command::CloseProducer(close) => {
                 self.end_producer(close.producer_id, "the broker has closed the producer");

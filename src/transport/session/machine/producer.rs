@@ -81,8 +81,14 @@ pub(super) fn over() -> PublishError {
 
 impl<P> Producer<P> {
     pub(super) const fn new(batching: Batching) -> Self {
-        let (queue, in_flight) = (VecDeque::new(), VecDeque::new());
-        Self { batching, open: None, queue, in_flight, closing: false, scheduled: false }
+        Self {
+            batching,
+            open: None,
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            closing: false,
+            scheduled: false,
+        }
     }
 
     /// Takes a message. Says whether the producer is to be given its turn.
@@ -154,7 +160,12 @@ impl<P> Producer<P> {
                 open.next_sequence += 1;
                 write_entry(id, &metadata, &body, out);
                 let tokens = vec![token];
-                self.in_flight.push_back(InFlight { sequence_id, deadline, batched: false, tokens });
+                self.in_flight.push_back(InFlight {
+                    sequence_id,
+                    deadline,
+                    batched: false,
+                    tokens,
+                });
             }
         }
         if self.schedule() {
@@ -194,7 +205,8 @@ fn companions<P>(queue: &VecDeque<(Publication, P)>, message_bytes_max: usize) -
 
 /// Bytes that a message takes in a batch, at most.
 pub(in crate::transport::session) fn weight(message: &Outgoing) -> usize {
-    let property = |(key, value): (&String, &String)| key.len() + value.len() + PROPERTY_OVERHEAD_BYTES;
+    let property =
+        |(key, value): (&String, &String)| key.len() + value.len() + PROPERTY_OVERHEAD_BYTES;
     let key = message.key.as_ref().map_or(0, String::len);
     let properties: usize = message.properties.iter().map(property).sum();
     SINGLE_OVERHEAD_BYTES + key + properties + message.payload.len()
@@ -306,10 +318,7 @@ impl<A, P> Connection<A, P> {
         match producer.write(id, self.message_bytes_max, out, &mut self.events, now) {
             Turn::Again => self.writable.push_back(id),
             Turn::Over => {}
-            Turn::Close => {
-                self.producers.remove(&id);
-                self.close_producer(id, now);
-            }
+            Turn::Close => self.abandon_producer(id, "closed", now),
         }
     }
 
@@ -368,13 +377,18 @@ impl<A, P> Connection<A, P> {
         self.end_of_producer(id, producer, &cause);
     }
 
-    /// We end a producer, and tell the broker.
+    /// We end a producer and tell the broker.
     pub(super) fn abandon_producer(&mut self, id: u64, cause: &str, now: Moment) {
         self.end_producer(id, cause);
         self.close_producer(id, now);
     }
 
-    pub(super) fn end_of_producer(&mut self, id: u64, producer: Producer<P>, cause: &TransportError) {
+    pub(super) fn end_of_producer(
+        &mut self,
+        id: u64,
+        producer: Producer<P>,
+        cause: &TransportError,
+    ) {
         producer.end(cause, &mut self.events);
         self.events.push_back(Event::ProducerEnded(id, cause.clone()));
     }

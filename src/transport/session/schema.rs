@@ -1,6 +1,7 @@
 //! The schema of the metadata topic, as the Java reference declares it.
 
-use pulsar::proto::{KeyValue, Schema, schema::Type};
+use bytes::Bytes;
+use longhaul_wire::messages::{KeyValue, Schema, SchemaType};
 
 /// The record of the reference, byte for byte as its client registers it: the same bytes are the same schema version.
 const TASK_METADATA: &str = concat!(
@@ -22,8 +23,8 @@ pub(super) fn task_metadata() -> Schema {
     Schema {
         // The Java client leaves the name empty; the broker does not compare it.
         name: String::new(),
-        schema_data: TASK_METADATA.as_bytes().to_vec(),
-        r#type: Type::Json as i32,
+        schema_data: Bytes::from_static(TASK_METADATA.as_bytes()),
+        r#type: SchemaType::Json as i32,
         properties: vec![
             property("__alwaysAllowNull", "true"),
             property("__jsr310ConversionEnabled", "false"),
@@ -64,7 +65,7 @@ mod tests {
             ],
         });
         assert_eq!(record, expected);
-        assert_eq!(schema.r#type, Type::Json as i32);
+        assert_eq!(schema.r#type, SchemaType::Json as i32);
         let properties: Vec<_> =
             schema.properties.iter().map(|p| (p.key.as_str(), p.value.as_str())).collect();
         let pinned = [("__alwaysAllowNull", "true"), ("__jsr310ConversionEnabled", "false")];

@@ -1,0 +1,140 @@
+//! Consumes a durable Shared subscription.
+
+use super::driver::{Delivery, Waiter};
+use super::error;
+use super::link::Link;
+use super::machine::call::{Answer, Call, ConsumerOptions, Question};
+use crate::task::EntryId;
+use crate::transport::{AckReceipt, Backlog, Consumer, Message, TransportError};
+use async_trait::async_trait;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// A consumer in the hands of its user; it is closed when that one drops it.
+pub(super) struct SessionConsumer {
+    link: Arc<Link>,
+    id: u64,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    /// The rest of a batch.
+    ready: VecDeque<Message>,
+    /// Messages that were asked for and not handed over.
+    asked: usize,
+    end: Option<TransportError>,
+}
+
+impl SessionConsumer {
+    pub(super) async fn open(
+        link: Arc<Link>,
+        options: ConsumerOptions,
+    ) -> Result<Self, TransportError> {
+        let (sink, deliveries) = mpsc::unbounded_channel();
+        match link.open_consumer(options, sink).await? {
+            Answer::Consumer(id) => {
+                let ready = VecDeque::new();
+                Ok(Self { link, id, deliveries, ready, asked: 0, end: None })
+            }
+            _ => Err(error::refused(link.cause().address, "an unexpected answer")),
+        }
+    }
+
+    /// Asks something about this consumer.
+    pub(super) async fn ask(
+        &self,
+        question: impl FnOnce(u64) -> Question,
+    ) -> Result<Answer, TransportError> {
+        self.link.ask(question(self.id)).await
+    }
+
+    /// What was delivered is void from the moment the consumer ended, the rest of a batch included.
+    fn check(&mut self) -> Result<(), TransportError> {
+        if self.end.is_none() && self.deliveries.is_closed() {
+            while let Ok(delivery) = self.deliveries.try_recv() {
+                self.take(delivery);
+            }
+            let cause = self.link.cause();
+            self.end.get_or_insert(cause);
+        }
+        self.end.clone().map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Entry(messages) => self.ready.extend(messages),
+            Delivery::Sought => self.ready.clear(),
+            Delivery::Over(cause) => {
+                self.ready.clear();
+                self.end = Some(cause);
+            }
+        }
+    }
+
+    fn request_from_broker(&self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.link.call(Call::Request { consumer: self.id, count });
+    }
+}
+
+#[async_trait]
+impl Consumer for SessionConsumer {
+    fn request(&mut self, count: usize) {
+        self.asked += count;
+        self.request_from_broker(count);
+    }
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        loop {
+            self.check()?;
+            if let Some(message) = self.ready.pop_front() {
+                self.asked = self.asked.saturating_sub(1);
+                return Ok(message);
+            }
+            if self.asked == 0 {
+                self.request(1);
+            }
+            // Without a delivery the consumer has ended, which the check finds out.
+            if let Some(delivery) = self.deliveries.recv().await {
+                self.take(delivery);
+            }
+        }
+    }
+
+    fn ack(&mut self, entry: EntryId) -> AckReceipt {
+        let (token, confirmed) = oneshot::channel();
+        let link = Arc::clone(&self.link);
+        link.call(Call::Ack { consumer: self.id, entry, token: Waiter::Ack(token) });
+        Box::pin(async move { confirmed.await.unwrap_or_else(|_| Err(link.cause())) })
+    }
+
+    async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {
+        self.check()?;
+        let before = self.ready.len();
+        self.ready.retain(|message| message.position.entry_id() != entry);
+        // What was delivered and is given back unseen is asked for again.
+        let unseen = before - self.ready.len();
+        if unseen > 0 {
+            self.request_from_broker(unseen);
+        }
+        self.link.call(Call::HandBack { consumer: self.id, entry });
+        Ok(())
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        self.check()?;
+        match self.ask(|consumer| Question::Stats { consumer }).await? {
+            Answer::Stats(stats) => Ok(Backlog {
+                entries: stats.backlog,
+                permits: stats.permits,
+                blocked: stats.blocked,
+            }),
+            _ => Err(error::refused(self.link.cause().address, "an unexpected answer")),
+        }
+    }
+}
+
+impl Drop for SessionConsumer {
+    fn drop(&mut self) {
+        // A driver that is gone has nothing to close.
+        self.link.call(Call::CloseConsumer(self.id));
+    }
+}

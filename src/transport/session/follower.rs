@@ -1,0 +1,185 @@
+//! Follows one partition, and fetches single messages.
+
+use super::driver::Delivery;
+use super::error;
+use super::link::Link;
+use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
+use crate::task::Position;
+use crate::transport::{Follow, Follower, Message, Start, TransportError};
+use async_trait::async_trait;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Messages that may be on their way to a follower or wait for it.
+const WINDOW: u32 = 1_000;
+/// Messages and bytes that were taken before the connection is told of it.
+const TAKEN_MAX: usize = 250;
+const TAKEN_BYTES_MAX: usize = 1024 * 1024;
+/// How long an entry that must be there may take to come.
+const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A reader in the hands of its user; it is closed when that one drops it.
+pub(super) struct SessionFollower {
+    link: Arc<Link>,
+    id: u64,
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    ready: VecDeque<Message>,
+    taken: usize,
+    taken_bytes: usize,
+    /// How often it was placed elsewhere.
+    seeks: u64,
+    end: Option<TransportError>,
+}
+
+impl SessionFollower {
+    pub(super) async fn open(
+        link: Arc<Link>,
+        topic: String,
+        follow: Follow,
+    ) -> Result<Self, TransportError> {
+        let start = match follow.start {
+            Start::Earliest | Start::Since(_) => Place::Earliest,
+            Start::Latest => Place::Latest,
+            Start::After(position) => Place::After(position),
+        };
+        let mut follower = Self::open_at(link, topic, start, follow.compacted, WINDOW).await?;
+        // Only a subscription that is there can be placed by time.
+        if let Start::Since(ms) = follow.start {
+            follower.seek(Place::Since(ms)).await?;
+        }
+        Ok(follower)
+    }
+
+    async fn open_at(
+        link: Arc<Link>,
+        topic: String,
+        start: Place,
+        compacted: bool,
+        window: u32,
+    ) -> Result<Self, TransportError> {
+        let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
+        let subscription = Subscription::Reader { name, start, compacted, window };
+        let (sink, deliveries) = mpsc::unbounded_channel();
+        match link.open_consumer(ConsumerOptions { topic, subscription }, sink).await? {
+            Answer::Consumer(id) => Ok(Self {
+                link,
+                id,
+                deliveries,
+                ready: VecDeque::new(),
+                taken: 0,
+                taken_bytes: 0,
+                seeks: 0,
+                end: None,
+            }),
+            _ => Err(error::refused(link.cause().address, "an unexpected answer")),
+        }
+    }
+
+    /// Waits for what comes next. What came before the end is worth as much as ever.
+    async fn wait(&mut self) -> Result<(), TransportError> {
+        match self.deliveries.recv().await {
+            Some(Delivery::Entry(messages)) => self.ready.extend(messages),
+            Some(Delivery::Sought) => {
+                let bytes = self.ready.iter().map(|message| message.payload.len()).sum();
+                self.note_taken(self.ready.len(), bytes);
+                self.ready.clear();
+                self.seeks += 1;
+            }
+            Some(Delivery::Over(cause)) => self.end = Some(cause),
+            None => self.end = Some(self.link.cause()),
+        }
+        self.end.clone().map_or(Ok(()), Err)
+    }
+
+    fn note_taken(&mut self, messages: usize, bytes: usize) {
+        self.taken += messages;
+        self.taken_bytes += bytes;
+        if self.taken >= TAKEN_MAX || self.taken_bytes >= TAKEN_BYTES_MAX {
+            let (count, bytes) =
+                (std::mem::take(&mut self.taken), std::mem::take(&mut self.taken_bytes));
+            self.link.call(Call::Taken { consumer: self.id, count, bytes });
+        }
+    }
+
+    async fn last(&self) -> Result<Option<Position>, TransportError> {
+        match self.link.ask(Question::Last { consumer: self.id }).await? {
+            Answer::Last { last, .. } => Ok(last),
+            _ => Err(error::refused(self.link.cause().address, "an unexpected answer")),
+        }
+    }
+
+    /// Goes on elsewhere. What was delivered before and not taken is void.
+    async fn seek(&mut self, to: Place) -> Result<(), TransportError> {
+        let before = self.seeks;
+        self.link.seek(Question::Seek { consumer: self.id, to }).await?;
+        while self.seeks == before {
+            self.wait().await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Follower for SessionFollower {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                self.note_taken(1, message.payload.len());
+                return Ok(message);
+            }
+            if let Some(cause) = &self.end {
+                return Err(cause.clone());
+            }
+            self.wait().await?;
+        }
+    }
+
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        match &self.end {
+            Some(cause) => Err(cause.clone()),
+            None => self.last().await,
+        }
+    }
+}
+
+impl Drop for SessionFollower {
+    fn drop(&mut self) {
+        // A driver that is gone has nothing to close.
+        self.link.call(Call::CloseConsumer(self.id));
+    }
+}
+
+/// Reads the message at exactly this position.
+pub(super) async fn fetch(
+    link: Arc<Link>,
+    topic: &str,
+    at: Position,
+) -> Result<Option<Message>, TransportError> {
+    // The whole log first, the compacted view next: trimming may have left an entry only there, and compaction only here.
+    for compacted in [false, true] {
+        // The whole entry is asked for, so that something comes even if the batch has no such message.
+        let entry = Place::At(Position { batch_index: None, ..at });
+        let mut reader =
+            SessionFollower::open_at(Arc::clone(&link), topic.to_owned(), entry, compacted, 0)
+                .await?;
+        // Behind the end nothing would ever come.
+        if reader.last().await?.is_none_or(|last| last.entry_id() < at.entry_id()) {
+            continue;
+        }
+        reader.link.call(Call::Request { consumer: reader.id, count: 1 });
+        match timeout(FETCH_TIME_MAX, reader.wait()).await {
+            Ok(came) => came?,
+            Err(_) => {
+                return Err(error::unreachable(link.cause().address, "no message came in time"));
+            }
+        }
+        let found = std::mem::take(&mut reader.ready).into_iter().find(|it| it.position == at);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
