@@ -125,7 +125,9 @@ impl Writer {
             ]);
             let payload = serde_json::to_vec(metadata)?.into();
             let key = Some(metadata.message_id.clone());
-            receipts.push(self.0.send(Outgoing { key, properties, payload }).await?);
+            receipts.push(
+                self.0.send(Outgoing { key, properties, payload, ..Outgoing::default() }).await?,
+            );
         }
         for receipt in receipts {
             receipt.await?;

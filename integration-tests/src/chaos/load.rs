@@ -46,6 +46,7 @@ impl Script {
             key: None,
             properties: budget.into_iter().collect(),
             payload: format!("{:08x}|{}", fastrand::u32(..), self.steps).into(),
+            ..Outgoing::default()
         }
     }
 }

@@ -85,12 +85,13 @@ impl Consumer for SessionConsumer {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
             self.check()?;
-            if let Some(message) = self.ready.pop_front() {
-                self.asked = self.asked.saturating_sub(1);
-                return Ok(message);
-            }
+            // The rest of a batch has been delivered, but not asked for: it counts for this.
             if self.asked == 0 {
                 self.request(1);
+            }
+            if let Some(message) = self.ready.pop_front() {
+                self.asked -= 1;
+                return Ok(message);
             }
             // Without a delivery the consumer has ended, which the check finds out.
             if let Some(delivery) = self.deliveries.recv().await {

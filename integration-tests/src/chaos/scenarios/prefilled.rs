@@ -97,6 +97,7 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
                 key: Some(entry.key().to_string()),
                 properties: entry.properties(),
                 payload: "bar".into(),
+                ..Outgoing::default()
             };
             flow.put(&mut publisher, message).await?;
         }
@@ -118,7 +119,12 @@ async fn fill_view(bench: &Bench, count: usize) -> Result<()> {
             "YWJj".repeat(21)
         );
         let epoch = [("epoch".to_owned(), "1".to_owned())];
-        let message = Outgoing { key: Some(id), properties: epoch.into(), payload: payload.into() };
+        let message = Outgoing {
+            key: Some(id),
+            properties: epoch.into(),
+            payload: payload.into(),
+            ..Outgoing::default()
+        };
         flow.put(&mut publisher, message).await?;
     }
     flow.finish().await.map(drop)

@@ -168,10 +168,10 @@ impl<P> Producer<P> {
                 });
             }
         }
-        if self.schedule() {
-            Turn::Again
-        } else if self.closing && self.is_quiet() {
+        if self.closing && self.is_quiet() {
             Turn::Close
+        } else if self.schedule() {
+            Turn::Again
         } else {
             Turn::Over
         }
