@@ -57,17 +57,39 @@ pub(in crate::transport) async fn dial_within(
     };
     let clock = Clock::System;
     let start = clock.now();
-    // A name server that is silent must leave time for a word about it, no more: without addresses there is nothing to try.
+    let left = || time_max.saturating_sub(clock.now().since(start));
     let addresses = match timeout(time_max, lookup(endpoint)).await {
         Ok(found) => found.map_err(|cause| unreachable(endpoint, &cause))?,
         Err(_) => return Err(unreachable(endpoint, "name lookup: no answer in time")),
     };
-    try_all(endpoint, &addresses, |address, tried| {
-        let left = time_max.saturating_sub(clock.now().since(start));
-        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX).max(1);
-        open(address, tls.clone(), share)
-    })
-    .await
+    dial_addresses(endpoint, &addresses, tls.as_ref(), left).await
+}
+
+/// Opens a stream to the first address that lets us, and otherwise tells of all of them.
+async fn dial_addresses(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    tls: Option<&Encryption>,
+    left: impl Fn() -> Duration,
+) -> Result<Wire, TransportError> {
+    let mut kind = TransportErrorKind::Unreachable;
+    let mut causes = Vec::new();
+    let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for address in addresses {
+        let share = left() / untried;
+        untried -= 1;
+        match open(*address, tls, share).await {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => {
+                // A refusal tells more than silence.
+                if failure.kind != TransportErrorKind::Unreachable {
+                    kind = failure.kind;
+                }
+                causes.push(format!("{address}: {}", failure.cause));
+            }
+        }
+    }
+    Err(TransportError::new(kind, endpoint, causes.join("; ")))
 }
 
 /// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for all that may be Pulsar.
@@ -109,7 +131,6 @@ pub(in crate::transport) fn is_hang_up(failure: &io::Error) -> bool {
 }
 
 /// TLS for one endpoint.
-#[derive(Clone)]
 struct Encryption {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -143,35 +164,9 @@ async fn lookup(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
 }
 
-/// Opens a stream to the first address that lets us, and otherwise tells of all of them. `open` is told how many were tried.
-async fn try_all<T, F>(
-    endpoint: &Endpoint,
-    addresses: &[SocketAddr],
-    mut open: impl FnMut(SocketAddr, usize) -> F,
-) -> Result<T, TransportError>
-where
-    F: Future<Output = Result<T, Failure>>,
-{
-    let mut kind = TransportErrorKind::Unreachable;
-    let mut causes = Vec::new();
-    for (tried, address) in addresses.iter().enumerate() {
-        match open(*address, tried).await {
-            Ok(opened) => return Ok(opened),
-            Err(failure) => {
-                // A refusal tells more than silence.
-                if failure.kind != TransportErrorKind::Unreachable {
-                    kind = failure.kind;
-                }
-                causes.push(format!("{address}: {}", failure.cause));
-            }
-        }
-    }
-    Err(TransportError::new(kind, endpoint, causes.join("; ")))
-}
-
 async fn open(
     address: SocketAddr,
-    tls: Option<Encryption>,
+    tls: Option<&Encryption>,
     time_max: Duration,
 ) -> Result<Wire, Failure> {
     // Known outside of what the time limit drops, for the error.
@@ -183,7 +178,7 @@ async fn open(
         tcp.set_nodelay(true).map_err(|cause| Failure::unreachable(cause.to_string()))?;
         connected = true;
         let Some(Encryption { connector, name }) = tls else { return Ok(Box::new(tcp) as Wire) };
-        let encrypted = connector.connect(name, tcp).await;
+        let encrypted = connector.connect(name.clone(), tcp).await;
         encrypted.map(|stream| Box::new(stream) as Wire).map_err(|cause| no_handshake(&cause))
     };
     match timeout(time_max, opening).await {
@@ -226,6 +221,8 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
         Alert::UnknownCA,
         Alert::AccessDenied,
         Alert::CertificateRequired,
+        // The certificate is of an authority that only bears the right one's name.
+        Alert::DecryptError,
     ];
     ours.contains(alert)
         .then(|| format!("the server does not accept our client certificate: {alert:?}"))
@@ -242,3 +239,6 @@ fn unreachable(endpoint: &Endpoint, cause: &str) -> TransportError {
 fn invalid(endpoint: &Endpoint, cause: &str) -> TransportError {
     TransportError::new(TransportErrorKind::Invalid, endpoint, cause)
 }
+
+#[cfg(test)]
+mod tests;

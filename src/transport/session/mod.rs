@@ -5,6 +5,8 @@
 
 mod credentials;
 pub(super) mod dial;
+#[cfg(test)]
+mod keys;
 #[cfg(feature = "oauth2")]
 mod oauth2;
 pub(super) mod options;
