@@ -6,7 +6,8 @@
 
 use super::error;
 use super::raw::{Greeting, Raw};
-use crate::transport::TransportError;
+use crate::transport::session::ConnectOptions;
+use crate::transport::{TransportError, TransportErrorKind};
 use bytes::Bytes;
 use pulsar::{
     Authentication, ConnectionRetryOptions, OperationRetryOptions, Pulsar, TokioExecutor,
@@ -64,6 +65,7 @@ where
     let greeting = raw.greet().await?;
     let url = greeting.endpoint.to_string();
     let options = raw.options();
+    check_crate_can(options)?;
     let authentication = options.credentials.data().await?;
     let authentication = authentication.map(|data| (options.credentials.method(), data));
     let certificates = options.tls.ca_certificate_pem.clone();
@@ -76,6 +78,18 @@ where
         build(client).await.map_err(|e| error::client(&place, &e))
     });
     Ok((Box::pin(opened).await?, greeting))
+}
+
+/// The client crate has no certificate of its own to show, and trusts more than we are told to.
+fn check_crate_can(options: &ConnectOptions) -> Result<(), TransportError> {
+    let cause = if options.tls.client.is_some() {
+        "this transport cannot show a client certificate"
+    } else if options.tls.ca_certificate_only {
+        "this transport cannot trust the given authorities alone"
+    } else {
+        return Ok(());
+    };
+    Err(TransportError::new(TransportErrorKind::Invalid, &options.service_url, cause))
 }
 
 async fn connect(

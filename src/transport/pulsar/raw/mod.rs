@@ -10,9 +10,9 @@ mod topic;
 pub(super) use topic::TopicSession;
 
 use super::error;
+use crate::transport::TransportError;
 use crate::transport::session::ConnectOptions;
 use crate::transport::session::options::{Endpoint, Prepared, endpoints};
-use crate::transport::{TransportError, TransportErrorKind};
 use connection::{Connection, Target};
 use dial::command;
 use pulsar::proto::command_lookup_topic_response::LookupType;
@@ -70,7 +70,6 @@ impl Raw {
     ) -> Result<Self, TransportError> {
         let Prepared { endpoints, tls } = options.prepare()?;
         if tls.is_some() {
-            check_crate_can(&options)?;
             dial::choose_provider();
         }
         let (service, topics) = (Slot::default(), Mutex::default());
@@ -207,18 +206,6 @@ impl Raw {
         }
         Err(error::refused(&address, "too many redirects"))
     }
-}
-
-/// The client crate trusts more than we are told to, and has no certificate of its own to show.
-fn check_crate_can(options: &ConnectOptions) -> Result<(), TransportError> {
-    let cause = if options.tls.client.is_some() {
-        "this transport cannot show a client certificate"
-    } else if options.tls.ca_certificate_only {
-        "this transport cannot trust the given authorities alone"
-    } else {
-        return Ok(());
-    };
-    Err(TransportError::new(TransportErrorKind::Invalid, &options.service_url, cause))
 }
 
 async fn lookup(
