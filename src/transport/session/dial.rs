@@ -113,7 +113,10 @@ pub(in crate::transport) fn greeting_failed(
     match our_certificate_refused(failure) {
         Some(cause) => TransportError::new(TransportErrorKind::Unauthorized, endpoint, cause),
         None if is_hang_up(failure) => hung_up(endpoint),
-        None => TransportError::new(TransportErrorKind::Refused, endpoint, failure),
+        None => {
+            let cause = format_args!("{failure}{}", hint_at_our_certificate(failure));
+            TransportError::new(TransportErrorKind::Refused, endpoint, cause)
+        }
     }
 }
 
@@ -203,7 +206,8 @@ fn no_handshake(failure: &io::Error) -> Failure {
         };
     }
     let foreign = matches!(tls_error(failure), Some(rustls::Error::InvalidMessage(_)));
-    let hint = if foreign { ": is this a port with TLS?" } else { "" };
+    let hint =
+        if foreign { ": is this a port with TLS?" } else { hint_at_our_certificate(failure) };
     Failure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
 }
 
@@ -224,8 +228,22 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
         // The certificate is of an authority that only bears the right one's name.
         Alert::DecryptError,
     ];
-    ours.contains(alert)
-        .then(|| format!("the server does not accept our client certificate: {alert:?}"))
+    let what = if *alert == Alert::CertificateRequired {
+        "wants a client certificate"
+    } else {
+        "does not accept our client certificate"
+    };
+    ours.contains(alert).then(|| format!("the server {what}: {alert:?}"))
+}
+
+/// Pulsar says no more than this about a client certificate of an authority that it does not know.
+fn hint_at_our_certificate(failure: &io::Error) -> &'static str {
+    match tls_error(failure) {
+        Some(rustls::Error::AlertReceived(AlertDescription::InternalError)) => {
+            ": if a client certificate is shown, does the server know its authority?"
+        }
+        _ => "",
+    }
 }
 
 fn tls_error(failure: &io::Error) -> Option<&rustls::Error> {

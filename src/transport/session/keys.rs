@@ -1,4 +1,4 @@
-//! Certificates for the tests of this folder, made anew in each run.
+//! Certificates for tests, made anew in each run.
 
 use super::tls::{ClientCertificate, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -10,27 +10,27 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::sync::Arc;
 
 /// A certificate authority of one's own.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// A certificate for a host, or for a client.
-    pub(super) fn certify(&self, name: &str) -> ClientCertificate {
+    pub(crate) fn certify(&self, name: &str) -> ClientCertificate {
         self.sign(&CertificateParams::new([name.to_owned()]).unwrap())
     }
 
     /// The same, but no longer valid.
-    pub(super) fn certify_the_past(&self, name: &str) -> ClientCertificate {
+    pub(crate) fn certify_the_past(&self, name: &str) -> ClientCertificate {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2021, 1, 1);
@@ -44,14 +44,14 @@ impl Authority {
     }
 
     /// A client that trusts this authority.
-    pub(super) fn client(&self, client: Option<ClientCertificate>) -> Arc<ClientConfig> {
+    pub(crate) fn client(&self, client: Option<ClientCertificate>) -> Arc<ClientConfig> {
         let ca_certificate_pem = Some(self.pem().into_bytes());
         let options = TlsOptions { ca_certificate_pem, client, ..TlsOptions::default() };
         Arc::new(options.client_config().unwrap())
     }
 
     /// A server that wants its clients to be certified by this authority.
-    pub(super) fn demanding_server(&self, certified: &ClientCertificate) -> ServerConfig {
+    pub(crate) fn demanding_server(&self, certified: &ClientCertificate) -> ServerConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pem().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(default_provider());
@@ -65,7 +65,7 @@ impl Authority {
 }
 
 /// A server that anyone may talk to.
-pub(super) fn server(certified: &ClientCertificate) -> ServerConfig {
+pub(crate) fn server(certified: &ClientCertificate) -> ServerConfig {
     ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -6,7 +6,7 @@
 mod credentials;
 pub(super) mod dial;
 #[cfg(test)]
-mod keys;
+pub(crate) mod keys;
 #[cfg(feature = "oauth2")]
 mod oauth2;
 pub(super) mod options;
