@@ -1,4 +1,5 @@
-//! What guards a broker: tokens on all its ports, and a second service port with TLS.
+//! What guards a broker: tokens on all its ports, and a second service port with TLS. Apache Pulsar also lets in who has a
+//! password or, with TLS, a certificate; the embedded broker knows tokens alone.
 //!
 //! The keys are the test's: it makes them, gives the broker its half here, and keeps the other.
 
@@ -8,8 +9,11 @@ use super::broker::Ports;
 pub(super) const FOLDER: &str = "conf";
 const CERTIFICATE: &str = "broker.pem";
 const KEY: &str = "broker.key.pem";
+const CLIENT_AUTHORITY: &str = "clients.pem";
+const PASSWORDS: &str = "passwords";
 
-/// Keys of a guarded broker. Clients authenticate by token (HS256), and need permissions on what they use.
+/// Keys of a guarded broker. Clients authenticate by token (HS256), by password or by certificate, and need permissions on what
+/// they use.
 #[derive(Clone, Debug)]
 pub struct Security {
     /// The broker's certificate in PEM.
@@ -20,6 +24,10 @@ pub struct Security {
     pub token_secret_base64: String,
     /// A token of the role [`SUPERUSER`](Self::SUPERUSER): for the broker's own clients and for admin calls.
     pub superuser_token: String,
+    /// The authority of clients' certificates in PEM; their common names are roles.
+    pub client_authority_pem: String,
+    /// Users, who are roles, with their hashed passwords, as `htpasswd` writes them.
+    pub passwords: String,
 }
 
 impl Security {
@@ -28,10 +36,13 @@ impl Security {
 
     pub(super) fn settings(&self, ports: Ports) -> Vec<(String, String)> {
         let plugin = "org.apache.pulsar.client.impl.auth.AuthenticationToken";
-        let provider = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken";
+        let providers = ["Token", "Basic", "Tls"].map(|name| {
+            format!("org.apache.pulsar.broker.authentication.AuthenticationProvider{name}")
+        });
         let mut settings = vec![
             ("authenticationEnabled", "true".to_owned()),
-            ("authenticationProviders", provider.to_owned()),
+            ("authenticationProviders", providers.join(",")),
+            ("basicAuthConf", format!("{FOLDER}/{PASSWORDS}")),
             ("tokenSecretKey", format!("data:;base64,{}", self.token_secret_base64)),
             ("authorizationEnabled", "true".to_owned()),
             ("superUserRoles", Self::SUPERUSER.to_owned()),
@@ -40,6 +51,7 @@ impl Security {
             ("brokerClientAuthenticationParameters", format!("token:{}", self.superuser_token)),
             ("tlsCertificateFilePath", format!("{FOLDER}/{CERTIFICATE}")),
             ("tlsKeyFilePath", format!("{FOLDER}/{KEY}")),
+            ("tlsTrustCertsFilePath", format!("{FOLDER}/{CLIENT_AUTHORITY}")),
         ];
         settings.extend(ports.service_tls.map(|port| ("brokerServicePortTls", port.to_string())));
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -58,7 +70,12 @@ impl Security {
     }
 
     /// Files that the broker finds in [`FOLDER`]: name and contents.
-    pub(super) fn files(&self) -> [(&'static str, &str); 2] {
-        [(CERTIFICATE, &self.certificate_pem), (KEY, &self.key_pem)]
+    pub(super) fn files(&self) -> [(&'static str, &str); 4] {
+        [
+            (CERTIFICATE, &self.certificate_pem),
+            (KEY, &self.key_pem),
+            (CLIENT_AUTHORITY, &self.client_authority_pem),
+            (PASSWORDS, &self.passwords),
+        ]
     }
 }

@@ -1,4 +1,4 @@
-//! The broker of this suite: one for all its tests, with a token on every port and TLS on one.
+//! The broker of this suite: one for all its tests, guarded on every port and with TLS on one.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use integration_tests::sandbox::{Broker, BrokerConfig, Security};
@@ -15,6 +15,9 @@ use crate::keys::{ADDRESS, Authority, Secret};
 
 /// The role that may use topics, and nothing else.
 pub(crate) const ROLE: &str = "tasks";
+/// Its password, and what `htpasswd` makes of it.
+pub(crate) const PASSWORD: &str = "open sesame";
+const PASSWORD_HASH: &str = "$apr1$longhaul$ec4PKrbRezmsvgpHuTcT00";
 /// How long anything may take that ought to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon a failure must be told.
@@ -47,6 +50,8 @@ impl Guarded {
             key_pem: certified.key_pem,
             token_secret_base64: secret.base64(),
             superuser_token: secret.token(Security::SUPERUSER),
+            client_authority_pem: authority.pem(),
+            passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
         };
         let config = BrokerConfig { security: Some(security), ..BrokerConfig::default() };
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
@@ -151,6 +156,6 @@ pub(crate) fn check_error(
 }
 
 #[expect(clippy::print_stderr, reason = "a test says what users would read")]
-fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     eprintln!("security: {text}");
 }

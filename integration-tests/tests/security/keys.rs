@@ -44,11 +44,30 @@ impl Authority {
         self.sign(&params)
     }
 
+    /// Certifies a client under the role it is to have.
+    pub(crate) fn certify_role(&self, role: &str) -> Result<Certified> {
+        self.sign(&role_params(role)?)
+    }
+
+    /// As [`certify_role`](Self::certify_role), but the certificate is no longer valid.
+    pub(crate) fn certify_role_of_the_past(&self, role: &str) -> Result<Certified> {
+        let mut params = role_params(role)?;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        self.sign(&params)
+    }
+
     fn sign(&self, params: &CertificateParams) -> Result<Certified> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.0)?;
         Ok(Certified { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
+}
+
+fn role_params(role: &str) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, role);
+    Ok(params)
 }
 
 /// Signs tokens (HS256).

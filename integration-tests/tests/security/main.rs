@@ -13,6 +13,7 @@
 )]
 
 mod guarded;
+mod identities;
 mod keys;
 
 use anyhow::{Result, bail, ensure};

@@ -1,6 +1,7 @@
 use super::*;
+use crate::transport::session::keys::Authority;
 use std::sync::{Arc, Mutex};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// A server that reads one request per connection and gives the next of its answers.
@@ -43,7 +44,7 @@ impl Server {
     }
 }
 
-async fn read_request(stream: &mut tokio::net::TcpStream) -> String {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut request = String::new();
     let mut buffer = [0; 4096];
     loop {
@@ -227,6 +228,39 @@ async fn each_kind_of_credentials_has_its_header() {
         let sent = request.split("\r\n").find_map(|line| line.strip_prefix("authorization: "));
         assert_eq!(sent, header, "{request}");
     }
+}
+
+/// Serves one call with TLS and wants the client to show a certificate.
+async fn call_with(authority: &Authority, tls: TlsOptions) -> Result<(), AdminError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let config = authority.demanding_server(&authority.certify("127.0.0.1"));
+    let serve = async {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let accepted = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(tcp).await;
+        // Without a certificate the handshake fails here, and the client learns of it.
+        let Ok(mut stream) = accepted else { return };
+        let request = read_request(&mut stream).await;
+        assert!(!request.contains("authorization"), "{request}");
+        stream.write_all(answer("204 No Content", "", "").as_bytes()).await.unwrap();
+        stream.shutdown().await.ok();
+    };
+    let credentials = Credentials::client_certificate();
+    let http = Http::new(&url, &AdminOptions { credentials, tls }).unwrap();
+    let called = call(Method::GET, &["a"], None);
+    let ((), done) = tokio::join!(serve, http.done(&called));
+    done
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_one_is_wanted() {
+    let authority = Authority::new("ours");
+    let ca_certificate_pem = Some(authority.pem().into_bytes());
+    let client = Some(authority.certify("client"));
+    let tls = TlsOptions { ca_certificate_pem, ca_certificate_only: true, client };
+    call_with(&authority, tls.clone()).await.unwrap();
+    let failed = call_with(&authority, TlsOptions { client: None, ..tls }).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Unreachable);
 }
 
 #[tokio::test]

@@ -57,17 +57,39 @@ pub(in crate::transport) async fn dial_within(
     };
     let clock = Clock::System;
     let start = clock.now();
-    // A name server that is silent must leave time for a word about it, no more: without addresses there is nothing to try.
+    let left = || time_max.saturating_sub(clock.now().since(start));
     let addresses = match timeout(time_max, lookup(endpoint)).await {
         Ok(found) => found.map_err(|cause| unreachable(endpoint, &cause))?,
         Err(_) => return Err(unreachable(endpoint, "name lookup: no answer in time")),
     };
-    try_all(endpoint, &addresses, |address, tried| {
-        let left = time_max.saturating_sub(clock.now().since(start));
-        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX).max(1);
-        open(address, tls.clone(), share)
-    })
-    .await
+    dial_addresses(endpoint, &addresses, tls.as_ref(), left).await
+}
+
+/// Opens a stream to the first address that lets us, and otherwise tells of all of them.
+async fn dial_addresses(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    tls: Option<&Encryption>,
+    left: impl Fn() -> Duration,
+) -> Result<Wire, TransportError> {
+    let mut kind = TransportErrorKind::Unreachable;
+    let mut causes = Vec::new();
+    let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for address in addresses {
+        let share = left() / untried;
+        untried -= 1;
+        match open(*address, tls, share).await {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => {
+                // A refusal tells more than silence.
+                if failure.kind != TransportErrorKind::Unreachable {
+                    kind = failure.kind;
+                }
+                causes.push(format!("{address}: {}", failure.cause));
+            }
+        }
+    }
+    Err(TransportError::new(kind, endpoint, causes.join("; ")))
 }
 
 /// What answers in the stead of a broker, by the first bytes that it sends: four or more. None for all that may be Pulsar.
@@ -91,7 +113,10 @@ pub(in crate::transport) fn greeting_failed(
     match our_certificate_refused(failure) {
         Some(cause) => TransportError::new(TransportErrorKind::Unauthorized, endpoint, cause),
         None if is_hang_up(failure) => hung_up(endpoint),
-        None => TransportError::new(TransportErrorKind::Refused, endpoint, failure),
+        None => {
+            let cause = format_args!("{failure}{}", hint_at_our_certificate(failure));
+            TransportError::new(TransportErrorKind::Refused, endpoint, cause)
+        }
     }
 }
 
@@ -109,7 +134,6 @@ pub(in crate::transport) fn is_hang_up(failure: &io::Error) -> bool {
 }
 
 /// TLS for one endpoint.
-#[derive(Clone)]
 struct Encryption {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -143,35 +167,9 @@ async fn lookup(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
 }
 
-/// Opens a stream to the first address that lets us, and otherwise tells of all of them. `open` is told how many were tried.
-async fn try_all<T, F>(
-    endpoint: &Endpoint,
-    addresses: &[SocketAddr],
-    mut open: impl FnMut(SocketAddr, usize) -> F,
-) -> Result<T, TransportError>
-where
-    F: Future<Output = Result<T, Failure>>,
-{
-    let mut kind = TransportErrorKind::Unreachable;
-    let mut causes = Vec::new();
-    for (tried, address) in addresses.iter().enumerate() {
-        match open(*address, tried).await {
-            Ok(opened) => return Ok(opened),
-            Err(failure) => {
-                // A refusal tells more than silence.
-                if failure.kind != TransportErrorKind::Unreachable {
-                    kind = failure.kind;
-                }
-                causes.push(format!("{address}: {}", failure.cause));
-            }
-        }
-    }
-    Err(TransportError::new(kind, endpoint, causes.join("; ")))
-}
-
 async fn open(
     address: SocketAddr,
-    tls: Option<Encryption>,
+    tls: Option<&Encryption>,
     time_max: Duration,
 ) -> Result<Wire, Failure> {
     // Known outside of what the time limit drops, for the error.
@@ -183,7 +181,7 @@ async fn open(
         tcp.set_nodelay(true).map_err(|cause| Failure::unreachable(cause.to_string()))?;
         connected = true;
         let Some(Encryption { connector, name }) = tls else { return Ok(Box::new(tcp) as Wire) };
-        let encrypted = connector.connect(name, tcp).await;
+        let encrypted = connector.connect(name.clone(), tcp).await;
         encrypted.map(|stream| Box::new(stream) as Wire).map_err(|cause| no_handshake(&cause))
     };
     match timeout(time_max, opening).await {
@@ -208,7 +206,8 @@ fn no_handshake(failure: &io::Error) -> Failure {
         };
     }
     let foreign = matches!(tls_error(failure), Some(rustls::Error::InvalidMessage(_)));
-    let hint = if foreign { ": is this a port with TLS?" } else { "" };
+    let hint =
+        if foreign { ": is this a port with TLS?" } else { hint_at_our_certificate(failure) };
     Failure { kind: TransportErrorKind::Refused, cause: format!("{what}: {failure}{hint}") }
 }
 
@@ -226,9 +225,25 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
         Alert::UnknownCA,
         Alert::AccessDenied,
         Alert::CertificateRequired,
+        // The certificate is of an authority that only bears the right one's name.
+        Alert::DecryptError,
     ];
-    ours.contains(alert)
-        .then(|| format!("the server does not accept our client certificate: {alert:?}"))
+    let what = if *alert == Alert::CertificateRequired {
+        "wants a client certificate"
+    } else {
+        "does not accept our client certificate"
+    };
+    ours.contains(alert).then(|| format!("the server {what}: {alert:?}"))
+}
+
+/// Pulsar says no more than this about a client certificate of an authority that it does not know.
+fn hint_at_our_certificate(failure: &io::Error) -> &'static str {
+    match tls_error(failure) {
+        Some(rustls::Error::AlertReceived(AlertDescription::InternalError)) => {
+            ": if a client certificate is shown, does the server know its authority?"
+        }
+        _ => "",
+    }
 }
 
 fn tls_error(failure: &io::Error) -> Option<&rustls::Error> {
@@ -242,3 +257,6 @@ fn unreachable(endpoint: &Endpoint, cause: &str) -> TransportError {
 fn invalid(endpoint: &Endpoint, cause: &str) -> TransportError {
     TransportError::new(TransportErrorKind::Invalid, endpoint, cause)
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,8 @@ mod error;
 mod follower;
 mod link;
 pub mod machine;
+#[cfg(test)]
+pub(crate) mod keys;
 #[cfg(feature = "oauth2")]
 mod oauth2;
 pub(super) mod options;

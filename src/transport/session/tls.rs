@@ -160,3 +160,6 @@ fn certificates(pem: &[u8], of: &'static str) -> Result<Vec<CertificateDer<'stat
         Err(cause) => Err(TlsError::Pem { of, cause }),
     }
 }
+
+#[cfg(test)]
+mod tests;
