@@ -32,7 +32,7 @@ pub fn kind(metadata: &MessageMetadata) -> Result<CompressionType, CompressionEr
     CompressionType::try_from(number).map_err(|_| CompressionError::Unknown(number))
 }
 
-/// Unpacks a body; never to more than `limit` bytes.
+/// Unpacks a body; never to more than `uncompressed_size`, which may be `limit` at most.
 ///
 /// # Errors
 /// See [`CompressionError`].
@@ -54,14 +54,14 @@ pub fn unpack(
             lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
+        // As a whole: a stream would be given a window as large as its head asks for, of up to 128 MiB.
         CompressionType::Zstd => {
-            let decoder = zstd::stream::read::Decoder::new(&body[..]).map_err(corrupt)?;
-            read_all(decoder, size)
+            zstd::bulk::decompress(body, size).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Snappy => {
             let says = snap::raw::decompress_len(body).map_err(corrupt)?;
-            if says > limit {
-                return Err(CompressionError::TooLarge { size: says, limit });
+            if says > size {
+                return Err(CompressionError::TooLarge { size: says, limit: size });
             }
             snap::raw::Decoder::new().decompress_vec(body).map(Bytes::from).map_err(corrupt)
         }
