@@ -15,6 +15,7 @@ var consuming = []step{
 	{"shared", shared},
 	{"exclusive", exclusive},
 	{"failover", failover},
+	{"key shared", keyShared},
 	{"nacked", nacked},
 	{"dead letters", deadLetters},
 	{"unsubscribed", unsubscribed},
@@ -77,6 +78,27 @@ func failover(s *stage) {
 	first.Close()
 	s.line("next", take(second, 2))
 	s.quiet(second)
+}
+
+func keyShared(s *stage) {
+	sticky := must(pulsar.NewKeySharedPolicySticky([]int{0, 65535}))
+	for at, policy := range []*pulsar.KeySharedPolicy{nil, sticky} {
+		topic := s.topic(fmt.Sprint("t", at))
+		with := options(topic, pulsar.KeyShared)
+		with.KeySharedPolicy = policy
+		consumer, err := s.client.Subscribe(with)
+		if err != nil {
+			s.refused("key shared", err)
+			continue
+		}
+		producer := s.producer(topic)
+		for _, message := range []*pulsar.ProducerMessage{{Key: "k", Payload: []byte("a")}, {Key: "l", Payload: []byte("b")}} {
+			must(producer.Send(context.Background(), message))
+		}
+		s.line(take(consumer, 2))
+		producer.Close()
+		consumer.Close()
+	}
 }
 
 func nacked(s *stage) {

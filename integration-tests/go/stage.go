@@ -207,7 +207,7 @@ func (s *stage) refused(what string, err error) {
 		s.line(what, "accepted")
 		return
 	}
-	for _, word := range []string{"ConsumerBusy", "ProducerBusy", "ProducerFenced", "TopicNotFound", "ServiceNotReady"} {
+	for _, word := range []string{"ConsumerBusy", "ProducerBusy", "ProducerFenced", "TopicNotFound", "ServiceNotReady", "NotAllowedError"} {
 		if strings.Contains(err.Error(), word) {
 			s.line(what, word)
 			return

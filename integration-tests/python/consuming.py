@@ -61,6 +61,25 @@ def failover(stage):
     stage.quiet(second)
 
 
+def key_shared(stage):
+    modes = pulsar.KeySharedMode
+    policies = [
+        pulsar.ConsumerKeySharedPolicy(key_shared_mode=modes.AutoSplit),
+        pulsar.ConsumerKeySharedPolicy(key_shared_mode=modes.Sticky, sticky_ranges=[(0, 65535)]),
+    ]
+    for at, policy in enumerate(policies):
+        topic = stage.topic(f"t{at}")
+        try:
+            consumer = stage.consumer(topic, consumer_type=TYPES.KeyShared, key_shared_policy=policy)
+        except pulsar.PulsarException as cause:
+            stage.line(type(cause).__name__)
+            continue
+        producer = stage.producer(topic)
+        producer.send(b"a", partition_key="k")
+        producer.send(b"b", partition_key="l")
+        stage.line(stage.take(consumer, 2))
+
+
 def nacked(stage):
     topic = stage.topic("t")
     stage.send(topic, "a", "b", "c")
@@ -150,4 +169,4 @@ def unloaded(stage):
     stage.line("first sights in order:", list(seen) == expected, len(seen))
 
 
-STEPS = [shared, exclusive, failover, nacked, redelivered, dead_letters, unsubscribed, unloaded]
+STEPS = [shared, exclusive, failover, key_shared, nacked, redelivered, dead_letters, unsubscribed, unloaded]

@@ -2,7 +2,7 @@
 
 use crate::messages::{CompressionType, MessageMetadata};
 use bytes::Bytes;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 /// Why a body cannot be unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub fn kind(metadata: &MessageMetadata) -> Result<CompressionType, CompressionEr
     CompressionType::try_from(number).map_err(|_| CompressionError::Unknown(number))
 }
 
-/// Unpacks a body; never to more than `limit` bytes.
+/// Unpacks a body; never to more than `uncompressed_size`, which may be `limit` at most.
 ///
 /// # Errors
 /// See [`CompressionError`].
@@ -54,14 +54,14 @@ pub fn unpack(
             lz4::block::decompress(body, Some(size)).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Zlib => read_all(flate2::read::ZlibDecoder::new(&body[..]), size),
+        // As a whole: a stream would be given a window as large as its head asks for, of up to 128 MiB.
         CompressionType::Zstd => {
-            let decoder = zstd::stream::read::Decoder::new(&body[..]).map_err(corrupt)?;
-            read_all(decoder, size)
+            zstd::bulk::decompress(body, size).map(Bytes::from).map_err(corrupt)
         }
         CompressionType::Snappy => {
             let says = snap::raw::decompress_len(body).map_err(corrupt)?;
-            if says > limit {
-                return Err(CompressionError::TooLarge { size: says, limit });
+            if says > size {
+                return Err(CompressionError::TooLarge { size: says, limit: size });
             }
             snap::raw::Decoder::new().decompress_vec(body).map(Bytes::from).map_err(corrupt)
         }
@@ -92,14 +92,21 @@ pub fn pack(kind: CompressionType, body: &Bytes) -> Result<Bytes, CompressionErr
 }
 
 /// Reads at most `limit` bytes: who unpacks to more lies about its size.
+///
+/// Who has as many needs no end of the stream: the Java client flushes what it compresses with zlib and does not finish it.
 fn read_all(from: impl Read, limit: usize) -> Result<Bytes, CompressionError> {
     let mut out = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    from.take(most).read_to_end(&mut out).map_err(corrupt)?;
+    let read = from.take(most).read_to_end(&mut out);
     if out.len() > limit {
         return Err(CompressionError::TooLarge { size: out.len(), limit });
     }
-    Ok(out.into())
+    match read {
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof || out.len() < limit => {
+            Err(corrupt(error))
+        }
+        _ => Ok(out.into()),
+    }
 }
 
 fn corrupt(cause: impl std::fmt::Display) -> CompressionError {
@@ -110,6 +117,7 @@ fn corrupt(cause: impl std::fmt::Display) -> CompressionError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
 
     const KINDS: [CompressionType; 5] = [
         CompressionType::None,
@@ -139,6 +147,24 @@ mod tests {
             let packed = pack(kind, &Bytes::new()).unwrap();
             assert_eq!(unpack(kind, &packed, 0, 10), Ok(Bytes::new()), "{kind:?}");
         }
+    }
+
+    /// Batches of the Java client could not be read: it ends what it compresses with zlib by a flush, without the last block and
+    /// the checksum, which flate2 takes for an error.
+    #[test]
+    fn zlib_without_its_end_is_whole_when_its_size_is() {
+        let body = b"compress me ".repeat(10);
+        let size = u32::try_from(body.len()).unwrap();
+        let mut encoder =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&body).unwrap();
+        encoder.flush().unwrap();
+        let packed = Bytes::from(encoder.get_ref().clone());
+        assert_eq!(unpack(CompressionType::Zlib, &packed, size, 1000), Ok(body.into()));
+        let longer = unpack(CompressionType::Zlib, &packed, size + 1, 1000);
+        assert!(matches!(longer, Err(CompressionError::Corrupt(_))), "{longer:?}");
+        let cut = unpack(CompressionType::Zlib, &packed.slice(..packed.len() / 2), size, 1000);
+        assert!(matches!(cut, Err(CompressionError::Corrupt(_))), "{cut:?}");
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use longhaul_broker::{Broker, BrokerConfig};
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Where what a client sees is meant to differ.
-const WANTED: &[Difference] = &[
+pub(crate) const WANTED: &[Difference] = &[
     Difference {
         script: "java batch indexes",
         theirs: "left [a, b, c, d]",
@@ -32,6 +32,24 @@ const WANTED: &[Difference] = &[
         theirs: "left [a b c d]",
         ours: "left [a c]",
         why: "acknowledged messages of a batch are remembered, as Pulsar does when told to",
+    },
+    Difference {
+        script: "java key shared",
+        theirs: "[a, b]\n[a, b]",
+        ours: "NotAllowedException\nNotAllowedException",
+        why: "Key_Shared subscriptions are refused",
+    },
+    Difference {
+        script: "python key shared",
+        theirs: "['a', 'b']\n['a', 'b']",
+        ours: "NotAllowedError\nNotAllowedError",
+        why: "Key_Shared subscriptions are refused",
+    },
+    Difference {
+        script: "go key shared",
+        theirs: "[a b]\n[a b]",
+        ours: "key shared NotAllowedError\nkey shared NotAllowedError",
+        why: "Key_Shared subscriptions are refused",
     },
 ];
 
@@ -51,28 +69,38 @@ async fn stock_clients_see_what_they_see_of_pulsar() -> Result<()> {
 async fn with_pulsar(language: Language, program: &ClientProgram) -> Result<()> {
     let Some(kind) = sandbox::Sandbox::pulsar_kind()? else { return Ok(()) };
     let _alone = PULSAR.lock().await;
-    let limit = MESSAGE_BYTES_MAX.to_string();
-    // A broker that has just started would move its topics about, and messages would come twice.
-    let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];
-    let extra = extra.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-    let config = sandbox::BrokerConfig { extra, ..Default::default() };
-    let broker = sandbox::Broker::launch(kind, config).await?;
+    let broker = pulsar(kind).await?;
     let lines = program.play(broker.service_url(), broker.admin().url()).await?;
     tell(&format!("the {} client was played with Pulsar", language.name()));
     record_or_compare(language.name(), &traces(language, &lines)?).context("Pulsar")
 }
 
 async fn with_ours(language: Language, program: &ClientProgram) -> Result<()> {
-    let config = BrokerConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..BrokerConfig::default() };
-    let broker = Broker::start(config)?;
+    let broker = ours()?;
     let admin = broker.admin_url().context("no admin interface")?;
     let lines = program.play(broker.service_url(), &admin).await?;
     broker.shutdown()?;
     compare(&recorded(language.name())?, &traces(language, &lines)?, WANTED)
 }
 
+/// Starts a Pulsar for stock clients.
+pub(crate) async fn pulsar(kind: sandbox::BrokerKind) -> Result<sandbox::Broker> {
+    let limit = MESSAGE_BYTES_MAX.to_string();
+    // A broker that has just started would move its topics about, and messages would come twice.
+    let extra = [("maxMessageSize", limit.as_str()), ("loadBalancerEnabled", "false")];
+    let extra = extra.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let config = sandbox::BrokerConfig { extra, ..Default::default() };
+    sandbox::Broker::launch(kind, config).await
+}
+
+/// Starts the embedded broker for stock clients.
+pub(crate) fn ours() -> Result<Broker> {
+    let config = BrokerConfig { message_bytes_max: MESSAGE_BYTES_MAX, ..BrokerConfig::default() };
+    Ok(Broker::start(config)?)
+}
+
 /// The lines of each step that is asked for, by its name and that of the language.
-fn traces(language: Language, lines: &[String]) -> Result<Traces> {
+pub(crate) fn traces(language: Language, lines: &[String]) -> Result<Traces> {
     let mut traces = Traces::new();
     let mut step = String::new();
     for line in lines {

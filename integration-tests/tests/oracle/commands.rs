@@ -8,20 +8,8 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
-pub(crate) const EARLIEST: MessageIdData = at(u64::MAX, u64::MAX);
-pub(crate) const LATEST: MessageIdData = at(i64::MAX as u64, i64::MAX as u64);
-
-const fn at(ledger_id: u64, entry_id: u64) -> MessageIdData {
-    MessageIdData {
-        ledger_id,
-        entry_id,
-        partition: None,
-        batch_index: None,
-        ack_set: Vec::new(),
-        batch_size: None,
-        first_chunk_message_id: None,
-    }
-}
+pub(crate) const EARLIEST: MessageIdData = MessageIdData::EARLIEST;
+pub(crate) const LATEST: MessageIdData = MessageIdData::LATEST;
 
 /// Producer and request share a number.
 pub(crate) fn producer(topic: &str, id: u64) -> CommandProducer {

@@ -2,7 +2,8 @@
 //!
 //! What Pulsar answers is kept in `pulsar-4.0.7.txt`, so that the comparison needs no Pulsar. Where the environment names one,
 //! the record is compared with it, too; `LONGHAUL_ORACLE_RECORD=1` writes it anew instead. Differences that are wanted are
-//! listed with their reasons in `differences.rs`. `clients.rs` does the same with the stock clients of other languages.
+//! listed with their reasons in `differences.rs`. `clients.rs` does the same with the stock clients of other languages, and
+//! `frames.rs` puts the wire crate between both.
 //! `LONGHAUL_ORACLE_ONLY=seek` plays only the scripts with that in their names.
 //!
 //! The broker to be judged is one that is started here, or the one named by `LONGHAUL_ORACLE_BROKER` (`pulsar://…`) and
@@ -15,11 +16,20 @@
     reason = "helpers of tests may fail as tests do"
 )]
 
+mod anew;
+mod challenge;
 mod clients;
 mod commands;
 mod connection;
 mod diff;
 mod differences;
+mod frames;
+#[path = "../security/keys.rs"]
+#[expect(dead_code, reason = "the suite of a guarded broker needs more of it")]
+mod keys;
+mod proxy;
+#[path = "../../../crates/longhaul-wire/tests/recorded/recording.rs"]
+mod recording;
 mod scenarios;
 mod show;
 mod stage;

@@ -92,7 +92,12 @@ impl Secret {
 
     /// A token for a role that was valid for a second, long ago.
     pub(crate) fn expired_token(&self, role: &str) -> String {
-        self.sign(&serde_json::json!({"sub": role, "exp": 1}))
+        self.token_until(role, 1)
+    }
+
+    /// A token for a role that is valid until then, in seconds since the epoch.
+    pub(crate) fn token_until(&self, role: &str, end: u64) -> String {
+        self.sign(&serde_json::json!({"sub": role, "exp": end}))
     }
 
     fn sign(&self, claims: &serde_json::Value) -> String {

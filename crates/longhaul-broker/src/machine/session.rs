@@ -163,6 +163,7 @@ impl Machine {
                     supports_partial_producer: Some(true),
                     supports_topic_watchers: Some(false),
                     supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                    supports_repl_dedup_by_lid_and_eid: None,
                 }),
             },
         );

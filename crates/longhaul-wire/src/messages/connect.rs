@@ -39,6 +39,8 @@ pub struct FeatureFlags {
     pub supports_topic_watchers: Option<bool>,
     #[prost(bool, optional, tag = "5")]
     pub supports_get_partitioned_metadata_without_auto_creation: Option<bool>,
+    #[prost(bool, optional, tag = "6")]
+    pub supports_repl_dedup_by_lid_and_eid: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

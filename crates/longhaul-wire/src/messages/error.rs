@@ -1,6 +1,7 @@
 //! Answers that say only whether a request was done.
 
 use super::Schema;
+use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
@@ -33,6 +34,63 @@ pub enum ServerError {
     ProducerFenced = 25,
 }
 
+impl ServerError {
+    /// Pulsar's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownError => "UnknownError",
+            Self::MetadataError => "MetadataError",
+            Self::PersistenceError => "PersistenceError",
+            Self::AuthenticationError => "AuthenticationError",
+            Self::AuthorizationError => "AuthorizationError",
+            Self::ConsumerBusy => "ConsumerBusy",
+            Self::ServiceNotReady => "ServiceNotReady",
+            Self::ProducerBlockedQuotaExceededError => "ProducerBlockedQuotaExceededError",
+            Self::ProducerBlockedQuotaExceededException => "ProducerBlockedQuotaExceededException",
+            Self::ChecksumError => "ChecksumError",
+            Self::UnsupportedVersionError => "UnsupportedVersionError",
+            Self::TopicNotFound => "TopicNotFound",
+            Self::SubscriptionNotFound => "SubscriptionNotFound",
+            Self::ConsumerNotFound => "ConsumerNotFound",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::TopicTerminatedError => "TopicTerminatedError",
+            Self::ProducerBusy => "ProducerBusy",
+            Self::InvalidTopicName => "InvalidTopicName",
+            Self::IncompatibleSchema => "IncompatibleSchema",
+            Self::ConsumerAssignError => "ConsumerAssignError",
+            Self::TransactionCoordinatorNotFound => "TransactionCoordinatorNotFound",
+            Self::InvalidTxnStatus => "InvalidTxnStatus",
+            Self::NotAllowedError => "NotAllowedError",
+            Self::TransactionConflict => "TransactionConflict",
+            Self::TransactionNotFound => "TransactionNotFound",
+            Self::ProducerFenced => "ProducerFenced",
+        }
+    }
+}
+
+/// The code of an error as it came. A later broker may have more of them, and its number is then all there is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    Known(ServerError),
+    Unknown(i32),
+}
+
+impl From<i32> for ErrorCode {
+    fn from(number: i32) -> Self {
+        ServerError::try_from(number).map_or(Self::Unknown(number), Self::Known)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(error) => f.write_str(error.as_str()),
+            Self::Unknown(number) => write!(f, "error {number}"),
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CommandError {
     #[prost(uint64, required, tag = "1")]
@@ -49,4 +107,24 @@ pub struct CommandSuccess {
     pub request_id: u64,
     #[prost(message, optional, tag = "2")]
     pub schema: Option<Schema>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_pulsar_and_unknown_codes_are_kept() {
+        for number in 0..=25 {
+            let ErrorCode::Known(error) = ErrorCode::from(number) else {
+                panic!("{number} is known")
+            };
+            assert_eq!((error as i32, error.as_str()), (number, &*format!("{error:?}")));
+        }
+        for number in [-1, 26, i32::MAX] {
+            assert_eq!(ErrorCode::from(number), ErrorCode::Unknown(number));
+        }
+        assert_eq!(ErrorCode::from(25).to_string(), "ProducerFenced");
+        assert_eq!(ErrorCode::from(26).to_string(), "error 26");
+    }
 }

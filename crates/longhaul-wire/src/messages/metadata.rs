@@ -37,6 +37,39 @@ pub struct MessageIdData {
     pub first_chunk_message_id: Option<Box<Self>>,
 }
 
+impl MessageIdData {
+    /// Before the first message of any topic. It is also the last message of a topic that has none.
+    pub const EARLIEST: Self = Self::new(u64::MAX, u64::MAX);
+    /// Behind the last message of any topic.
+    pub const LATEST: Self = Self::new(i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
+
+    /// An entry, as a whole.
+    #[must_use]
+    pub const fn new(ledger_id: u64, entry_id: u64) -> Self {
+        Self {
+            ledger_id,
+            entry_id,
+            partition: None,
+            batch_index: None,
+            ack_set: Vec::new(),
+            batch_size: None,
+            first_chunk_message_id: None,
+        }
+    }
+
+    /// Whether it stands for no entry, as [`EARLIEST`](Self::EARLIEST) does.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.ledger_id == u64::MAX && self.entry_id == u64::MAX
+    }
+
+    /// Where in a batch it is. Clients say that it is in none by leaving it out, or by a number below zero.
+    #[must_use]
+    pub fn index_in_batch(&self) -> Option<usize> {
+        self.batch_index.and_then(|index| usize::try_from(index).ok())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum CompressionType {
@@ -151,4 +184,25 @@ pub struct BrokerEntryMetadata {
     pub broker_timestamp: Option<u64>,
     #[prost(uint64, optional, tag = "2")]
     pub index: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_earliest_id_stands_for_no_entry() {
+        assert!(MessageIdData::EARLIEST.is_none());
+        for id in [MessageIdData::LATEST, MessageIdData::new(u64::MAX, 0), MessageIdData::new(0, 0)]
+        {
+            assert!(!id.is_none(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn an_index_below_zero_is_in_no_batch() {
+        let index = |batch_index| MessageIdData { batch_index, ..MessageIdData::new(1, 2) };
+        let found = [None, Some(-1), Some(0), Some(7)].map(|it| index(it).index_in_batch());
+        assert_eq!(found, [None, None, Some(0), Some(7)]);
+    }
 }

@@ -24,7 +24,7 @@ pub use consumer::{
     CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSubscribe, CommandUnsubscribe,
     InitialPosition, IntRange, KeySharedMeta, KeySharedMode, SubType,
 };
-pub use error::{CommandError, CommandSuccess, ServerError};
+pub use error::{CommandError, CommandSuccess, ErrorCode, ServerError};
 pub use lookup::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,

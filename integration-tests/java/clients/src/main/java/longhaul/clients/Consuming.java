@@ -7,9 +7,11 @@ import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.DeadLetterPolicy;
+import org.apache.pulsar.client.api.KeySharedPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.Range;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 
@@ -21,6 +23,7 @@ final class Consuming {
     steps.put("shared", Consuming::shared);
     steps.put("exclusive", Consuming::exclusive);
     steps.put("failover", Consuming::failover);
+    steps.put("key shared", Consuming::keyShared);
     steps.put("nacked", Consuming::nacked);
     steps.put("redelivered", Consuming::redelivered);
     steps.put("dead letters", Consuming::deadLetters);
@@ -92,6 +95,21 @@ final class Consuming {
       stage.send(topic, "4");
       stage.line("next " + Stage.take(second, 1));
       stage.quiet(second);
+    }
+  }
+
+  private static void keyShared(Stage stage) throws Exception {
+    var policies = List.of(KeySharedPolicy.autoSplitHashRange(), KeySharedPolicy.stickyHashRange().ranges(Range.of(0, 65535)));
+    for (KeySharedPolicy policy : policies) {
+      String topic = stage.topic("t" + policies.indexOf(policy));
+      var builder = stage.consumer(topic).subscriptionType(SubscriptionType.Key_Shared).keySharedPolicy(policy);
+      try (Consumer<String> consumer = builder.subscribe(); Producer<String> producer = stage.producer(topic)) {
+        producer.newMessage().key("k").value("a").send();
+        producer.newMessage().key("l").value("b").send();
+        stage.line(Stage.take(consumer, 2).toString());
+      } catch (PulsarClientException cause) {
+        stage.line(cause.getClass().getSimpleName());
+      }
     }
   }
 
