@@ -30,6 +30,7 @@ mod embedded;
 pub(crate) mod guard;
 mod maven;
 mod process;
+mod proxy;
 mod security;
 
 use std::sync::Once;
@@ -39,6 +40,7 @@ use tokio::sync::OnceCell;
 
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use proxy::{Cut, Proxy, Scope, Way, Weather};
 pub use security::Security;
 
 pub(crate) use maven::java;
