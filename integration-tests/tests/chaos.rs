@@ -65,6 +65,11 @@ async fn unloads_of_topics_lose_nothing_and_silence_nobody() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_network_that_cuts_delays_and_swallows_loses_nothing() -> Result<()> {
+    on_any_broker("proxy").await
+}
+
+#[tokio::test]
 async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
     on_its_own_broker("outage").await
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 /// needed; the first time 235 MB are fetched).
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
+    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos restarts --faults 10 --broker maven\n  chaos proxy --no-deduplication\n  chaos all --short --json\n  \
     chaos unloads --broker pulsar://localhost:6650 --admin http://localhost:8080"
 )]
 struct Args {
@@ -28,15 +28,21 @@ struct Args {
     /// Decides who is hit, and when. The same seed makes the same choices; what the processes make of them differs.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tasks; for kill-owner and freeze rounds, for unloads unloads, for prefilled finished tasks.
+    /// Tasks; for kill-owner and freeze rounds, for prefilled finished tasks.
     #[arg(long)]
     tasks: Option<usize>,
+    /// Kills, restarts, unloads, faults of the network or of all kinds, for the scenario that is named after them.
+    #[arg(long)]
+    faults: Option<usize>,
     /// Worker processes.
     #[arg(long)]
     workers: Option<usize>,
     /// Small numbers: a minute per scenario at most, and figures that say little.
     #[arg(long)]
     short: bool,
+    /// Switches the broker's deduplication of the ledger off: what a client sends twice is then there twice, and is found.
+    #[arg(long)]
+    no_deduplication: bool,
     /// Print JSON, one object per line, instead of table lines.
     #[arg(long)]
     json: bool,
@@ -74,8 +80,10 @@ async fn main() -> Result<ExitCode> {
     let options = Options {
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         tasks: args.tasks,
+        faults: args.faults,
         workers: args.workers,
         short: args.short,
+        no_deduplication: args.no_deduplication,
         keep: args.keep,
     };
     let mut host = Host::open(&args.broker, &args.admin).await?;

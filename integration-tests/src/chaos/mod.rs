@@ -5,9 +5,11 @@
 //! only states are judged.
 
 mod bench;
+mod deduplication;
 mod fleet;
 mod journal;
 mod load;
+mod losses;
 mod reading;
 mod report;
 mod scenarios;
@@ -27,10 +29,14 @@ pub struct Options {
     pub seed: u64,
     /// Tasks, or rounds where a round is one task; each scenario has its own default.
     pub tasks: Option<usize>,
+    /// Kills, restarts, unloads or whatever else the scenario does; each has its own default.
+    pub faults: Option<usize>,
     /// Worker processes.
     pub workers: Option<usize>,
     /// Small numbers, for the test suite.
     pub short: bool,
+    /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is there twice.
+    pub no_deduplication: bool,
     /// Where logs and journals of the workers are kept; without it they go.
     pub keep: Option<PathBuf>,
 }

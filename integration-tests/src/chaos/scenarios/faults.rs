@@ -29,7 +29,7 @@ const ROUSE_PAUSE: Duration = Duration::from_secs(3);
 const IDLE_ROUNDS_MAX: u32 = 20;
 
 pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let count = if options.short { 2 } else { 5 };
+    let count = options.faults.unwrap_or(if options.short { 2 } else { 5 });
     let mut bench = bench(host, "restarts", options).await?;
     let broker = host.own()?;
     let mut rng = bench.rng.fork();
@@ -51,7 +51,7 @@ pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<R
 }
 
 pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let count = options.tasks.unwrap_or(if options.short { 4 } else { 20 });
+    let count = options.faults.unwrap_or(if options.short { 4 } else { 20 });
     let mut bench = bench(host, "unloads", options).await?;
     let topics = [&bench.names.task, &bench.names.ledger, &bench.names.metadata].map(Clone::clone);
     let mut rng = bench.rng.fork();

@@ -9,6 +9,7 @@ mod kills;
 mod mixed;
 mod outage;
 mod prefilled;
+mod proxy;
 mod speed;
 
 use super::{Host, Options, Row};
@@ -76,6 +77,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "unloads",
         about: "topics unloaded under load: nothing lost, no worker left silent",
         run: |host, options| Box::pin(faults::unloads(host, options)),
+    },
+    Scenario {
+        name: "proxy",
+        about: "connections of workers cut in the middle of frames, delayed, half dead, under load: nothing lost",
+        run: |host, options| Box::pin(proxy::run(host, options)),
     },
     Scenario {
         name: "mixed",
