@@ -25,9 +25,11 @@
 
 mod admin;
 mod broker;
+mod cluster;
 mod docker;
 mod embedded;
 pub(crate) mod guard;
+mod jvm;
 mod maven;
 mod process;
 mod proxy;
@@ -40,10 +42,11 @@ use tokio::sync::OnceCell;
 
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use cluster::Cluster;
 pub use proxy::{Cut, Proxy, Scope, Way, Weather};
 pub use security::Security;
 
-pub(crate) use maven::java;
+pub(crate) use jvm::java;
 
 use crate::wait::say;
 

@@ -93,12 +93,19 @@ pub(super) struct Submitters {
     transport: PulsarTransport,
     topic: TopicPartition,
     rng: fastrand::Rng,
+    pause: Duration,
+    run_ms: Range<u64>,
 }
 
 impl Submitters {
     pub(super) fn new(bench: &mut Bench) -> Self {
         let (transport, topic) = (bench.transport.clone(), bench.task_topic());
-        Self { transport, topic, rng: bench.rng.fork() }
+        Self { transport, topic, rng: bench.rng.fork(), pause: SUBMIT_EVERY, run_ms: RUN_MS }
+    }
+
+    /// With another pause between submits, and tasks of another length.
+    pub(super) fn at_pace(self, pause: Duration, run_ms: Range<u64>) -> Self {
+        Self { pause, run_ms, ..self }
     }
 
     /// Submits tasks until the faults are over.
@@ -110,8 +117,9 @@ impl Submitters {
         let (transport, topic) = (&self.transport, &self.topic);
         let submitters = (0..SUBMITTERS).map(|_| {
             let mut rng = self.rng.fork();
-            let script = move || Script::sleep(rng.u64(RUN_MS));
-            load.run(transport, topic, SUBMIT_EVERY, script)
+            let run_ms = self.run_ms.clone();
+            let script = move || Script::sleep(rng.u64(run_ms.clone()));
+            load.run(transport, topic, self.pause, script)
         });
         let submitters: Vec<_> = submitters.collect();
         let faults = async {

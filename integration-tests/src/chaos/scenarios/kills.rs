@@ -12,7 +12,7 @@ use tokio::time::sleep;
 const REST_LIMIT: Duration = Duration::from_secs(180);
 
 /// So many that the workers are not done before the last kill.
-const TASKS_PER_KILL: usize = 10;
+const TASKS_PER_KILL: usize = 15;
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let kills = options.faults.unwrap_or(if options.short { 3 } else { 20 });

@@ -18,7 +18,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -117,6 +117,7 @@ impl Proxy {
     pub async fn start(service_url: &str, seed: u64) -> Result<Self> {
         let broker = service_url.strip_prefix("pulsar://");
         let broker = broker.with_context(|| format!("no plain broker: {service_url}"))?.to_owned();
+        ensure!(!broker.contains(','), "{service_url} has several brokers, this stands before one");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = State {
