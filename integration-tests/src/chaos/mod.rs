@@ -1,8 +1,8 @@
 //! Does to worker processes and to the broker what happens to them in production, then asks the [`checkers`](crate::checkers).
 //!
-//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops or unloads something, waits
-//! until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times are figures to be read;
-//! only states are judged.
+//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops, unloads or cuts something,
+//! waits until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times, and how the
+//! transport fared, are figures to be read; only states are judged.
 
 mod bench;
 mod deduplication;
