@@ -1,12 +1,13 @@
 //! A short form of each chaos scenario: what is judged are states, never times.
 //!
 //! Needs `LONGHAUL_TEST_BROKER`; those that stop their broker need one of their own (`LONGHAUL_TEST_OWN_BROKER`, or `maven` or
-//! `docker` in the other variable). Without, they say so and pass. The figures of a full run: `cargo run -p integration-tests
-//! --bin chaos -- all`.
+//! `docker` in the other variable). Without, they say so and pass. That on a cluster takes three minutes and 2 GB, and needs
+//! `LONGHAUL_TEST_CLUSTER=1`, Java and Maven. The figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
+use std::io::Write;
 use tokio::sync::Mutex;
 
 /// One scenario at a time: each has several processes, and two would be fighting for the processor instead of the faults.
@@ -25,6 +26,18 @@ async fn on_its_own_broker(name: &str) -> Result<()> {
     let turn = TURN.lock().await;
     if let Some(broker) = Broker::from_env(BrokerConfig::default()).await? {
         run(name, Host::Own(Box::new(broker))).await?;
+    }
+    drop(turn);
+    Ok(())
+}
+
+async fn on_a_cluster(name: &str) -> Result<()> {
+    let turn = TURN.lock().await;
+    if std::env::var("LONGHAUL_TEST_CLUSTER").is_ok_and(|switch| switch == "1") {
+        run(name, Host::open("cluster", "").await?).await?;
+    } else {
+        // A closed stderr takes no message.
+        writeln!(std::io::stderr(), "{name} is skipped: LONGHAUL_TEST_CLUSTER is not 1").ok();
     }
     drop(turn);
     Ok(())
@@ -62,6 +75,16 @@ async fn restarts_of_the_broker_lose_nothing_and_silence_nobody() -> Result<()> 
 #[tokio::test]
 async fn unloads_of_topics_lose_nothing_and_silence_nobody() -> Result<()> {
     on_any_broker("unloads").await
+}
+
+#[tokio::test]
+async fn a_network_that_cuts_delays_and_swallows_loses_nothing() -> Result<()> {
+    on_any_broker("proxy").await
+}
+
+#[tokio::test]
+async fn a_dead_broker_or_bookie_of_a_cluster_loses_nothing() -> Result<()> {
+    on_a_cluster("cluster").await
 }
 
 #[tokio::test]

@@ -299,6 +299,21 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
 }
 
 #[tokio::test]
+async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
+    let Some(bench) = Bench::new("doubled").await? else { return Ok(()) };
+    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    bench.setup().await?;
+    bench.set(&bench.names.ledger, Policy::Deduplication(false)).await?;
+    bench.found(&bench.names.ledger, FindingKind::DeduplicationOff).await?;
+    let worker = client.worker(&bench.names.task, Nothing).start().await?;
+    let task = client.submit(&bench.names.task, &Text("once".to_owned())).await?;
+    client.wait::<Text>(&task).await?;
+    worker.drain(Duration::from_secs(30)).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_admin_url_that_is_none_is_refused_at_once() -> Result<()> {
     let Some(bench) = Bench::new("url").await? else { return Ok(()) };
     let refused = Client::builder(&bench.broker).admin_url("localhost:8080").connect().await;

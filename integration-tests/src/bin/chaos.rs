@@ -1,6 +1,6 @@
 //! Runs chaos scenarios and prints their figures.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use integration_tests::chaos::{Host, Options, SCENARIOS, Scenario};
 use std::io::Write;
@@ -16,10 +16,10 @@ use std::process::ExitCode;
 /// is 1 when a checker found something.
 ///
 /// By default it starts an embedded broker of its own; `--broker maven` starts a real Pulsar from Maven artifacts (Java 17 and Maven are
-/// needed; the first time 235 MB are fetched).
+/// needed; the first time 235 MB are fetched), `--broker cluster` a whole cluster of it.
 #[derive(Parser)]
 #[command(
-    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos all --short --json\n  \
+    after_help = "Examples:\n  chaos list\n  chaos kills --seed 7\n  chaos restarts --faults 10 --broker maven\n  chaos proxy --no-deduplication\n  chaos all --short --json\n  \
     chaos unloads --broker pulsar://localhost:6650 --admin http://localhost:8080"
 )]
 struct Args {
@@ -28,19 +28,26 @@ struct Args {
     /// Decides who is hit, and when. The same seed makes the same choices; what the processes make of them differs.
     #[arg(long)]
     seed: Option<u64>,
-    /// Tasks; for kill-owner and freeze rounds, for unloads unloads, for prefilled finished tasks.
+    /// Tasks; for kill-owner and freeze rounds, for prefilled finished tasks.
     #[arg(long)]
     tasks: Option<usize>,
+    /// Kills, restarts, unloads, faults of the network or of all kinds, for the scenario that is named after them.
+    #[arg(long)]
+    faults: Option<usize>,
     /// Worker processes.
     #[arg(long)]
     workers: Option<usize>,
     /// Small numbers: a minute per scenario at most, and figures that say little.
     #[arg(long)]
     short: bool,
+    /// Switches the broker's deduplication of the ledger off: what a client sends twice is then there twice, and is found.
+    #[arg(long)]
+    no_deduplication: bool,
     /// Print JSON, one object per line, instead of table lines.
     #[arg(long)]
     json: bool,
-    /// `embedded`, `maven` or `docker` for a broker of its own, or a service URL; restarts and outage need a broker of their own.
+    /// `embedded`, `maven` or `docker` for a broker of its own, `cluster` for ZooKeeper, four bookies and two brokers from Maven
+    /// artifacts, or a service URL. Restarts and outage need a broker of their own, cluster needs a cluster.
     #[arg(long, env = "LONGHAUL_TEST_BROKER", default_value = "embedded")]
     broker: String,
     /// Admin URL that belongs to a service URL.
@@ -58,27 +65,29 @@ struct Args {
 async fn main() -> Result<ExitCode> {
     let args = Args::parse();
     let mut stdout = std::io::stdout();
-    let chosen: Vec<&Scenario> = match args.scenario.as_str() {
-        "list" => {
-            for scenario in SCENARIOS {
-                writeln!(stdout, "{:<11} {}", scenario.name, scenario.about)?;
-            }
-            return Ok(ExitCode::SUCCESS);
+    if args.scenario == "list" {
+        for scenario in SCENARIOS {
+            writeln!(stdout, "{:<11} {}", scenario.name, scenario.about)?;
         }
-        "all" => SCENARIOS.iter().collect(),
-        name => match Scenario::find(name) {
-            Some(scenario) => vec![scenario],
-            None => bail!("there is no scenario {name}; `list` shows them"),
-        },
+        return Ok(ExitCode::SUCCESS);
+    }
+    // A name that is wrong is told before anything is started.
+    let named = Scenario::find(&args.scenario);
+    ensure!(named.is_some() || args.scenario == "all", "no scenario {}: see `list`", args.scenario);
+    let mut host = Host::open(&args.broker, &args.admin).await?;
+    let chosen: Vec<&Scenario> = match named {
+        Some(scenario) => vec![scenario],
+        None => SCENARIOS.iter().filter(|scenario| scenario.suits(&host)).collect(),
     };
     let options = Options {
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         tasks: args.tasks,
+        faults: args.faults,
         workers: args.workers,
         short: args.short,
+        no_deduplication: args.no_deduplication,
         keep: args.keep,
     };
-    let mut host = Host::open(&args.broker, &args.admin).await?;
     let mut sound = true;
     for scenario in chosen {
         let rows = match scenario.run(&mut host, &options).await {

@@ -3,7 +3,7 @@
 use super::fleet::{Fleet, Settings};
 use super::load::{Script, send};
 use super::reading::{Tail, ledger_entry, read_whole, view_entry};
-use super::{Host, Options, Row};
+use super::{Host, Options, Row, deduplication, losses};
 use crate::checkers::{History, Report, Violation, check};
 use crate::example::program;
 use crate::sandbox::Sandbox;
@@ -52,10 +52,12 @@ impl Bench {
         let names = TopicNames::new(&sandbox.topic(scenario), "longhaul")?;
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
         set_up(&admin, &names).await?;
+        if options.no_deduplication {
+            deduplication::switch_off(&sandbox, &admin, &names).await?;
+        }
         let (folder, path) = folder(options, scenario)?;
         let program = program("scripted", &path).await?;
-        let common = ["--service-url", url.as_str(), "--task-topic", &names.task];
-        let fleet = Fleet::new(&program, &path, &common, &settings);
+        let fleet = Fleet::new(&program, &path, &url, &names.task, &settings);
         let tail = Tail::new(transport.clone(), whole(&names.ledger));
         Ok(Self {
             fleet,
@@ -104,6 +106,8 @@ impl Bench {
             let settled = !report.violations.iter().any(may_pass);
             if settled || waited >= SETTLE_LIMIT {
                 self.row.judged(&report);
+                let heartbeat = self.settings.heartbeat;
+                losses::note(&mut self.row, &self.fleet.logs()?, &history, &report, heartbeat);
                 return Ok((history, report));
             }
             tokio::time::sleep(SETTLE_PAUSE).await;

@@ -72,20 +72,34 @@ struct Worker {
 pub(super) struct Fleet {
     program: PathBuf,
     folder: PathBuf,
+    /// Where workers find the broker, unless one is told otherwise.
+    service_url: String,
     arguments: Vec<String>,
     workers: Vec<Worker>,
 }
 
 impl Fleet {
-    pub(super) fn new(program: &Path, folder: &Path, common: &[&str], settings: &Settings) -> Self {
-        let mut arguments: Vec<String> = common.iter().map(|word| (*word).to_owned()).collect();
+    pub(super) fn new(
+        program: &Path,
+        folder: &Path,
+        service_url: &str,
+        task_topic: &str,
+        settings: &Settings,
+    ) -> Self {
+        let mut arguments = vec!["--task-topic".to_owned(), task_topic.to_owned()];
         arguments.extend(settings.arguments());
         let (program, folder) = (program.to_owned(), folder.to_owned());
-        Self { program, folder, arguments, workers: Vec::new() }
+        let service_url = service_url.to_owned();
+        Self { program, folder, service_url, arguments, workers: Vec::new() }
     }
 
     /// Starts one more worker and returns its index.
     pub(super) fn start(&mut self) -> Result<usize> {
+        self.start_at(&self.service_url.clone())
+    }
+
+    /// Starts one more worker that finds the broker here, and returns its index.
+    pub(super) fn start_at(&mut self, service_url: &str) -> Result<usize> {
         let index = self.workers.len();
         let name = format!("w{index}");
         let folder = self.folder.clone();
@@ -93,10 +107,12 @@ impl Fleet {
         let started_ms = super::wall_ms();
         let mut command = Command::new(&self.program);
         command
+            .args(["--service-url", service_url])
             .args(&self.arguments)
             .arg("--journal")
             .arg(folder.join(format!("{name}.journal")))
             .env("NO_COLOR", "1")
+            .env("RUST_LOG", super::losses::LOG_FILTER)
             // The scenario has set the topics up, and a worker must start on a broker whose admin API is away.
             .env_remove("PULSAR_ADMIN_URL")
             .stdout(Stdio::null())
@@ -199,6 +215,11 @@ impl Fleet {
     /// What a worker has logged.
     pub(super) fn log(&self, index: usize) -> Result<String> {
         self.worker(index)?.log()
+    }
+
+    /// What all workers have logged.
+    pub(super) fn logs(&self) -> Result<String> {
+        self.workers.iter().map(Worker::log).collect()
     }
 
     /// When a worker's process was started, by the wall clock.

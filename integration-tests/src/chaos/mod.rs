@@ -1,13 +1,16 @@
 //! Does to worker processes and to the broker what happens to them in production, then asks the [`checkers`](crate::checkers).
 //!
-//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops or unloads something, waits
-//! until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times are figures to be read;
-//! only states are judged.
+//! A scenario starts worker processes (the example `scripted`), submits tasks, kills, freezes, stops, unloads or cuts something,
+//! waits until every task has ended, and reads the task topic, the ledger and the metadata topic whole. Times, and how the
+//! transport fared, are figures to be read; only states are judged.
 
 mod bench;
+mod deduplication;
 mod fleet;
 mod journal;
 mod load;
+mod losses;
+mod probe;
 mod reading;
 mod report;
 mod scenarios;
@@ -15,7 +18,7 @@ mod scenarios;
 pub use report::Row;
 pub use scenarios::{SCENARIOS, Scenario};
 
-use crate::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
+use crate::sandbox::{Broker, BrokerConfig, BrokerKind, Cluster, Sandbox};
 use anyhow::{Context, Result};
 use longhaul::clock::Clock;
 use std::path::PathBuf;
@@ -27,10 +30,14 @@ pub struct Options {
     pub seed: u64,
     /// Tasks, or rounds where a round is one task; each scenario has its own default.
     pub tasks: Option<usize>,
+    /// Kills, restarts, unloads or whatever else the scenario does; each has its own default.
+    pub faults: Option<usize>,
     /// Worker processes.
     pub workers: Option<usize>,
     /// Small numbers, for the test suite.
     pub short: bool,
+    /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is there twice.
+    pub no_deduplication: bool,
     /// Where logs and journals of the workers are kept; without it they go.
     pub keep: Option<PathBuf>,
 }
@@ -40,16 +47,21 @@ pub struct Options {
 pub enum Host {
     /// A broker that only we use: it may be stopped.
     Own(Box<Broker>),
+    /// A cluster that only we use: each of its processes may be killed.
+    Cluster(Box<Cluster>),
     /// A broker that others use, too.
     Shared(Sandbox),
 }
 
 impl Host {
-    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names.
+    /// Connects to `service_url`, or starts a broker of the kind that `service_url` names, or a cluster if it says `cluster`.
     ///
     /// # Errors
     /// The broker does not start.
     pub async fn open(service_url: &str, admin_url: &str) -> Result<Self> {
+        if service_url == "cluster" {
+            return Ok(Self::Cluster(Box::new(Cluster::launch().await?)));
+        }
         match BrokerKind::parse(service_url) {
             Some(kind) => {
                 let broker = Broker::launch(kind, BrokerConfig::default()).await?;
@@ -64,6 +76,7 @@ impl Host {
     pub fn sandbox(&self) -> &Sandbox {
         match self {
             Self::Own(broker) => broker.sandbox(),
+            Self::Cluster(cluster) => cluster.sandbox(),
             Self::Shared(sandbox) => sandbox,
         }
     }
@@ -71,9 +84,19 @@ impl Host {
     fn own(&mut self) -> Result<&mut Broker> {
         match self {
             Self::Own(broker) => Some(&mut **broker),
-            Self::Shared(_) => None,
+            Self::Cluster(_) | Self::Shared(_) => None,
         }
-        .context("this scenario stops its broker and needs one of its own: maven or docker")
+        .context(
+            "this scenario stops its broker and needs one of its own: embedded, maven or docker",
+        )
+    }
+
+    fn cluster(&mut self) -> Result<&mut Cluster> {
+        match self {
+            Self::Cluster(cluster) => Some(&mut **cluster),
+            Self::Own(_) | Self::Shared(_) => None,
+        }
+        .context("this scenario needs a cluster: the broker `cluster`")
     }
 }
 

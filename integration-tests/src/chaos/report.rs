@@ -23,8 +23,12 @@ pub struct Row {
 
 impl Row {
     pub(super) fn new(scenario: &str, options: &Options) -> Self {
-        let figures = Vec::new();
-        Self { scenario: scenario.to_owned(), seed: options.seed, figures, violations: Vec::new() }
+        let scenario = scenario.to_owned();
+        let mut row = Self { scenario, seed: options.seed, figures: vec![], violations: vec![] };
+        if options.no_deduplication {
+            row.figure("deduplication", "off");
+        }
+        row
     }
 
     pub(super) fn figure(&mut self, name: &str, value: impl Into<Value>) {

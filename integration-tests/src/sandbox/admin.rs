@@ -63,7 +63,16 @@ impl Admin {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(StatusCode, String)> {
-        let mut request = self.http.request(method, format!("{}/admin/v2/{path}", self.url));
+        self.send_to(method, &format!("admin/v2/{path}"), body).await
+    }
+
+    async fn send_to(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, String)> {
+        let mut request = self.http.request(method, format!("{}/{path}", self.url));
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -76,6 +85,40 @@ impl Admin {
         let namespaces = self.call(Method::GET, "namespaces/public", None).await;
         let clusters = self.call(Method::GET, "clusters", None).await;
         clusters.is_ok() && namespaces.is_ok_and(|names| contains(&names, "public/default"))
+    }
+
+    /// Whether the broker says of itself that it publishes and reads.
+    pub(super) async fn is_healthy(&self) -> bool {
+        let answer = self.send(Method::GET, "brokers/health", None).await;
+        answer.is_ok_and(|(status, text)| status.is_success() && text == "ok")
+    }
+
+    /// Service URL of the broker that owns a topic; a topic that nobody owns is given to one.
+    ///
+    /// # Errors
+    /// The broker does not answer, or names none.
+    pub async fn owner(&self, topic: &str) -> Result<String> {
+        let answer = self.look_up(topic, "").await?;
+        let answer: Value = serde_json::from_str(&answer).with_context(|| answer.clone())?;
+        let url = answer.get("brokerUrl").and_then(Value::as_str).context("no broker's URL")?;
+        Ok(url.to_owned())
+    }
+
+    /// The part of its namespace that a topic belongs to: topics of one part always have the same owner.
+    ///
+    /// # Errors
+    /// The broker does not answer.
+    pub async fn bundle(&self, topic: &str) -> Result<String> {
+        self.look_up(topic, "/bundle").await
+    }
+
+    async fn look_up(&self, topic: &str, part: &str) -> Result<String> {
+        let path = format!("lookup/v2/topic/{}", path(topic, part)?);
+        let (status, answer) = self.send_to(Method::GET, &path, None).await?;
+        if !status.is_success() {
+            bail!("GET {path}: {status} {answer}");
+        }
+        Ok(answer)
     }
 
     /// Creates a topic without partitions.

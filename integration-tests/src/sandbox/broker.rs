@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use super::docker::Container;
 use super::embedded::Embedded;
-use super::maven::Standalone;
+use super::maven::standalone;
 use super::{Admin, Choice, Sandbox, Security, skip, variable};
 use crate::wait::{say, stopwatch, until};
 
@@ -20,7 +20,7 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Without these two a message takes 8 ms from publish to receive, with them 2 ms; tests take that much less time.
-const LATENCY: [(&str, &str); 2] =
+pub(super) const LATENCY: [(&str, &str); 2] =
     [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "1")];
 
 /// How a broker is run.
@@ -163,7 +163,7 @@ impl Broker {
             BrokerKind::Embedded => Box::new(Embedded::prepare(ports, &config).await?),
             BrokerKind::Docker => Box::new(Container::prepare(ports, config)),
             BrokerKind::Maven => {
-                let prepare = move || Standalone::prepare(ports, &config);
+                let prepare = move || standalone(ports, &config);
                 Box::new(tokio::task::spawn_blocking(prepare).await??)
             }
         };

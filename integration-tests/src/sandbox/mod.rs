@@ -6,7 +6,11 @@
 //! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
 //! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
 //! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
+//! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
+//!
+//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`Cluster`] is Apache Pulsar in seven
+//! processes, each of which may be killed.
 //!
 //! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
 //! downloads 235 MB. `docker` starts the official image and needs only Docker.
@@ -25,11 +29,14 @@
 
 mod admin;
 mod broker;
+mod cluster;
 mod docker;
 mod embedded;
 pub(crate) mod guard;
+mod jvm;
 mod maven;
 mod process;
+mod proxy;
 mod security;
 
 use std::sync::Once;
@@ -39,9 +46,11 @@ use tokio::sync::OnceCell;
 
 pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
+pub use cluster::Cluster;
+pub use proxy::{Cut, Proxy, Scope, Way, Weather};
 pub use security::Security;
 
-pub(crate) use maven::java;
+pub(crate) use jvm::java;
 
 use crate::wait::say;
 

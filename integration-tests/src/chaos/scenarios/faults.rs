@@ -29,7 +29,7 @@ const ROUSE_PAUSE: Duration = Duration::from_secs(3);
 const IDLE_ROUNDS_MAX: u32 = 20;
 
 pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let count = if options.short { 2 } else { 5 };
+    let count = options.faults.unwrap_or(if options.short { 2 } else { 5 });
     let mut bench = bench(host, "restarts", options).await?;
     let broker = host.own()?;
     let mut rng = bench.rng.fork();
@@ -51,7 +51,7 @@ pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<R
 }
 
 pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let count = options.tasks.unwrap_or(if options.short { 4 } else { 20 });
+    let count = options.faults.unwrap_or(if options.short { 4 } else { 20 });
     let mut bench = bench(host, "unloads", options).await?;
     let topics = [&bench.names.task, &bench.names.ledger, &bench.names.metadata].map(Clone::clone);
     let mut rng = bench.rng.fork();
@@ -93,12 +93,19 @@ pub(super) struct Submitters {
     transport: PulsarTransport,
     topic: TopicPartition,
     rng: fastrand::Rng,
+    pause: Duration,
+    run_ms: Range<u64>,
 }
 
 impl Submitters {
     pub(super) fn new(bench: &mut Bench) -> Self {
         let (transport, topic) = (bench.transport.clone(), bench.task_topic());
-        Self { transport, topic, rng: bench.rng.fork() }
+        Self { transport, topic, rng: bench.rng.fork(), pause: SUBMIT_EVERY, run_ms: RUN_MS }
+    }
+
+    /// With another pause between submits, and tasks of another length.
+    pub(super) fn at_pace(self, pause: Duration, run_ms: Range<u64>) -> Self {
+        Self { pause, run_ms, ..self }
     }
 
     /// Submits tasks until the faults are over.
@@ -110,8 +117,9 @@ impl Submitters {
         let (transport, topic) = (&self.transport, &self.topic);
         let submitters = (0..SUBMITTERS).map(|_| {
             let mut rng = self.rng.fork();
-            let script = move || Script::sleep(rng.u64(RUN_MS));
-            load.run(transport, topic, SUBMIT_EVERY, script)
+            let run_ms = self.run_ms.clone();
+            let script = move || Script::sleep(rng.u64(run_ms.clone()));
+            load.run(transport, topic, self.pause, script)
         });
         let submitters: Vec<_> = submitters.collect();
         let faults = async {

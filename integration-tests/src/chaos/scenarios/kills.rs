@@ -11,9 +11,12 @@ use tokio::time::sleep;
 /// How long the rest may take after the last kill.
 const REST_LIMIT: Duration = Duration::from_secs(180);
 
+/// So many that the workers are not done before the last kill.
+const TASKS_PER_KILL: usize = 15;
+
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let (tasks, kills) = if options.short { (24, 3) } else { (200, 20) };
-    let tasks = options.tasks.unwrap_or(tasks);
+    let kills = options.faults.unwrap_or(if options.short { 3 } else { 20 });
+    let tasks = options.tasks.unwrap_or(TASKS_PER_KILL * kills);
     let settings = Settings { attempts_max: 50, ..Settings::default() };
     let mut bench = Bench::new(host, "kills", options, settings).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(4)).await?;

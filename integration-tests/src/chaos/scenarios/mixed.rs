@@ -39,7 +39,7 @@ struct Count {
 }
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
-    let count = options.tasks.unwrap_or(if options.short { 6 } else { 40 });
+    let count = options.faults.unwrap_or(if options.short { 6 } else { 40 });
     let mut bench = bench(host, "mixed", options).await?;
     let mut done = Count::default();
     let admin = bench.sandbox.admin().clone();

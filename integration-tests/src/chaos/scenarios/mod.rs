@@ -1,6 +1,7 @@
 //! The scenarios.
 
 mod budget;
+mod cluster;
 mod drain;
 mod faults;
 mod freeze;
@@ -9,6 +10,7 @@ mod kills;
 mod mixed;
 mod outage;
 mod prefilled;
+mod proxy;
 mod speed;
 
 use super::{Host, Options, Row};
@@ -39,6 +41,19 @@ impl Scenario {
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         SCENARIOS.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// Whether `all` has it: it does with a cluster what cannot be done to one broker, and the other way round.
+    #[must_use]
+    pub fn suits(&self, host: &Host) -> bool {
+        let (is_cluster, is_own) = (matches!(host, Host::Cluster(_)), matches!(host, Host::Own(_)));
+        match self.name {
+            "cluster" => is_cluster,
+            "restarts" | "outage" => is_own,
+            // Its forwarders stand before one broker.
+            "proxy" => !is_cluster,
+            _ => true,
+        }
     }
 
     /// Runs it.
@@ -76,6 +91,16 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "unloads",
         about: "topics unloaded under load: nothing lost, no worker left silent",
         run: |host, options| Box::pin(faults::unloads(host, options)),
+    },
+    Scenario {
+        name: "proxy",
+        about: "connections of workers cut in the middle of frames, delayed, half dead, under load: nothing lost",
+        run: |host, options| Box::pin(proxy::run(host, options)),
+    },
+    Scenario {
+        name: "cluster",
+        about: "a broker killed, topics unloaded, a bookie killed: how long workers stall, beside a raw publisher",
+        run: |host, options| Box::pin(cluster::run(host, options)),
     },
     Scenario {
         name: "mixed",

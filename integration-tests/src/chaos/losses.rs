@@ -1,0 +1,245 @@
+//! How the transport fared: what the workers' logs, their journals and the ledger say of connections lost, publishes lost or doubled,
+//! and silence. Figures only, for comparing one transport with another in the same scenario by the same seed; nothing is judged.
+
+use super::Row;
+use crate::checkers::{History, Report};
+use longhaul::TaskId;
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::key::{Key, OwnerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What the session services of a worker say when a session is lost, and what it was.
+const LOST: [(&str, &str); 3] = [
+    (": consumer session lost ", "consumer"),
+    (": follower lost ", "follower"),
+    (": publisher lost ", "publisher"),
+];
+/// What they say when one cannot be opened.
+const REFUSED: [(&str, &str); 3] = [
+    (": cannot consume; trying again ", "consumer"),
+    (": cannot follow; trying again ", "follower"),
+    (": cannot open a publisher; trying again ", "publisher"),
+];
+/// A session that was given up because nothing came.
+const IDLE: &str = ": nothing came for long: subscribing anew ";
+/// The module that says so. It says the last only where details are asked for.
+pub(super) const LOG_FILTER: &str = "info,pulsar=off,longhaul::worker::session=debug";
+
+/// Adds the figures of a run.
+pub(super) fn note(
+    row: &mut Row,
+    logs: &str,
+    history: &History,
+    report: &Report,
+    heartbeat: Duration,
+) {
+    row.figure("sessions_lost", kinds(logs, &LOST));
+    row.figure("not_opened", kinds(logs, &REFUSED));
+    row.figure("idle_sessions", logs.matches(IDLE).count());
+    let Attempts { beyond_first, died, in_vain } = attempts(history, report);
+    row.figure("attempts_beyond_first", beyond_first);
+    row.figure("runs_died", died);
+    row.figure("runs_in_vain", in_vain);
+    row.figure("given_back", report.released);
+    let publishes = publishes(history);
+    row.figure("entries_unstored", publishes.unstored);
+    row.figure("heartbeats_unstored", publishes.heartbeats_unstored);
+    row.figure("outcomes_repeated", publishes.outcomes_repeated);
+    row.figure("keys_twice", publishes.keys_twice);
+    row.figure("heartbeats_twice", publishes.heartbeats_twice);
+    let silence = silence(history, heartbeat);
+    row.figure("silence_max_ms", silence.of_owner_ms);
+    row.figure("silences_over_2H", silence.stale);
+    row.figure("ledger_silence_max_ms", silence.of_ledger_ms);
+}
+
+/// `7 (consumer 1, follower 2, publisher 4)`.
+fn kinds(logs: &str, phrases: &[(&str, &str)]) -> String {
+    let counts = phrases.iter().map(|(phrase, name)| (name, logs.matches(phrase).count()));
+    let counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+    let sum: usize = counts.iter().map(|(_, count)| count).sum();
+    let each: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    if each.is_empty() { sum.to_string() } else { format!("{sum} ({})", each.join(", ")) }
+}
+
+/// What the tasks have cost beyond one attempt each.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Attempts {
+    /// Attempts used up beyond the first of each task.
+    beyond_first: u32,
+    /// Runs that have no end: killed with their process.
+    died: usize,
+    /// Runs that came to an end, or were told to stop, and did not end their task.
+    in_vain: usize,
+}
+
+fn attempts(history: &History, report: &Report) -> Attempts {
+    let beyond = report.folds.values().map(|fold| fold.attempt.saturating_sub(1));
+    let died = history.runs.iter().filter(|run| run.ended_us.is_none()).count();
+    let last: BTreeMap<TaskId, u32> =
+        report.folds.iter().map(|(task, fold)| (*task, fold.epoch.0)).collect();
+    let ended = history.runs.iter().filter(|run| run.ended_us.is_some());
+    let in_vain = ended.filter(|run| last.get(&run.task) != Some(&run.epoch)).count();
+    Attempts { beyond_first: beyond.sum(), died, in_vain }
+}
+
+/// What the ledger shows of publishes that failed, or came twice.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Publishes {
+    /// Claims, outcomes and checkpoints that were never stored: gaps in the numbers that each worker gives them. Given up before
+    /// they were sent, or of unknown fate. What a worker lost last cannot be seen.
+    unstored: u64,
+    /// The same of heartbeats.
+    heartbeats_unstored: u64,
+    /// Outcomes of an attempt beyond its first that were stored, too: the first had no receipt.
+    outcomes_repeated: usize,
+    /// Write-once keys stored again: sent twice by the transport.
+    keys_twice: usize,
+    /// Heartbeats stored again.
+    heartbeats_twice: usize,
+}
+
+fn publishes(history: &History) -> Publishes {
+    let mut found = Publishes::default();
+    let mut serials: BTreeMap<OwnerId, BTreeSet<u64>> = BTreeMap::new();
+    let mut heartbeats: BTreeMap<OwnerId, BTreeSet<u64>> = BTreeMap::new();
+    let mut outcomes = BTreeSet::new();
+    for entry in history.ledger.iter().filter_map(|message| message.entry.as_ref().ok()) {
+        if matches!(entry, Entry::Tombstone(_)) {
+            continue;
+        }
+        if let Entry::Heartbeat(heartbeat) = entry {
+            let numbers = heartbeats.entry(heartbeat.owner).or_default();
+            found.heartbeats_twice += usize::from(!numbers.insert(heartbeat.number));
+        }
+        let Key::Once(key) = entry.key() else { continue };
+        let is_new = serials.entry(key.owner).or_default().insert(key.serial);
+        found.keys_twice += usize::from(!is_new);
+        if is_new && matches!(entry, Entry::Done(_)) {
+            let of_attempt = (key.task, key.epoch.0, key.owner);
+            found.outcomes_repeated += usize::from(!outcomes.insert(of_attempt));
+        }
+    }
+    found.unstored = serials.values().map(gaps).sum();
+    found.heartbeats_unstored = heartbeats.values().map(gaps).sum();
+    found
+}
+
+/// Numbers between the first and the last that are missing.
+fn gaps(numbers: &BTreeSet<u64>) -> u64 {
+    let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { return 0 };
+    last - first + 1 - numbers.len() as u64
+}
+
+/// How long nothing was heard, by publish times.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Silence {
+    /// Longest time between two stored heartbeats of one owner.
+    of_owner_ms: u64,
+    /// Times that an owner's next heartbeat came so late that others had cause to take its tasks.
+    stale: usize,
+    /// Longest time in which nobody stored a claim or an outcome, between the first and the last of them.
+    of_ledger_ms: u64,
+}
+
+fn silence(history: &History, heartbeat: Duration) -> Silence {
+    let mut silence = Silence::default();
+    let mut heard: BTreeMap<OwnerId, u64> = BTreeMap::new();
+    let mut last = None;
+    for message in &history.ledger {
+        let Ok(entry) = &message.entry else { continue };
+        let at = message.publish_time_ms;
+        if let Entry::Heartbeat(heartbeat_of) = entry {
+            let before = heard.insert(heartbeat_of.owner, at).unwrap_or(at);
+            let pause = at.saturating_sub(before);
+            silence.of_owner_ms = silence.of_owner_ms.max(pause);
+            silence.stale += usize::from(u128::from(pause) > 2 * heartbeat.as_millis());
+        }
+        if entry.task().is_some() {
+            let pause = at.saturating_sub(last.unwrap_or(at));
+            silence.of_ledger_ms = silence.of_ledger_ms.max(pause);
+            last = Some(at.max(last.unwrap_or(at)));
+        }
+    }
+    silence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::LedgerEntry;
+    use longhaul::Position;
+    use longhaul::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
+    use longhaul::protocol::key::{Epoch, OnceKey};
+
+    const TASK: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
+
+    fn key(serial: u64) -> OnceKey {
+        OnceKey { task: TASK, epoch: Epoch(1), owner: OwnerId(7), serial }
+    }
+
+    fn heartbeat(number: u64) -> Entry {
+        Entry::Heartbeat(Heartbeat {
+            owner: OwnerId(7),
+            subscription: "longhaul".to_owned(),
+            number,
+            receipted: 0,
+            underway: None,
+            uptime_ms: 0,
+        })
+    }
+
+    fn done(serial: u64) -> Entry {
+        Entry::Done(Done { key: key(serial), attempt: 1, outcome: Outcome::Completed })
+    }
+
+    fn history(entries: Vec<(u64, Entry)>) -> History {
+        let message = |(at, (publish_time_ms, entry)): (usize, (u64, Entry))| LedgerEntry {
+            position: Position { ledger: 1, entry: at as u64, batch_index: None },
+            key: entry.key().to_string(),
+            entry: Ok(entry),
+            body: bytes::Bytes::new(),
+            publish_time_ms,
+        };
+        let ledger = entries.into_iter().enumerate().map(message).collect();
+        History { ledger, ..History::default() }
+    }
+
+    #[test]
+    fn a_line_of_the_log_counts_once_under_its_kind() {
+        let logs = "2026-01-01T00:00:00Z  WARN longhaul::worker::session: publisher lost topic=t error=e: follower\n\
+            2026-01-01T00:00:00Z  WARN longhaul::worker::session: follower lost topic=t error=e\n\
+            2026-01-01T00:00:00Z  WARN longhaul::worker::session: publisher lost topic=t error=e\n";
+        assert_eq!(kinds(logs, &LOST), "3 (follower 1, publisher 2)");
+        assert_eq!(kinds(logs, &REFUSED), "0");
+    }
+
+    #[test]
+    fn lost_and_doubled_publishes_show_in_their_numbers() {
+        let claim = Claim { key: key(1), attempt: 1, kind: ClaimKind::Run, batch_size: None };
+        let entries = [Entry::Claim(claim), done(4), done(4), done(5)];
+        let entries = entries.into_iter().chain([3, 4, 4, 7].map(heartbeat));
+        let expected = Publishes {
+            unstored: 2,
+            heartbeats_unstored: 2,
+            outcomes_repeated: 1,
+            keys_twice: 1,
+            heartbeats_twice: 1,
+        };
+        assert_eq!(publishes(&history(entries.map(|entry| (0, entry)).collect())), expected);
+    }
+
+    #[test]
+    fn silence_is_that_of_one_owner_and_that_of_all() {
+        let entries = vec![
+            (1_000, heartbeat(1)),
+            (1_500, done(1)),
+            (2_000, heartbeat(2)),
+            (4_500, done(2)),
+            (4_600, heartbeat(3)),
+        ];
+        let expected = Silence { of_owner_ms: 2_600, stale: 1, of_ledger_ms: 3_000 };
+        assert_eq!(silence(&history(entries), Duration::from_secs(1)), expected);
+    }
+}

@@ -1,0 +1,119 @@
+//! A server of Pulsar's in a Java process of its own, on the jars from Maven's central repository.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+use tempfile::TempDir;
+
+use super::broker::{Server, Signal};
+use super::process::{self, ServerProcess};
+use crate::cache::{Project, Tool};
+
+const JARS: Project = Project {
+    name: "pulsar-broker",
+    sources: &[("pom.xml", include_str!("../../java/broker/pom.xml"))],
+    tool: Tool::Maven,
+    goals: &[
+        "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+        "-DincludeScope=runtime",
+        "-DoutputDirectory=jars",
+    ],
+};
+
+/// Parts of the JDK that Pulsar and its libraries reach into.
+const OPENED: [&str; 6] = [
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+];
+
+/// Without it no java, and no hint which one.
+const HINT: &str = "cannot run java; version 17 or later must be on the PATH or in JAVA_HOME";
+
+/// A server's folder, and its process while there is one.
+#[derive(Debug)]
+pub(super) struct Jvm {
+    /// From the first option of the JVM to the last argument of the program.
+    arguments: Vec<String>,
+    /// Declared before the folder, so that the process is gone before its folder is.
+    process: Option<ServerProcess>,
+    /// Data, configuration and log. They outlive a restart.
+    folder: TempDir,
+}
+
+impl Jvm {
+    /// Makes a folder with these files for a server; downloads the jars if they are not there yet. Blocks. Paths in the arguments
+    /// are seen from the folder.
+    pub(super) fn prepare(
+        name: &str,
+        files: &[(&str, &str)],
+        options: &[&str],
+        program: &[&str],
+    ) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix(&format!("longhaul-{name}-")).tempdir()?;
+        fs::create_dir(folder.path().join("tmp"))?;
+        for (path, contents) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+            fs::write(path, contents)?;
+        }
+        Ok(Self { arguments: arguments(options, program)?, process: None, folder })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+}
+
+/// All that follows `java` on the command line.
+pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String>> {
+    let jars = JARS.install()?.join("jars").join("*");
+    let mut arguments: Vec<String> =
+        OPENED.iter().map(|part| format!("--add-opens={part}=ALL-UNNAMED")).collect();
+    // Native libraries are unpacked there; those of a killed process would pile up in the system's folder.
+    arguments.push("-Djava.io.tmpdir=tmp".to_owned());
+    arguments.extend(options.iter().map(|option| (*option).to_owned()));
+    arguments.extend([
+        "-cp".to_owned(),
+        jars.into_os_string()
+            .into_string()
+            .map_err(|path| anyhow!("the path of the jars is no text: {}", path.display()))?,
+    ]);
+    arguments.extend(program.iter().map(|word| (*word).to_owned()));
+    Ok(arguments)
+}
+
+impl Server for Jvm {
+    fn start(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = Command::new(java());
+        command.args(&self.arguments).stdout(log.try_clone()?).stderr(log);
+        let process = ServerProcess::start(&mut command, self.folder.path());
+        self.process = Some(process.context(HINT)?);
+        Ok(())
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.process.as_ref().ok_or_else(|| anyhow!("the server does not run"))?.signal(signal)
+    }
+
+    fn is_running(&mut self) -> Result<bool> {
+        process::is_running(&mut self.process)
+    }
+
+    fn log_tail(&self) -> String {
+        process::tail(&self.log())
+    }
+}
+
+pub(crate) fn java() -> PathBuf {
+    match std::env::var_os("JAVA_HOME") {
+        Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
+        _ => PathBuf::from("java"),
+    }
+}
