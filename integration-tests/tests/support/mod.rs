@@ -68,6 +68,16 @@ impl Broker {
         self.call("PUT", topic, "/partitions", &count.to_string()).await.map(drop)
     }
 
+    /// Switches deduplication on and waits until it is in force.
+    pub(crate) async fn deduplicate(&self, topic: &TopicPartition) -> Result<()> {
+        self.call("POST", topic, "/deduplicationEnabled", "true").await?;
+        until("deduplication", async || {
+            let stats = self.call("GET", topic, "/internalStats", "").await?;
+            Ok(stats.contains("pulsar.dedup"))
+        })
+        .await
+    }
+
     pub(crate) async fn exists(&self, topic: &TopicPartition) -> Result<bool> {
         let list = self.http("GET", "/admin/v2/persistent/public/default", "").await?;
         Ok(list.contains(&topic.topic))

@@ -21,10 +21,10 @@ pub(super) mod dial;
 mod driver;
 mod error;
 mod follower;
-mod link;
-pub mod machine;
 #[cfg(test)]
 pub(crate) mod keys;
+mod link;
+pub mod machine;
 #[cfg(feature = "oauth2")]
 mod oauth2;
 pub(super) mod options;
