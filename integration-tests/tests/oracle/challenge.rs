@@ -49,12 +49,15 @@ pub(crate) async fn recorded(kind: BrokerKind) -> Result<Recording> {
 }
 
 fn config(secret: &Secret) -> Result<BrokerConfig> {
-    let certified = Authority::new("longhaul tests")?.certify(ADDRESS)?;
+    let authority = Authority::new("longhaul tests")?;
+    let certified = authority.certify(ADDRESS)?;
     let security = Security {
         certificate_pem: certified.certificate_pem,
         key_pem: certified.key_pem,
         token_secret_base64: secret.base64(),
         superuser_token: secret.token(Security::SUPERUSER),
+        client_authority_pem: authority.pem(),
+        passwords: String::new(),
     };
     let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
     Ok(BrokerConfig { extra, security: Some(security) })
