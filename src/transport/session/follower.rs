@@ -4,6 +4,7 @@ use super::driver::Delivery;
 use super::error;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
+use super::machine::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 use crate::task::Position;
 use crate::transport::{Follow, Follower, Message, Start, TransportError};
 use async_trait::async_trait;
@@ -15,9 +16,6 @@ use tokio::time::timeout;
 
 /// Messages that may be on their way to a follower or wait for it.
 const WINDOW: u32 = 1_000;
-/// Messages and bytes that were taken before the connection is told of it.
-const TAKEN_MAX: usize = 250;
-const TAKEN_BYTES_MAX: usize = 1024 * 1024;
 /// How long an entry that must be there may take to come.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -97,7 +95,7 @@ impl SessionFollower {
     fn note_taken(&mut self, messages: usize, bytes: usize) {
         self.taken += messages;
         self.taken_bytes += bytes;
-        if self.taken >= TAKEN_MAX || self.taken_bytes >= TAKEN_BYTES_MAX {
+        if self.taken >= UNTOLD_MAX || self.taken_bytes >= UNTOLD_BYTES_MAX {
             let (count, bytes) =
                 (std::mem::take(&mut self.taken), std::mem::take(&mut self.taken_bytes));
             self.link.call(Call::Taken { consumer: self.id, count, bytes });

@@ -40,17 +40,22 @@ impl Link {
     }
 
     pub(super) async fn ask(&self, question: Question) -> Answered {
-        self.ask_as(question, Waiter::Question).await
+        let (asker, answer) = oneshot::channel();
+        self.put(question, Waiter::Question(asker))?;
+        answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 
     /// Places a consumer elsewhere; what it delivered before is followed by a mark.
     pub(super) async fn seek(&self, question: Question) -> Answered {
-        self.ask_as(question, Waiter::Seek).await
+        let (asker, answer) = oneshot::channel();
+        self.put(question, Waiter::Seek(asker))?;
+        answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 
     pub(super) async fn open_producer(&self, options: ProducerOptions, end: End) -> Answered {
-        let question = Question::Producer(options);
-        self.ask_as(question, |asker| Waiter::Producer(asker, end)).await
+        let (asker, answer) = oneshot::channel();
+        self.put(Question::Producer(options), Waiter::Producer(asker, end))?;
+        self.opened(answer).await
     }
 
     pub(super) async fn open_consumer(
@@ -58,21 +63,38 @@ impl Link {
         options: ConsumerOptions,
         sink: mpsc::UnboundedSender<Delivery>,
     ) -> Answered {
-        let question = Question::Consumer(options);
-        self.ask_as(question, |asker| Waiter::Consumer(asker, sink)).await
+        let (asker, answer) = oneshot::channel();
+        self.put(Question::Consumer(options), Waiter::Consumer(asker, sink))?;
+        self.opened(answer).await
     }
 
-    /// The machine answers every question within its time; who drops the wait takes nothing back, and what was opened for
-    /// nobody is closed again.
-    async fn ask_as(
-        &self,
-        question: Question,
-        waiter: impl FnOnce(oneshot::Sender<Answered>) -> Waiter,
-    ) -> Answered {
-        let (asker, answer) = oneshot::channel();
-        if !self.call(Call::Ask(question, waiter(asker))) {
-            return Err(self.cause());
+    /// The machine answers every question within its time; who drops the wait takes nothing back.
+    fn put(&self, question: Question, waiter: Waiter) -> Result<(), TransportError> {
+        if self.call(Call::Ask(question, waiter)) { Ok(()) } else { Err(self.cause()) }
+    }
+
+    /// Waits for something to be opened.
+    async fn opened(&self, answer: oneshot::Receiver<Answered>) -> Answered {
+        let mut opening = Opening { link: self, answer };
+        (&mut opening.answer).await.unwrap_or_else(|_| Err(self.cause()))
+    }
+}
+
+/// A wait for something to be opened. Who drops it may do so when the answer is there and not looked at: the driver, which has
+/// delivered it, takes what was opened for used. It is closed here then; while there is no answer, the driver closes it.
+struct Opening<'a> {
+    link: &'a Link,
+    answer: oneshot::Receiver<Answered>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.answer.close();
+        match self.answer.try_recv() {
+            Ok(Ok(Answer::Producer { id, .. })) => drop(self.link.call(Call::CloseProducer(id))),
+            Ok(Ok(Answer::Consumer(id))) => drop(self.link.call(Call::CloseConsumer(id))),
+            // It was looked at, refused, or never came.
+            _ => {}
         }
-        answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 }

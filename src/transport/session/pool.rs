@@ -154,7 +154,8 @@ impl Pool {
 
 /// Whether it is of no use to wait for it, or to use it.
 fn is_over(opening: &Opening) -> bool {
-    opening.peek().is_some_and(|opened| opened.as_ref().map_or(true, |link| link.is_over()))
+    // Not a peek: that sees nothing where all who had waited gave up before it came.
+    opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
 }
 
 /// Where a lookup sends us, and the broker behind it where that is a proxy.
@@ -219,6 +220,16 @@ async fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour later, was told of that refusal.
+    #[test]
+    fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
+        let refused = error::unreachable("there", "refused");
+        let opening: Opening = async { Err(refused) }.boxed().shared();
+        assert!(is_over(&opening));
+        let under_way: Opening = futures::future::pending().boxed().shared();
+        assert!(!is_over(&under_way));
+    }
 
     fn lookup(url: &str, proxied: bool) -> Lookup {
         Lookup {

@@ -94,7 +94,7 @@ impl<A, P> Connection<A, P> {
         let Some(request) = self.requests.take(request_id) else { return };
         match self.read_answer(request.kind, command) {
             Ok(answer) => self.deliver_answer(request, &answer, now),
-            Err(cause) => self.refuse(request, &cause),
+            Err(cause) => self.refuse(request, &cause, now),
         }
     }
 
@@ -117,11 +117,13 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// A question was refused: what it would have opened is not there.
-    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
+    /// A question was refused: what it would have opened is not there. A consumer that was not placed elsewhere still is, but we do
+    /// not know where.
+    fn refuse(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
         match request.kind {
-            Kind::Producer(id) => drop(self.producers.remove(&id)),
-            Kind::Consumer(id) | Kind::Seek(id) => self.end_consumer(id, &cause.cause),
+            Kind::Producer(id) => self.end_producer(id, &cause.cause),
+            Kind::Consumer(id) => self.end_consumer(id, &cause.cause),
+            Kind::Seek(id) => self.abandon_consumer(id, &cause.cause, now),
             Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
         }
         for token in request.tokens {
@@ -133,11 +135,16 @@ impl<A, P> Connection<A, P> {
     pub(super) fn give_up(&mut self, request: Request<A>, now: Moment) {
         let kind = request.kind;
         let cause = error::unreachable(&self.address, "no answer in time");
-        self.refuse(request, &cause);
+        self.refuse(request, &cause, now);
         match kind {
             Kind::Producer(id) => self.close_producer(id, now),
-            Kind::Consumer(id) | Kind::Seek(id) => self.close_consumer(id, now),
-            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+            Kind::Consumer(id) => self.close_consumer(id, now),
+            Kind::Seek(_)
+            | Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last
+            | Kind::Stats
+            | Kind::Done => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use super::call::{ConsumerOptions, Event, Place, Subscription};
 use super::flow::Flow;
 use super::requests::Kind;
-use super::unpack::{Entry, unpack};
+use super::unpack::{Entry, counted_of_damaged, unpack};
 use super::{Connection, error};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position};
@@ -213,11 +213,11 @@ impl<A, P> Connection<A, P> {
         if let Some(damage) = &damage {
             if !consumer.is_shared() {
                 let cause = format!("a damaged delivery: {damage}");
-                return self.abandon_consumer(id, &cause);
+                let now = self.heard;
+                return self.abandon_consumer(id, &cause, now);
             }
             if command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX {
-                let counted = payload.metadata().map_or(1, |it| it.num_messages_in_batch());
-                consumer.flow.received(u32::try_from(counted).unwrap_or(1), 0, 0);
+                consumer.flow.received(counted_of_damaged(command, payload), 0, 0);
                 consumer.handed_back.push(entry);
                 self.dirty.insert(id);
                 return;
@@ -285,10 +285,9 @@ impl<A, P> Connection<A, P> {
         self.end_of_consumer(id, consumer, &cause);
     }
 
-    /// We end a consumer; the next frame tells the broker.
-    fn abandon_consumer(&mut self, id: u64, cause: &str) {
+    /// We end a consumer and tell the broker.
+    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &str, now: Moment) {
         self.end_consumer(id, cause);
-        let now = self.heard;
         self.close_consumer(id, now);
     }
 

@@ -5,6 +5,9 @@
 
 /// Bytes that may wait to be taken by a reader, and that its permits may bring.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+/// Messages and bytes of them that a reader may take before it says so.
+pub(in crate::transport::session) const UNTOLD_MAX: usize = 250;
+pub(in crate::transport::session) const UNTOLD_BYTES_MAX: usize = WINDOW_BYTES / 4;
 /// What a message is taken for before any has come.
 const MESSAGE_BYTES_FIRST: usize = 16 * 1024;
 
@@ -104,8 +107,10 @@ impl Window {
     fn room(&self) -> usize {
         let by_bytes = WINDOW_BYTES.saturating_sub(self.queued_bytes) / self.average.max(1);
         let room = self.max.saturating_sub(self.queued).min(by_bytes);
-        // A message that is larger than all that may wait comes alone.
-        if self.queued == 0 { room.max(1) } else { room }
+        // A message that is larger than all that may wait comes alone. What seems to wait may be taken, and its reader silent until
+        // more has come.
+        let may_be_taken = self.queued < UNTOLD_MAX && self.queued_bytes < UNTOLD_BYTES_MAX;
+        if self.queued == 0 || may_be_taken { room.max(1) } else { room }
     }
 }
 

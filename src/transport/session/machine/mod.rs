@@ -40,6 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use flow::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 pub(super) use producer::weight;
 
 /// How long the broker may take to answer a question. Later answers are ignored; what they opened is closed again.
@@ -208,6 +209,7 @@ impl<A, P> Connection<A, P> {
                 self.with_consumer(consumer, |it| it.handed_back.push(entry));
             }
             Call::CloseConsumer(id) => self.with_consumer(id, |it| it.closing = true),
+            Call::Credentials(_) if self.end().is_some() => {}
             Call::Credentials(data) => self.authenticate(data),
         }
     }
@@ -241,6 +243,7 @@ impl<A, P> Connection<A, P> {
     pub fn receive(&mut self, bytes: &mut BytesMut, now: Moment) {
         self.heard = now;
         self.pinged = false;
+        self.note_use(now);
         while self.end().is_none() {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
@@ -338,7 +341,9 @@ impl<A, P> Connection<A, P> {
         if self.end().is_some() {
             return None;
         }
-        let silence = if self.pinged { KEEP_ALIVE_TIME * 2 } else { KEEP_ALIVE_TIME };
+        // Whoever has not taken us in yet is not asked, only given up.
+        let asks = self.is_open() && !self.pinged;
+        let silence = if asks { KEEP_ALIVE_TIME } else { KEEP_ALIVE_TIME * 2 };
         let idle = self.is_unused().then(|| self.idle_since + IDLE_TIME_MAX);
         let receipts = self.producers.values().filter_map(Producer::deadline).min();
         [Some(self.heard + silence), idle, receipts, self.requests.deadline()]
@@ -352,6 +357,7 @@ impl<A, P> Connection<A, P> {
         if self.end().is_some() {
             return;
         }
+        self.note_use(now);
         if now >= self.heard + KEEP_ALIVE_TIME * 2 {
             return self.fail(error::unreachable(&self.address, "the broker is silent"));
         }
@@ -394,6 +400,13 @@ impl<A, P> Connection<A, P> {
         self.dirty.clear();
         self.writable.clear();
         self.phase = Phase::Ended(cause);
+    }
+
+    /// Who only listens uses the connection, too; when it has ended, the time without use begins.
+    fn note_use(&mut self, now: Moment) {
+        if !self.is_unused() {
+            self.idle_since = now;
+        }
     }
 
     fn is_unused(&self) -> bool {

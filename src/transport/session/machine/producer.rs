@@ -311,6 +311,9 @@ impl<A, P> Connection<A, P> {
             next_sequence: u64::try_from(last.saturating_add(1)).unwrap_or_default(),
             schema_version: success.schema_version.filter(|version| !version.is_empty()),
         });
+        if producer.schedule() {
+            self.writable.push_back(id);
+        }
     }
 
     pub(super) fn write_producer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
@@ -357,7 +360,8 @@ impl<A, P> Connection<A, P> {
         let Some(producer) = self.producers.get_mut(&id) else { return };
         let cause = error::server(&self.address, refusal.error, &refusal.message);
         if refusal.error != ServerError::NotAllowedError as i32 {
-            return self.end_producer(id, &cause.cause);
+            let now = self.heard;
+            return self.abandon_producer(id, &cause.cause, now);
         }
         let place = producer.in_flight.iter().position(|entry| entry.sequence_id == sequence_id);
         let Some(entry) = place.and_then(|at| producer.in_flight.remove(at)) else { return };

@@ -40,14 +40,20 @@ pub(super) fn unpack(
         (damage, metadata) => {
             let cause = damage.cloned().or_else(|| metadata.err());
             let cause = cause.map(|cause| cause.to_string()).unwrap_or_default();
-            return alone(command, &MessageMetadata::default(), &cause);
+            let counted = counted_of_damaged(command, payload);
+            return alone(command, &MessageMetadata::default(), counted, &cause);
         }
     };
     let count = match metadata.num_messages_in_batch {
         None => None,
         Some(count) => match u32::try_from(count) {
             Ok(count @ 1..=BATCH_MESSAGES_MAX) => Some(count),
-            _ => return alone(command, &metadata, &format!("a batch of {count} messages")),
+            _ => {
+                // Brokers count what an entry says of itself, but not less than one message.
+                let counted = u32::try_from(count).unwrap_or(1).max(1);
+                let cause = format!("a batch of {count} messages");
+                return alone(command, &metadata, counted, &cause);
+            }
         },
     };
     let body = open(&metadata, payload.body());
@@ -74,9 +80,24 @@ fn open(metadata: &MessageMetadata, body: Bytes) -> Result<Bytes, Arc<str>> {
         .map_err(|cause| cause.to_string().into())
 }
 
+/// How many messages the broker has counted of a damaged entry: what its metadata says, as far as it can be believed. The broker
+/// looked there, too, and the damage lies more often in the body, which is larger.
+pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) -> u32 {
+    let claimed = payload.metadata().map_or(1, |it| it.num_messages_in_batch());
+    match u32::try_from(claimed) {
+        Ok(count @ 1..=BATCH_MESSAGES_MAX) => counted(command, count),
+        _ => 1,
+    }
+}
+
+/// What the broker counts of a batch: the messages that are still to be acknowledged.
+fn counted(command: &CommandMessage, count: u32) -> u32 {
+    let open = (0..count).filter(|index| is_open(&command.ack_set, *index)).count();
+    u32::try_from(open).unwrap_or(u32::MAX)
+}
+
 /// An entry of which no more is known than where it lies.
-fn alone(command: &CommandMessage, metadata: &MessageMetadata, cause: &str) -> Entry {
-    let counted = u32::try_from(metadata.num_messages_in_batch()).unwrap_or(1);
+fn alone(command: &CommandMessage, metadata: &MessageMetadata, counted: u32, cause: &str) -> Entry {
     let message = message(command, metadata.clone(), Err(cause.into()));
     Entry { messages: vec![message], counted }
 }
@@ -106,8 +127,7 @@ fn batch(
     body: Result<Bytes, Arc<str>>,
     count: u32,
 ) -> Entry {
-    let open = (0..count).filter(|index| is_open(&command.ack_set, *index)).count();
-    let open = u32::try_from(open).unwrap_or(u32::MAX);
+    let open = counted(command, count);
     let (mut singles, mut cause) = match body {
         Ok(body) => (Some(Singles::new(body, count as usize)), None),
         Err(cause) => (None, Some(cause)),

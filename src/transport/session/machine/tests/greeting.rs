@@ -1,0 +1,196 @@
+//! How a connection begins, and how it finds out that the other side is gone.
+
+use super::*;
+use crate::transport::TransportErrorKind;
+use longhaul_wire::messages::{CommandAuthChallenge, CommandPing, CommandPong};
+
+fn connected(protocol_version: i32, max_message_size: Option<i32>) -> CommandConnected {
+    CommandConnected {
+        server_version: "test".to_owned(),
+        protocol_version: Some(protocol_version),
+        max_message_size,
+        feature_flags: None,
+    }
+}
+
+#[test]
+fn a_connection_introduces_itself_and_says_nothing_more_until_it_is_taken_in() {
+    let greeting = Greeting {
+        auth_method: "token",
+        auth_data: Some(Bytes::from_static(b"secret")),
+        behind_proxy: Some("broker:6650".to_owned()),
+    };
+    let mut bench = Bench::new(greeting);
+    let [Command::Connect(connect)] = &bench.commands()[..] else { panic!("one CONNECT") };
+    assert_eq!(connect.auth_method_name.as_deref(), Some("token"));
+    assert_eq!(connect.auth_data.as_deref(), Some(&b"secret"[..]));
+    assert_eq!(connect.proxy_to_broker_url.as_deref(), Some("broker:6650"));
+    bench.says(connected(21, None));
+    assert!(bench.machine.is_open() && bench.commands().is_empty());
+}
+
+#[test]
+fn a_broker_without_receipts_for_acks_is_too_old() {
+    let mut bench = Bench::new(Greeting::default());
+    bench.says(connected(16, None));
+    let end = bench.machine.end().unwrap();
+    assert_eq!(end.kind, TransportErrorKind::Refused);
+    assert!(end.cause.contains("too old"), "{end}");
+}
+
+#[test]
+fn refused_credentials_are_told_from_missing_ones() {
+    let check = |data: Option<&'static [u8]>, hint: bool| {
+        let auth_data = data.map(Bytes::from_static);
+        let mut bench = Bench::new(Greeting { auth_data, ..Greeting::default() });
+        bench.refuses(u64::MAX, ServerError::AuthenticationError);
+        let end = bench.machine.end().unwrap();
+        assert_eq!(end.kind, TransportErrorKind::Unauthorized);
+        assert_eq!(end.cause.contains("no token was given"), hint, "{end}");
+    };
+    check(None, true);
+    check(Some(b"wrong"), false);
+}
+
+#[test]
+fn what_is_no_answer_to_a_greeting_ends_it() {
+    let mut bench = Bench::new(Greeting::default());
+    bench.says(CommandSuccess { request_id: 1, schema: None });
+    assert!(bench.machine.end().unwrap().cause.contains("command 13"));
+}
+
+#[test]
+fn a_challenge_is_answered_before_and_after_the_greeting() {
+    let mut bench = Bench::new(Greeting { auth_method: "token", ..Greeting::default() });
+    bench.commands();
+    let challenge = CommandAuthChallenge::default();
+    for open in [false, true] {
+        bench.says(challenge.clone());
+        assert_eq!(bench.outcome().challenges, 1);
+        bench.call(Call::Credentials(Ok(Some(Bytes::from_static(b"fresh")))));
+        let [Command::AuthResponse(response)] = &bench.commands()[..] else { panic!("{open}") };
+        let response = response.response.as_ref().unwrap();
+        assert_eq!(response.auth_method_name.as_deref(), Some("token"));
+        assert_eq!(response.auth_data.as_deref(), Some(&b"fresh"[..]));
+        bench.says(connected(21, None));
+    }
+    bench.says(challenge);
+    let gone = TransportError::new(TransportErrorKind::Invalid, "here", "the file is gone");
+    bench.call(Call::Credentials(Err(gone)));
+    assert_eq!(bench.machine.end().unwrap().cause, "the file is gone");
+}
+
+#[test]
+fn the_brokers_largest_message_is_ours() {
+    for (stated, expected) in
+        [(Some(1_000), 1_000), (None, 5 << 20), (Some(0), 5 << 20), (Some(-1), 5 << 20)]
+    {
+        let mut bench = Bench::new(Greeting::default());
+        bench.commands();
+        bench.says(connected(21, stated));
+        let options = ProducerOptions {
+            topic: "topic".to_owned(),
+            name: Some("mine".to_owned()),
+            batching: Batching::Off,
+            schema: None,
+        };
+        bench.ask(Question::Producer(options));
+        let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
+        assert_eq!(asked.user_provided_producer_name, Some(true));
+        bench.says(CommandProducerSuccess {
+            request_id: asked.request_id,
+            producer_name: "mine".to_owned(),
+            ..CommandProducerSuccess::default()
+        });
+        match &bench.outcome().answered[..] {
+            [(_, Ok(Answer::Producer { message_bytes_max, .. }))] => {
+                assert_eq!(*message_bytes_max, expected);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_silent_broker_is_asked_once_and_then_given_up() {
+    let mut bench = Bench::open();
+    bench.consumer();
+    bench.wait(Duration::from_secs(14));
+    assert!(bench.commands().is_empty());
+    bench.wait(Duration::from_secs(1));
+    assert_eq!(bench.commands(), [Command::Ping(CommandPing {})]);
+    bench.wait(Duration::from_secs(14));
+    assert!(bench.commands().is_empty(), "one question is enough");
+    bench.says(CommandPong {});
+    bench.wait(Duration::from_secs(15));
+    assert_eq!(bench.commands(), [Command::Ping(CommandPing {})]);
+    bench.wait(Duration::from_secs(15));
+    assert!(bench.machine.end().unwrap().cause.contains("silent"));
+}
+
+#[test]
+fn a_part_of_a_frame_is_a_sign_of_life() {
+    let mut bench = Bench::open();
+    bench.consumer();
+    bench.wait(Duration::from_secs(20));
+    bench.machine.receive(&mut BytesMut::from(&[0, 0][..]), bench.now);
+    bench.wait(Duration::from_secs(14));
+    assert!(bench.machine.end().is_none());
+}
+
+#[test]
+fn a_broker_that_asks_is_answered() {
+    let mut bench = Bench::open();
+    bench.says(CommandPing {});
+    assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
+}
+
+/// Before the broker had taken us in there was nothing to ask it, but the time to do so came all the same, and again at once: the
+/// driver went round and round from the fifteenth second of a silent greeting to the thirtieth.
+#[test]
+fn a_silent_greeting_is_given_up_without_a_busy_loop() {
+    let mut bench = Bench::new(Greeting::default());
+    bench.commands();
+    bench.wait(Duration::from_secs(16));
+    assert!(bench.machine.end().is_none() && bench.commands().is_empty());
+    bench.wait(Duration::from_secs(14));
+    assert!(bench.machine.end().unwrap().cause.contains("silent"));
+}
+
+#[test]
+fn a_connection_that_nobody_uses_is_closed() {
+    let mut bench = Bench::open();
+    for _ in 0..5 {
+        bench.wait(Duration::from_secs(10));
+        bench.says(CommandPong {});
+    }
+    assert!(bench.machine.end().is_none());
+    bench.wait(Duration::from_secs(10));
+    assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
+}
+
+/// A consumer that only listens makes no calls. When the broker had closed it after an hour, the connection was found to be unused
+/// since then and ended at once, under the hands of whoever was just opening the next consumer.
+#[test]
+fn the_time_without_use_begins_when_the_last_consumer_ends() {
+    let mut bench = Bench::open();
+    let consumer = bench.consumer();
+    for _ in 0..10 {
+        bench.wait(Duration::from_secs(10));
+        bench.says(CommandPing {});
+    }
+    bench.says(longhaul_wire::messages::CommandCloseConsumer {
+        consumer_id: consumer,
+        request_id: u64::MAX,
+    });
+    bench.wait(Duration::from_secs(1));
+    assert!(bench.machine.end().is_none());
+}
+
+#[test]
+fn what_is_no_frame_ends_the_connection() {
+    let mut bench = Bench::open();
+    let mut bytes = BytesMut::from(&[0, 0, 0, 4, 0, 0, 0, 9][..]);
+    bench.machine.receive(&mut bytes, bench.now);
+    assert!(bench.machine.end().unwrap().cause.contains("not understood"));
+}
