@@ -69,7 +69,8 @@ impl WorkerConfig {
     /// Names the first setting that is out of its bounds, and the bound.
     pub fn validate(&self) -> Result<(), ConfigError> {
         const CONCURRENCY_MAX: usize = 100_000;
-        const RESULT_BYTES_MAX: usize = 4 * 1024 * 1024;
+        // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
+        const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
         let part = self.ledger_retention / 4;

@@ -37,13 +37,21 @@ impl Bench {
     /// As [`new`](Self::new).
     pub async fn with_partitions(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        Self::on(sandbox, test, partitions).await.map(Some)
+    }
+
+    /// As [`with_partitions`](Self::with_partitions), on a broker of the test's own.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn on(sandbox: Sandbox, test: &str, partitions: Option<u32>) -> Result<Self> {
         let names: TopicNames = sandbox.topic(test).parse()?;
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
         let settings = TopicSettings { partitions, ..TopicSettings::default() };
         setup(&admin, &names, &settings).await?;
         let transport =
             PulsarTransport::connect(ConnectOptions::new(sandbox.service_url())).await?;
-        Ok(Some(Self { sandbox, names, partitions, transport }))
+        Ok(Self { sandbox, names, partitions, transport })
     }
 
     /// The broker.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;
+use integration_tests::sandbox::{Broker, BrokerConfig};
 use integration_tests::script::Scripted;
 use longhaul::{TaskContext, TaskError, TaskProcessor, WorkerConfig};
 use serde::{Deserialize, Serialize};
@@ -126,14 +127,19 @@ async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
 /// A limit above what the broker takes once had the outcome refused, and published again, for ever.
 #[tokio::test]
 async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<()> {
-    const BYTES: usize = 3_000_000;
-    let Some(bench) = Bench::new("refused").await? else { return Ok(()) };
+    const BYTES: usize = 1_200_000;
+    let small = BrokerConfig {
+        extra: vec![("maxMessageSize".to_owned(), "1048576".to_owned())],
+        ..BrokerConfig::default()
+    };
+    let Some(broker) = Broker::from_env(small).await? else { return Ok(()) };
+    let bench = Bench::on(broker.sandbox().clone(), "refused", None).await?;
     let mut config = WorkerConfig::default();
-    config.result_bytes_max = 4 * 1024 * 1024;
+    config.result_bytes_max = 2 * 1024 * 1024;
     let worker = bench.worker(Scripted::default()).await?.config(config).start().await?;
     let id = Plain::tasks(&bench).await?.submit(&format!("0|big {BYTES}")).await?;
     let mut view = bench.view().await?;
-    let reason = format!("Result too large: {BYTES} bytes, the message has 30");
+    let reason = format!("Result too large: {BYTES} bytes, the message has 120");
     view.until(id, &format!("FAILED 1 FINAL: {reason}")).await?;
     bench.all_acknowledged().await?;
     bench.audit().await?;
@@ -143,7 +149,7 @@ async fn a_result_that_fits_into_no_message_fails_the_task_for_good() -> Result<
 /// The properties of a dead letter take up room too. Its payload goes, if both do not fit; once it was refused for ever.
 #[tokio::test]
 async fn a_task_of_the_largest_size_fails_for_good() -> Result<()> {
-    const BYTES: usize = 5_233_000;
+    const BYTES: usize = 5_242_700;
     let Some(bench) = Bench::new("large-letter").await? else { return Ok(()) };
     let worker = bench.worker(Scripted::default()).await?.start().await?;
     let script = "|fatal no";
