@@ -48,8 +48,8 @@ pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
-    CheckpointError, FencingToken, Payload, Raw, TaskContext, TaskError, TaskProcessor, Text,
-    WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    CheckpointError, ConnectionState, FencingToken, Payload, Raw, TaskContext, TaskError,
+    TaskProcessor, Text, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
 };
 
 // What the project's own tests may reach. Not a stable interface.

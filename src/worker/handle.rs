@@ -1,5 +1,6 @@
 //! Starting a worker, and the handle to it.
 
+use super::connection::{ConnectionState, Connections};
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
 use super::execution::ErasedProcessor;
 use super::processor::TaskProcessor;
@@ -56,6 +57,7 @@ pub struct WorkerHandle {
     wish: watch::Sender<Wish>,
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     stats: Arc<Stats>,
+    connections: Arc<Connections>,
     clock: Clock,
     partitions: u64,
 }
@@ -66,10 +68,23 @@ impl WorkerHandle {
         self.stats.wait_ready(self.partitions).await;
     }
 
+    /// Whether the worker has read the ledger, and every session with the broker is open: what a readiness probe asks for.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let connected = matches!(self.connection(), ConnectionState::Connected);
+        connected && self.stats.is_ready(self.partitions)
+    }
+
+    /// How the worker stands with its broker.
+    #[must_use]
+    pub fn connection(&self) -> ConnectionState {
+        self.connections.state()
+    }
+
     /// What the worker has counted so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.stats.read()
+        WorkerStats { sessions_lost: self.connections.lost(), ..self.stats.read() }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.
@@ -223,12 +238,15 @@ pub async fn prepare(
     let stats = Arc::new(Stats::default());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let Surroundings { transport, clock, rng, gate, bodies } = around;
-    let env = Environment { transport, clock, rng, gate, bodies, events: sender };
+    let connections = Arc::new(Connections::new(clock));
+    let told = Arc::clone(&connections);
+    let env =
+        Environment { transport, clock, rng, gate, bodies, events: sender, connections: told };
     let counted = Arc::clone(&stats);
     let driver = Driver::new(env, events, config, topics, processor, partitions, wished, counted);
     let partitions = u64::from(partitions.unwrap_or(1));
     let announce = AnnounceEnd(Arc::clone(&stats));
-    let handle = WorkerHandle { wish, ended, stats, clock, partitions };
+    let handle = WorkerHandle { wish, ended, stats, connections, clock, partitions };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);

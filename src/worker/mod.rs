@@ -3,6 +3,7 @@
 mod agenda;
 mod budget;
 mod builder;
+mod connection;
 mod driver;
 mod execution;
 mod handle;
@@ -20,6 +21,7 @@ mod stats;
 
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
+pub use connection::ConnectionState;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};

@@ -2,13 +2,14 @@
 //! until its first error, and opens the next one after a backoff. The machine is told what it must know: that a consumer session
 //! was lost, that the fate of a publish is unknown.
 
+use super::connection::Monitor;
 use super::driver::Event;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, Start,
+    Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, Start,
     TopicPartition, Transport, TransportError,
 };
 use futures::StreamExt;
@@ -21,10 +22,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
-/// subscribing anew heals it. So a consumer that waited this long for a delivery does so, backlog or not.
+/// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
+/// there is more than it holds itself. Others may hold the rest, or it is delayed: only the broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// A session that has delivered nothing yet is given up sooner, for stalls begin when brokers and topics come back, and it holds
-/// nothing that would be delivered again. The time doubles as long as nothing comes.
+/// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics come back, and it holds nothing
+/// that would be delivered again. The time doubles whenever that did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -63,27 +65,36 @@ pub(super) struct Publish {
     pub(super) expires: Option<Moment>,
 }
 
+/// What every service works with.
+pub(super) struct Service {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) topic: TopicPartition,
+    pub(super) monitor: Monitor,
+    pub(super) rng: fastrand::Rng,
+}
+
 /// A publisher service: what is put into the mailbox is published in order.
 pub(super) async fn publish(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
+    service: Service,
     batching: Batching,
     schema: Schema,
     mailbox: Mailbox<Publish>,
     clock: Clock,
-    rng: fastrand::Rng,
 ) {
+    let Service { transport, topic, monitor, rng } = service;
     let mut backoff = Backoff::new(rng);
     loop {
         let mut publisher = match transport.publisher(&topic, batching, schema).await {
             Ok(publisher) => publisher,
             Err(error) => {
                 tracing::warn!(%topic, %error, "cannot open a publisher; trying again");
+                monitor.failed(&error);
                 backoff.wait().await;
                 continue;
             }
         };
         backoff.reset();
+        monitor.opened();
         loop {
             let Publish { message, receipt, expires } = mailbox.take().await;
             if expires.is_some_and(|at| clock.now() > at) {
@@ -93,6 +104,7 @@ pub(super) async fn publish(
                 Ok(handle) => drop(receipt.send(handle)),
                 Err(error) => {
                     tracing::warn!(%topic, %error, "publisher lost");
+                    monitor.lost(&error);
                     let unknown = PublishError::Unknown(error.to_string());
                     drop(receipt.send(Box::pin(async move { Err(unknown) })));
                     break;
@@ -126,32 +138,35 @@ impl<T> Sink<T> {
 }
 
 /// A follower service. After an error it goes on behind what it has passed on.
-pub(super) async fn follow(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
-    mut follow: Follow,
-    messages: Sink<Message>,
-    rng: fastrand::Rng,
-) {
+pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<Message>) {
+    let Service { transport, topic, monitor, rng } = service;
     let mut backoff = Backoff::new(rng);
     loop {
-        match transport.follower(&topic, follow).await {
-            Ok(mut follower) => loop {
-                match follower.next().await {
-                    Ok(message) => {
-                        backoff.reset();
-                        follow.start = Start::After(message.position);
-                        if messages.send(message).await.is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%topic, %error, "follower lost");
-                        break;
+        let mut follower = match transport.follower(&topic, follow).await {
+            Ok(follower) => follower,
+            Err(error) => {
+                tracing::warn!(%topic, %error, "cannot follow; trying again");
+                monitor.failed(&error);
+                backoff.wait().await;
+                continue;
+            }
+        };
+        monitor.opened();
+        loop {
+            match follower.next().await {
+                Ok(message) => {
+                    backoff.reset();
+                    follow.start = Start::After(message.position);
+                    if messages.send(message).await.is_err() {
+                        return;
                     }
                 }
-            },
-            Err(error) => tracing::warn!(%topic, %error, "cannot follow; trying again"),
+                Err(error) => {
+                    tracing::warn!(%topic, %error, "follower lost");
+                    monitor.lost(&error);
+                    break;
+                }
+            }
         }
         backoff.wait().await;
     }
@@ -181,13 +196,12 @@ pub(super) enum Consumed {
 
 /// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
 pub(super) async fn consume(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
+    service: Service,
     subscription: String,
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
-    rng: fastrand::Rng,
 ) {
+    let Service { transport, topic, monitor, rng } = service;
     let mut backoff = Backoff::new(rng);
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
@@ -196,11 +210,13 @@ pub(super) async fn consume(
             Ok(consumer) => consumer,
             Err(error) => {
                 tracing::warn!(%topic, %error, "cannot consume; trying again");
+                monitor.failed(&error);
                 backoff.wait().await;
                 continue;
             }
         };
         backoff.reset();
+        monitor.opened();
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
@@ -210,12 +226,13 @@ pub(super) async fn consume(
         }
         match running.run(&commands, &events).await {
             End::Gone => return,
-            End::Idle => {
-                tracing::debug!(%topic, "nothing came for long: subscribing anew");
+            End::Stalled(backlog) => {
+                tracing::info!(%topic, ?backlog, "nothing came for long, yet there is a backlog: subscribing anew");
                 patience = (2 * patience).min(IDLE_MAX);
             }
             End::Lost(error) => {
                 tracing::warn!(%topic, %error, "consumer session lost");
+                monitor.lost(&error);
                 patience = IDLE_MIN;
             }
         }
@@ -233,6 +250,8 @@ struct Session {
     credit: usize,
     /// How long to wait for the next delivery.
     patience: Duration,
+    /// Entries that were delivered, and neither acknowledged nor given back.
+    held: BTreeSet<EntryId>,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
     /// Acks without a receipt: repeated in the next session. A second ack does no harm.
     unconfirmed: BTreeSet<EntryId>,
@@ -241,8 +260,8 @@ struct Session {
 /// Why a session ended.
 enum End {
     Lost(TransportError),
-    /// Nothing came for long.
-    Idle,
+    /// The broker has something to deliver, and does not.
+    Stalled(Backlog),
     Gone,
 }
 
@@ -260,8 +279,8 @@ impl From<Gone> for End {
 
 impl Session {
     fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration) -> Self {
-        let (acks, unconfirmed) = (FuturesUnordered::new(), BTreeSet::new());
-        Self { session, consumer, credit: 0, patience, acks, unconfirmed }
+        let (acks, unconfirmed, held) = (FuturesUnordered::new(), BTreeSet::new(), BTreeSet::new());
+        Self { session, consumer, credit: 0, patience, held, acks, unconfirmed }
     }
 
     fn ack(&mut self, entry: EntryId) {
@@ -289,16 +308,32 @@ impl Session {
             Some((entry, result)) = self.acks.next() => {
                 result?;
                 self.unconfirmed.remove(&entry);
+                self.held.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
             }
             delivery = timeout(self.patience, self.consumer.next()), if self.credit > 0 => {
+                let Ok(delivery) = delivery else { return self.look_after_silence().await };
+                let message = delivery?;
                 self.credit -= 1;
-                let delivery = delivery.map_err(|_| End::Idle)?;
                 self.patience = IDLE_MAX;
-                events.send(Consumed::Delivery(delivery?)).await?;
+                self.held.insert(message.position.entry_id());
+                events.send(Consumed::Delivery(message)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Nothing came for long although something was asked for.
+    async fn look_after_silence(&mut self) -> Result<(), End> {
+        let backlog = self.consumer.backlog().await?;
+        if backlog.blocked {
+            tracing::warn!(
+                session = self.session,
+                "the broker delivers nothing, for too much is unacknowledged: raise the limits of the task topic"
+            );
+        }
+        let held = u64::try_from(self.held.len()).unwrap_or(u64::MAX);
+        if backlog.entries > held { Err(End::Stalled(backlog)) } else { Ok(()) }
     }
 
     async fn obey(&mut self, command: ConsumerCommand) -> Result<(), TransportError> {
@@ -309,7 +344,10 @@ impl Session {
             }
             ConsumerCommand::Credit { .. } => {}
             ConsumerCommand::Ack(entry) => self.ack(entry),
-            ConsumerCommand::HandBack(entry) => self.consumer.hand_back(entry).await?,
+            ConsumerCommand::HandBack(entry) => {
+                self.held.remove(&entry);
+                self.consumer.hand_back(entry).await?;
+            }
         }
         Ok(())
     }

@@ -37,6 +37,8 @@ pub struct WorkerStats {
     pub malformed: u64,
     /// Entries on the metadata topic that had to be published again after a zombie's.
     pub repaired: u64,
+    /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs five per partition.
+    pub sessions_lost: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -78,6 +80,11 @@ impl Stats {
         *ignored.entry(reason).or_default() += 1;
     }
 
+    /// Whether so many partitions have been read and are worked on, by a worker that has not ended.
+    pub(super) fn is_ready(&self, partitions: u64) -> bool {
+        !self.ended.load(Ordering::Relaxed) && self.ready.load(Ordering::Relaxed) >= partitions
+    }
+
     /// Resolves when so many partitions have been read and are worked on, or the worker has ended.
     pub(super) async fn wait_ready(&self, partitions: u64) {
         loop {
@@ -102,6 +109,7 @@ impl Stats {
             stuck: read(&self.stuck),
             malformed: read(&self.malformed),
             repaired: read(&self.repaired),
+            sessions_lost: 0,
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
     }

@@ -2,6 +2,12 @@
 //!
 //! How the recordings were made says `recorded/README.md`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "helpers of tests may fail as tests do, and look only at some commands"
+)]
+
 #[path = "recorded/recording.rs"]
 #[expect(dead_code, reason = "the other half records")]
 mod recording;

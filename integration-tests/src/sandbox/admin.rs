@@ -31,7 +31,9 @@ impl Admin {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let http = Client::builder().timeout(CALL_LIMIT).default_headers(headers).build()?;
+        // No connection is kept: it would belong to the runtime of the test that opened it, and die with it under the next one.
+        let http = Client::builder().timeout(CALL_LIMIT).pool_max_idle_per_host(0);
+        let http = http.default_headers(headers).build()?;
         Ok(Self { url: url.trim_end_matches('/').to_owned(), http })
     }
 

@@ -13,10 +13,15 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::broker::{LATENCY, Server, Signal, free_port};
+use super::guard::Guard;
 use super::jvm::{self, Jvm};
 use super::{Admin, Sandbox};
 use crate::example::Process;
 use crate::wait::{say, stopwatch, until};
+
+/// After our death: removes the folders, those of servers that just do not run included. A server that still writes at that moment
+/// has a guard of its own, which removes its folder once more.
+const AFTERMATH: &str = r#"rm -rf -- "$@""#;
 
 const BOOKIES: usize = 4;
 const BROKERS: usize = 2;
@@ -37,6 +42,7 @@ pub struct Cluster {
     bookies: Vec<Node>,
     zookeeper: Node,
     sandbox: Sandbox,
+    _guard: Guard,
 }
 
 /// One of the processes.
@@ -77,7 +83,9 @@ impl Cluster {
         let hosts: Vec<_> = brokers.iter().map(Node::address).collect();
         let admin = brokers.first().and_then(|broker| broker.admin.as_ref()).context("a broker")?;
         let sandbox = Sandbox::new(format!("pulsar://{}", hosts.join(",")), admin.url())?;
-        Ok(Self { brokers, bookies, zookeeper, sandbox })
+        let nodes = brokers.iter().chain(&bookies).chain([&zookeeper]);
+        let guard = Guard::arm(AFTERMATH, nodes.map(|node| node.server.folder()))?;
+        Ok(Self { brokers, bookies, zookeeper, sandbox, _guard: guard })
     }
 
     /// Writes what every broker and bookie must find in ZooKeeper, once.

@@ -65,6 +65,10 @@ impl Jvm {
         Ok(Self { arguments: arguments(options, program)?, process: None, folder })
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.path().join("server.log")
     }

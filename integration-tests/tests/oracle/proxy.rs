@@ -96,17 +96,20 @@ impl Shared {
         let mut buffer = BytesMut::from(&bytes[..]);
         let frame = frame::decode(&mut buffer, FRAME_BYTES_MAX)?.context("half a frame")?;
         let mut out = BytesMut::new();
-        match frame.command {
-            Command::LookupResponse(it) if it.broker_service_url.is_some() => {
-                let url = Some(self.url.clone());
-                let answer = CommandLookupTopicResponse { broker_service_url: url, ..*it };
-                frame::encode(answer, &mut out);
-            }
-            command if self.treatment == Treatment::Anew => match frame.payload {
-                Some(payload) => anew::encode(command, &payload, &mut out)?,
-                None => frame::encode(command, &mut out),
-            },
-            _ => return Ok(None),
+        if let Command::LookupResponse(it) = &frame.command
+            && it.broker_service_url.is_some()
+        {
+            let url = Some(self.url.clone());
+            let answer = CommandLookupTopicResponse { broker_service_url: url, ..*it.clone() };
+            frame::encode(answer, &mut out);
+            return Ok(Some(out.freeze()));
+        }
+        if self.treatment == Treatment::Keep {
+            return Ok(None);
+        }
+        match frame.payload {
+            Some(payload) => anew::encode(frame.command, &payload, &mut out)?,
+            None => frame::encode(frame.command, &mut out),
         }
         Ok(Some(out.freeze()))
     }

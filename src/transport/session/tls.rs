@@ -102,11 +102,12 @@ impl TlsOptions {
         let Some(client) = &self.client else { return Ok(builder.with_no_client_auth()) };
         let of = "client certificate";
         let chain = certificates(&client.certificate_pem, of)?;
-        let key = PrivateKeyDer::from_pem_slice(&client.key_pem).map_err(|cause| match cause {
-            pem::Error::NoItemsFound => {
+        let key = PrivateKeyDer::from_pem_slice(&client.key_pem).map_err(|cause| {
+            if matches!(cause, pem::Error::NoItemsFound) {
                 TlsError::Empty { of, wanted: "private key that needs no passphrase" }
+            } else {
+                TlsError::Pem { of, cause }
             }
-            cause => TlsError::Pem { of, cause },
         })?;
         builder.with_client_auth_cert(chain, key).map_err(TlsError::Client)
     }

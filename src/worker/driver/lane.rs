@@ -145,34 +145,17 @@ impl Lane {
         let lane = topics.task.partition;
         let ledger = Mailbox::new();
         let view = Mailbox::new();
-        let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
-        services.spawn(env.gate.wrap(publish(
-            transport,
-            topics.ledger.clone(),
-            Batching::On,
-            Schema::None,
-            ledger.clone(),
-            env.clock,
-            rng,
-        )));
-        let (transport, rng) = (Arc::clone(&env.transport), env.rng.fork());
-        services.spawn(env.gate.wrap(publish(
-            transport,
-            topics.metadata.clone(),
-            Batching::Off,
-            Schema::TaskMetadata,
-            view.clone(),
-            env.clock,
-            rng,
-        )));
+        let service = env.service(&topics.ledger);
+        let publishing = publish(service, Batching::On, Schema::None, ledger.clone(), env.clock);
+        services.spawn(env.gate.wrap(publishing));
+        let service = env.service(&topics.metadata);
+        let schema = Schema::TaskMetadata;
+        let publishing = publish(service, Batching::Off, schema, view.clone(), env.clock);
+        services.spawn(env.gate.wrap(publishing));
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
-        services.spawn(env.gate.wrap(follow(
-            Arc::clone(&env.transport),
-            topics.metadata.clone(),
-            Follow { start: Start::Earliest, compacted: true },
-            shown,
-            env.rng.fork(),
-        )));
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let service = env.service(&topics.metadata);
+        services.spawn(env.gate.wrap(follow(service, from_start, shown)));
         let mut opened = Self {
             core,
             keeper,
@@ -250,13 +233,9 @@ impl Lane {
         services: &mut JoinSet<()>,
         sink: Sink<Message>,
     ) -> AbortHandle {
-        services.spawn(env.gate.wrap(follow(
-            Arc::clone(&env.transport),
-            self.topics.ledger.clone(),
-            Follow { start: Start::Earliest, compacted: true },
-            sink,
-            env.rng.fork(),
-        )))
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let service = env.service(&self.topics.ledger);
+        services.spawn(env.gate.wrap(follow(service, from_start, sink)))
     }
 
     /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
@@ -294,14 +273,10 @@ impl Lane {
         let (lane, service) = (self.id(), self.service);
         let sink =
             Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
-        self.consumer_service = Some(services.spawn(env.gate.wrap(consume(
-            Arc::clone(&env.transport),
-            self.topics.task.clone(),
-            self.topics.subscription.clone(),
-            self.consumer.clone(),
-            sink,
-            env.rng.fork(),
-        ))));
+        let task_service = env.service(&self.topics.task);
+        let subscription = self.topics.subscription.clone();
+        let consuming = consume(task_service, subscription, self.consumer.clone(), sink);
+        self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
     }
 
     /// Ends the consumer session; the broker delivers what it held to others, or again.
@@ -346,15 +321,10 @@ impl Lane {
     ) -> oneshot::Receiver<Receipt> {
         let mailbox = self.dead_letters.get_or_insert_with(|| {
             let mailbox = Mailbox::new();
-            services.spawn(env.gate.wrap(publish(
-                Arc::clone(&env.transport),
-                self.topics.dead_letters.clone(),
-                Batching::Off,
-                Schema::None,
-                mailbox.clone(),
-                env.clock,
-                env.rng.fork(),
-            )));
+            let service = env.service(&self.topics.dead_letters);
+            let queue = mailbox.clone();
+            let publishing = publish(service, Batching::Off, Schema::None, queue, env.clock);
+            services.spawn(env.gate.wrap(publishing));
             mailbox
         });
         put(mailbox, message, None)

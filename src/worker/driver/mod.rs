@@ -10,11 +10,12 @@ mod leaving;
 mod renewing;
 mod view;
 
+use super::connection::{Connections, Monitor};
 use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
 use super::processor::CheckpointRequest;
-use super::session::{Consumed, ConsumerCommand};
+use super::session::{Consumed, ConsumerCommand, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -25,7 +26,7 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
-use crate::transport::{Message, Transport};
+use crate::transport::{Message, TopicPartition, Transport};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -64,6 +65,20 @@ pub(super) struct Environment {
     /// The runtime of the processors.
     pub(super) bodies: Handle,
     pub(super) events: mpsc::Sender<Event>,
+    /// How the services stand with the broker.
+    pub(super) connections: Arc<Connections>,
+}
+
+impl Environment {
+    /// What a service on this topic works with.
+    fn service(&mut self, topic: &TopicPartition) -> Service {
+        Service {
+            transport: Arc::clone(&self.transport),
+            topic: topic.clone(),
+            monitor: Monitor::new(&self.connections),
+            rng: self.rng.fork(),
+        }
+    }
 }
 
 /// What a handle asks for.

@@ -5,8 +5,8 @@ use crate::gate::Gate;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::key::OwnerId;
 use crate::task::{TaskMetadata, TaskOutcome};
+use crate::transport::Outgoing;
 use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
-use crate::transport::{Outgoing, TopicPartition};
 use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
 use crate::worker::{Plan, Text};
 use async_trait::async_trait;
@@ -79,6 +79,7 @@ impl Bench {
             rng: fastrand::Rng::with_seed(1),
             gate: Gate::open(),
             bodies: Handle::current(),
+            connections: Arc::new(Connections::new(broker.clock())),
             events,
         };
         let Plan { config, topics, processor } = plan;

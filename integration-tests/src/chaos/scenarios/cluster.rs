@@ -6,6 +6,7 @@ use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::Script;
 use crate::chaos::probe::Probe;
+use crate::chaos::reading::read_whole;
 use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::sandbox::Cluster;
 use crate::wait::until;
@@ -16,7 +17,7 @@ use tokio::time::sleep;
 
 /// A little more work than the workers can do, and some in reserve: so they start tasks all the time, and a pause is a stall.
 const RUN_MS: Range<u64> = 450..550;
-const SUBMIT_EVERY: Duration = Duration::from_millis(150);
+const SUBMIT_EVERY: Duration = Duration::from_millis(160);
 const RESERVE: usize = 100;
 /// How long is watched after a step, when all go on again.
 const AFTER: Duration = Duration::from_secs(4);
@@ -24,6 +25,9 @@ const AFTER: Duration = Duration::from_secs(4);
 const BOOKIE_AWAY: Duration = Duration::from_secs(12);
 /// How long brokers and workers may take until all go on after a broker's death; its session alone takes 10 s.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long the tasks may take that have piled up in the meantime.
+const PILE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A stretch of time in which one thing was done, and the longest pauses that ended in it or were not over, in ms.
 struct Step {
@@ -62,6 +66,9 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         bench.row.spread(&format!("{name}: slowest worker"), of(|step| step.one));
         bench.row.spread(&format!("{name}: probe"), of(|step| step.probe));
     }
+    // What has piled up is no part of what is measured after the last fault.
+    let submitted = read_whole(&bench.transport, &bench.task_topic()).await?.len();
+    bench.wait_ended(submitted, PILE_LIMIT).await;
     rest(&mut bench).await?;
     Ok(vec![bench.into_row()])
 }

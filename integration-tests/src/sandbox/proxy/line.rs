@@ -90,9 +90,15 @@ impl Line {
         };
         if cut.after_bytes > 0 {
             allowance.leave(cut.after_bytes);
-            let both = join(&mut client_side, &mut broker_side);
-            // A cut that has waited long enough falls between two frames.
-            timeout(CUT_LATEST, until_first(allowance.spent.notified(), both)).await.ok();
+            tokio::select! {
+                biased;
+                () = allowance.spent.notified() => {}
+                // There is nothing left to cut.
+                () = &mut client_side => return,
+                () = &mut broker_side => return,
+                // A cut that has waited long enough falls between two frames.
+                () = sleep(CUT_LATEST) => {}
+            }
             allowance.leave(usize::MAX);
         }
         if cut.reset {
@@ -126,14 +132,10 @@ async fn until_second(first: impl Future<Output = ()>, second: impl Future<Outpu
         first.await;
         pending::<()>().await;
     };
-    until_first(first, second).await;
-}
-
-async fn until_first<T, U>(first: impl Future<Output = T>, second: impl Future<Output = U>) {
     tokio::select! {
         biased;
-        _ = first => {}
-        _ = second => {}
+        () = first => {}
+        () = second => {}
     }
 }
 

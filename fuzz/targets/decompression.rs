@@ -1,0 +1,5 @@
+//! See `longhaul_fuzz::wire::decompression`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| longhaul_fuzz::wire::decompression(input));
