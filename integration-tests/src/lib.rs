@@ -10,6 +10,7 @@ pub mod java;
 pub mod model;
 pub mod sandbox;
 pub mod script;
+pub mod session;
 pub mod simulation;
 pub mod view;
 

@@ -50,6 +50,9 @@ mod tls;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod log;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod stepped;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
 pub use config::BrokerConfig;

@@ -267,7 +267,7 @@ impl Machine {
     }
 
     /// What the machine knows, for tests that look inside.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn state(&self) -> &State {
         &self.state
     }

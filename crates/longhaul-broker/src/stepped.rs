@@ -1,0 +1,335 @@
+//! The broker without sockets, threads and clocks, for simulations of its clients: bytes in, bytes out, each step when the caller
+//! says so.
+//!
+//! It is what [`crate::Broker`] is made of, on a simulated disk: the machine, the log in steps, and what the driver does between
+//! them. Beside it runs a journal of what is on disk, which outlives it.
+
+use crate::admin::request::{AdminReply, AdminRequest, Start, SubscriptionCall, TopicCall};
+use crate::log::{
+    Composer, Group, OpenError, Options, Position, SimulatedStorage, Stepped, Storage, WriteError,
+};
+use crate::machine::cleaning::Survivor;
+use crate::machine::effect::{Effect, Source};
+use crate::machine::{Machine, Settings};
+use crate::server::requests::requests;
+use crate::state::State;
+use crate::state::entry::EntryHead;
+use crate::state::replay::replay;
+use bytes::{Bytes, BytesMut};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{Command, CommandMessage, CommandPing};
+use longhaul_wire::payload::Payload;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Largest message, without metadata.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// An entry on disk.
+#[derive(Clone, Debug)]
+pub struct StoredEntry {
+    /// Its ledger.
+    pub ledger: u64,
+    /// Its place in the ledger.
+    pub entry: u64,
+    /// As its producer sent it.
+    pub payload: Payload,
+}
+
+/// What is on disk, by topic, in order.
+pub type Journal = BTreeMap<String, Vec<StoredEntry>>;
+
+/// Who uses a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handles {
+    /// Producers.
+    pub producers: usize,
+    /// Consumers of all subscriptions.
+    pub consumers: usize,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    inbox: BytesMut,
+    is_connected: bool,
+    outbox: BytesMut,
+    /// Bytes of deliveries in the outbox.
+    credit: u64,
+    is_closing: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct SteppedBroker {
+    machine: Machine,
+    log: Stepped,
+    storage: SimulatedStorage,
+    links: BTreeMap<u64, Link>,
+    in_flight: Option<Group>,
+    checkpoint: Option<(Position, Vec<Bytes>)>,
+    copies: Vec<Vec<Survivor>>,
+    replies: HashMap<u64, AdminReply>,
+    next_ticket: u64,
+}
+
+fn options() -> Options {
+    let segment_bytes_first = 1 << 18;
+    Options { segment_bytes_first, body_bytes_max: 1 << 17, salt: 7, ..Options::default() }
+}
+
+fn settings() -> Settings {
+    Settings {
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        service_url: "pulsar://stepped:6650".to_owned(),
+        service_url_tls: None,
+        handles_per_connection: 1_000,
+        recent_bytes: 20_000,
+        window_bytes: 30_000,
+        disk_bytes_max: None,
+        deduplicated_suffixes: Vec::new(),
+        checkpoint_bytes: 50_000,
+    }
+}
+
+impl SteppedBroker {
+    /// A broker that goes on from a disk. `now` is the wall clock, in ms since the epoch.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, OpenError> {
+        let mut state = State::default();
+        let mut log =
+            Stepped::open(Arc::new(storage.clone()), options(), &mut |it| replay(&mut state, it))?;
+        let composer = std::mem::replace(&mut log.composer, spare_composer()?);
+        let machine = Machine::new(settings(), None, state, composer, HashMap::new(), now);
+        Ok(Self {
+            machine,
+            log,
+            storage: storage.clone(),
+            links: BTreeMap::new(),
+            in_flight: None,
+            checkpoint: None,
+            copies: Vec::new(),
+            replies: HashMap::new(),
+            next_ticket: 0,
+        })
+    }
+
+    /// A client has connected.
+    pub fn connect(&mut self, conn: u64) {
+        self.links.insert(conn, Link::default());
+        self.machine.opened(conn, "/stepped".to_owned());
+    }
+
+    /// A connection has ended.
+    pub fn disconnect(&mut self, conn: u64) {
+        if self.links.remove(&conn).is_some() {
+            self.machine.closed(conn);
+        }
+    }
+
+    /// Bytes of a client have come.
+    pub fn receive(&mut self, conn: u64, bytes: &[u8], now: u64) {
+        self.machine.set_time(now);
+        let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
+        link.inbox.extend_from_slice(bytes);
+        loop {
+            let Some(link) = self.links.get_mut(&conn) else { return };
+            let parsed = requests(&mut link.inbox, &mut link.is_connected, MESSAGE_BYTES_MAX);
+            parsed.requests.into_iter().for_each(|it| self.machine.request(conn, it));
+            if parsed.is_broken || !parsed.has_more {
+                break;
+            }
+        }
+        self.perform();
+    }
+
+    /// Asks a client for a sign of life.
+    pub fn ping(&mut self, conn: u64) {
+        if let Some(link) = self.links.get_mut(&conn) {
+            frame::encode(CommandPing {}, &mut link.outbox);
+        }
+    }
+
+    /// Takes what is to be sent on a connection.
+    pub fn take_output(&mut self, conn: u64) -> BytesMut {
+        let Some(link) = self.links.get_mut(&conn) else { return BytesMut::new() };
+        let (bytes, credit) = (link.outbox.split(), std::mem::take(&mut link.credit));
+        if credit > 0 {
+            self.machine.written(conn, credit);
+        }
+        bytes
+    }
+
+    /// Whether the broker ends the connection, once everything is sent.
+    #[must_use]
+    pub fn is_closing(&self, conn: u64) -> bool {
+        self.links.get(&conn).is_none_or(|it| it.is_closing)
+    }
+
+    /// Lets the machine do what is due, and consumers have their turn.
+    pub fn advance(&mut self, now: u64) {
+        self.machine.set_time(now);
+        self.machine.set_disk(self.log.segments());
+        self.machine.tick();
+        while self.machine.dispatch() {}
+        if let Some((at, image)) = self.checkpoint.take() {
+            match self.log.checkpoint(at, &image) {
+                Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
+                result => self.machine.checkpointed(result.is_ok()),
+            }
+        }
+        for survivors in std::mem::take(&mut self.copies) {
+            let reader = self.log.reader();
+            let read =
+                survivors.into_iter().filter_map(|it| Some((it, reader.read(it.place).ok()?)));
+            self.machine.copy(read.collect());
+        }
+        self.perform();
+    }
+
+    /// Writes what was composed. Says whether there was something.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn write(&mut self, journal: &mut Journal) -> Result<bool, WriteError> {
+        if self.in_flight.is_some() {
+            return Ok(false);
+        }
+        let Some(group) = self.machine.take_group() else { return Ok(false) };
+        self.log.prepare();
+        self.log.write(&group)?;
+        self.note(&group, journal);
+        self.in_flight = Some(group);
+        Ok(true)
+    }
+
+    /// Tells the machine what was written: its clients get their answers.
+    pub fn confirm(&mut self) {
+        if let Some(group) = self.in_flight.take() {
+            self.machine.committed(&group);
+            self.perform();
+        }
+    }
+
+    fn note(&self, group: &Group, journal: &mut Journal) {
+        for (_, topic) in self.machine.state().topics() {
+            let stored = journal.entry(topic.name.as_str().to_owned()).or_default();
+            let last = stored.last().map(|it| (it.ledger, it.entry));
+            for (ordinal, slot) in topic.entries.iter() {
+                let Some(id) = topic.entries.position_of(ordinal) else { continue };
+                let Some(mut body) = group.body(slot.place) else { continue };
+                if last.is_some_and(|last| (id.ledger, id.entry) <= last)
+                    || EntryHead::decode(&mut body).is_none()
+                {
+                    continue;
+                }
+                if let Ok(payload) = Payload::parse(body) {
+                    stored.push(StoredEntry { ledger: id.ledger, entry: id.entry, payload });
+                }
+            }
+        }
+    }
+
+    /// When [`SteppedBroker::advance`] is to be called at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> u64 {
+        self.machine.next_deadline()
+    }
+
+    /// Creates a topic with durable subscriptions from its beginning.
+    pub fn create(&mut self, topic: &str, subscriptions: &[&str]) {
+        for name in subscriptions {
+            let call =
+                SubscriptionCall::Create { at: Start::Earliest, properties: BTreeMap::default() };
+            let (topic, subscription) = (topic.to_owned(), (*name).to_owned());
+            self.call(AdminRequest::Subscription { topic, subscription, call });
+        }
+    }
+
+    /// Closes the producers and consumers of a topic, as when it moves to another broker.
+    pub fn unload(&mut self, topic: &str) {
+        let topic = topic.to_owned();
+        self.call(AdminRequest::Topic { topic, call: TopicCall::Unload });
+    }
+
+    fn call(&mut self, request: AdminRequest) -> u64 {
+        self.next_ticket += 1;
+        self.machine.call(self.next_ticket, request);
+        self.perform();
+        self.next_ticket
+    }
+
+    /// Who uses a topic, and how many entries of a subscription nobody has acknowledged. Only while nothing waits for the disk.
+    pub fn look(&mut self, topic: &str, subscription: &str) -> Option<(Handles, u64)> {
+        let topic = topic.to_owned();
+        let ticket = self.call(AdminRequest::Topic { topic, call: TopicCall::Stats });
+        let AdminReply::Stats(stats) = self.replies.remove(&ticket)? else { return None };
+        let handles = Handles {
+            producers: stats.publishers.len(),
+            consumers: stats.subscriptions.values().map(|it| it.consumers.len()).sum(),
+        };
+        let backlog = stats.subscriptions.get(subscription).map_or(0, |it| it.msg_backlog);
+        Some((handles, backlog))
+    }
+
+    fn perform(&mut self) {
+        loop {
+            let effects = self.machine.take_effects();
+            if effects.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.do_one(effect));
+        }
+    }
+
+    fn do_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(conn, command) => {
+                if let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) {
+                    frame::encode(command, &mut link.outbox);
+                }
+            }
+            Effect::Deliver { conn, command, source, bytes } => {
+                self.deliver(conn, command, source, bytes);
+            }
+            Effect::Close(conn) => {
+                if let Some(link) = self.links.get_mut(&conn) {
+                    link.is_closing = true;
+                }
+            }
+            Effect::Reply(ticket, answer) => {
+                if let Ok(reply) = answer {
+                    self.replies.insert(ticket, reply);
+                }
+            }
+            Effect::Checkpoint { at, image } => self.checkpoint = Some((at, image)),
+            Effect::Copy(survivors) => self.copies.push(survivors),
+            Effect::RemoveSegments(segments) => self.log.remove(&segments),
+            Effect::RemoveCompacted(name) => drop(self.storage.remove(&name)),
+            Effect::Compact(job) => self.machine.compacted(&job, Err("not simulated".to_owned())),
+            // Nobody looks at messages by the admin interface, and there is no operator.
+            Effect::Read { .. } | Effect::Warn(_) => {}
+        }
+    }
+
+    fn deliver(&mut self, conn: u64, command: CommandMessage, source: Source, bytes: u32) {
+        let body = match source {
+            Source::Memory(body) => Some(body),
+            Source::Log(place) => self.log.reader().read(place).ok(),
+            Source::Compacted(..) => None,
+        };
+        let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
+        let Some(mut body) = body else { return self.machine.written(conn, u64::from(bytes)) };
+        drop(EntryHead::decode(&mut body));
+        frame::encode_head(Command::Message(command), body.len(), &mut link.outbox);
+        link.outbox.extend_from_slice(&body);
+        link.credit += u64::from(bytes);
+    }
+}
+
+/// The log's own composer goes to the machine; this one is never used.
+fn spare_composer() -> Result<Composer, OpenError> {
+    let storage = Arc::new(SimulatedStorage::new(0));
+    Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer)
+}

@@ -1,0 +1,681 @@
+//! Connections, the broker, the time, and what goes wrong with them.
+
+use super::actors::{Actor, Publisher, Reader, Worker};
+use super::ledger::{Handle, Ledger};
+use super::network::{Arrival, Direction, Pipe};
+use super::{Figures, Plan};
+use bytes::BytesMut;
+use fastrand::Rng;
+use longhaul::EntryId;
+use longhaul::protocol::moment::Moment;
+use longhaul::transport::session::machine::call::{Answer, Call, Event, Question};
+use longhaul::transport::session::machine::{Connection, Greeting};
+use longhaul::transport::{TransportError, TransportErrorKind};
+use longhaul_broker::log::SimulatedStorage;
+use longhaul_broker::stepped::{Handles, Journal, SteppedBroker};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The wall clock when a history begins.
+const EPOCH_MS: u64 = 1_700_000_000_000;
+/// When a broker asks a silent client for a sign of life; after twice that the client is gone.
+const BROKER_KEEP_ALIVE_MS: u64 = 30_000;
+/// How long the calm phase may take, in simulated time: two dead connections in a row, and their questions.
+const CALM_MS_MAX: u64 = 300_000;
+/// Connections of a client, as a transport has them for tasks and for records.
+const SLOTS: usize = 2;
+/// What a machine may have encoded and not written: its own limit, and the frame that goes beyond it.
+const OUT_BYTES_MAX: usize = 512 * 1024;
+
+/// One connection, both ends.
+struct Conn {
+    machine: Connection<u64, u64>,
+    /// The client has closed it, or has been told that it is over.
+    is_left: bool,
+    inbox: BytesMut,
+    outbox: BytesMut,
+    up: Pipe,
+    down: Pipe,
+    /// The broker has it.
+    is_served: bool,
+    served: BytesMut,
+    heard: u64,
+    is_asked: bool,
+    /// Bytes that move at a time.
+    pace: usize,
+    taps: (BytesMut, BytesMut),
+}
+
+/// What an answer is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// An actor opens something.
+    Open(usize),
+    /// A reader goes elsewhere.
+    Seek(usize),
+    /// An entry of a topic is acknowledged.
+    Ack(usize, EntryId),
+    /// Somebody is curious.
+    Question,
+}
+
+/// Everything there is.
+pub(super) struct World {
+    plan: Plan,
+    pub(super) random: Rng,
+    /// In ms since the history began.
+    now: u64,
+    storage: SimulatedStorage,
+    broker: SteppedBroker,
+    pub(super) journal: Journal,
+    conns: BTreeMap<u64, Conn>,
+    /// The connections of each client.
+    slots: Vec<[Option<u64>; SLOTS]>,
+    next: u64,
+    pending: BTreeMap<u64, Purpose>,
+    /// Whose producer or consumer it is.
+    owners: BTreeMap<Handle, usize>,
+    /// Consumers that their owners have closed, until the machine says so.
+    leaving: BTreeSet<Handle>,
+    actors: Vec<Option<Actor>>,
+    pub(super) topics: Vec<String>,
+    pub(super) ledger: Ledger,
+    pub(super) is_calm: bool,
+    first: (u64, u64),
+}
+
+fn broken(cause: &str) -> TransportError {
+    let kind = TransportErrorKind::Unreachable;
+    TransportError { kind, address: "simulated".to_owned(), cause: cause.to_owned() }
+}
+
+impl World {
+    pub(super) fn new(plan: Plan) -> Self {
+        let mut random = Rng::with_seed(plan.seed);
+        let storage = SimulatedStorage::new(plan.seed);
+        let mut journal = Journal::new();
+        let mut broker =
+            SteppedBroker::open(&storage, EPOCH_MS).expect("a broker on an empty disk");
+        let topics: Vec<String> =
+            (0..2).map(|index| format!("persistent://public/default/topic-{index}")).collect();
+        for topic in &topics {
+            // One subscription is never read, so that nothing is trimmed under the readers.
+            broker.create(topic, &["kept", "s"]);
+        }
+        broker.write(&mut journal).expect("a disk that works");
+        broker.confirm();
+        let clients = if plan.faults { 3 } else { 1 };
+        let mut actors = Vec::new();
+        for client in 0..clients {
+            for topic in 0..topics.len() {
+                let left = if plan.faults { random.u32(10..60) } else { 12 };
+                actors.push(Some(Actor::Publisher(Publisher::new(client, topic, left))));
+                actors.push(Some(Actor::Worker(Worker::new(client, topic))));
+                if client == 0 {
+                    let window = random.u32(1..30);
+                    actors.push(Some(Actor::Reader(Reader::new(client, topic, window))));
+                }
+            }
+        }
+        Self {
+            plan,
+            random,
+            now: 0,
+            storage,
+            broker,
+            journal,
+            conns: BTreeMap::new(),
+            slots: vec![[None; SLOTS]; clients],
+            next: 0,
+            pending: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            actors,
+            ledger: Ledger::new(plan.seed, topics.clone()),
+            topics,
+            is_calm: false,
+            first: (0, 0),
+        }
+    }
+
+    pub(super) fn figures(mut self) -> Figures {
+        self.ledger.figures.first_connection = self.first;
+        self.ledger.figures
+    }
+
+    fn moment(&self) -> Moment {
+        Moment(Duration::from_secs(1_000) + Duration::from_millis(self.now))
+    }
+
+    pub(super) fn chance(&mut self, of: u32) -> bool {
+        self.random.u32(0..of) == 0
+    }
+
+    /// Random steps, in which things go wrong.
+    pub(super) fn rough(&mut self) {
+        for _ in 0..self.plan.steps {
+            match self.random.u8(0..100) {
+                0..=39 => self.move_something(),
+                40..=54 => {
+                    let index = self.random.usize(0..self.actors.len());
+                    self.act(index);
+                }
+                55..=79 => drop(self.move_everything(64)),
+                80..=87 => self.advance_broker(),
+                88..=94 => self.write_broker(),
+                95..=97 => self.pass(self.random.clone().u64(1..200)),
+                98 if self.plan.faults && self.chance(4) => {
+                    self.pass(self.random.clone().u64(1_000..20_000))
+                }
+                99 if self.plan.faults => self.go_wrong(),
+                _ => {}
+            }
+        }
+    }
+
+    /// No more faults: everything comes to its end.
+    pub(super) fn calm(&mut self) {
+        self.is_calm = true;
+        let began = self.now;
+        while !self.is_done() {
+            for index in 0..self.actors.len() {
+                self.act(index);
+            }
+            if !self.turn() {
+                self.wait(began);
+            }
+        }
+    }
+
+    /// Everybody leaves, and nothing is left behind.
+    pub(super) fn settle(&mut self) {
+        let seed = self.plan.seed;
+        for index in 0..self.actors.len() {
+            let mut actor = self.actors[index].take().expect("an actor");
+            actor.leave(self);
+            self.actors[index] = Some(actor);
+        }
+        let began = self.now;
+        while self.turn() || self.conns.values().any(|it| !it.is_left && !it.machine.is_quiet()) {
+            if !self.turn() {
+                self.wait(began);
+            }
+        }
+        assert!(self.pending.is_empty(), "seed {seed}: nobody answered {:?}", self.pending);
+        self.ledger.check(&self.journal);
+        // What goes over a connection that is deaf, or of which only the broker knows, is none of ours any more.
+        let lost = self.conns.iter().filter(|(_, it)| it.is_left || it.up.is_deaf());
+        let lost: Vec<u64> = lost.map(|(number, _)| *number).collect();
+        lost.into_iter().for_each(|number| self.broker.disconnect(number));
+        for topic in self.topics.clone() {
+            let (handles, backlog) = self.look(&topic);
+            assert_eq!(handles, Handles::default(), "seed {seed}: left open on {topic}");
+            assert_eq!(backlog, 0, "seed {seed}: not acknowledged on {topic}");
+        }
+    }
+
+    fn look(&mut self, topic: &str) -> (Handles, u64) {
+        self.write_broker();
+        self.write_broker();
+        self.broker.look(topic, "s").expect("figures of a topic")
+    }
+
+    fn is_done(&mut self) -> bool {
+        if !self.ledger.is_settled() {
+            return false;
+        }
+        let actors: Vec<&Actor> = self.actors.iter().flatten().collect();
+        if !actors.iter().all(|actor| actor.is_done(self)) {
+            return false;
+        }
+        let topics = self.topics.clone();
+        topics.iter().all(|topic| self.look(topic).1 == 0)
+    }
+
+    /// Everything moves that can. Says whether something did.
+    fn turn(&mut self) -> bool {
+        let mut moved = self.move_everything(usize::MAX);
+        self.advance_broker();
+        moved |= self.broker.write(&mut self.journal).expect("a disk that works");
+        self.broker.confirm();
+        self.collect();
+        moved | self.move_everything(usize::MAX)
+    }
+
+    /// Nothing moves before something is due.
+    fn wait(&mut self, began: u64) {
+        let due = self.conns.values().filter(|it| !it.is_left);
+        let due = due.filter_map(|it| it.machine.timeout()).min();
+        let due = due.map(|at| u64::try_from(at.since(self.moment()).as_millis()).expect("soon"));
+        // The broker's own dates, and those of its connections, come once a second at the latest.
+        self.pass(due.unwrap_or(1_000).clamp(1, 1_000));
+        let (seed, took) = (self.plan.seed, self.now - began);
+        assert!(
+            took < CALM_MS_MAX,
+            "seed {seed}: it hangs: {:?}, {:#?}",
+            self.pending,
+            self.actors
+        );
+    }
+
+    fn act(&mut self, index: usize) {
+        let Some(mut actor) = self.actors[index].take() else { return };
+        actor.step(self, index);
+        self.actors[index] = Some(actor);
+        self.drain_all();
+    }
+
+    // What actors do with connections.
+
+    /// A connection of a client, and a new one where there is none.
+    pub(super) fn conn(&mut self, client: usize, slot: usize) -> u64 {
+        let known = self.slots[client][slot].filter(|conn| {
+            self.conns.get(conn).is_some_and(|it| !it.is_left && it.machine.end().is_none())
+        });
+        if let Some(conn) = known {
+            return conn;
+        }
+        let number = self.next;
+        self.next += 1;
+        let machine = Connection::new("simulated".into(), Greeting::default(), self.moment());
+        let small = self.plan.faults && self.chance(3);
+        let capacity = if small { self.random.usize(1..200) } else { 64 * 1024 };
+        let slow = self.plan.faults && self.chance(4);
+        let pace = if slow { self.random.usize(1..30) } else { self.random.usize(100..20_000) };
+        let (mut up, mut down) = (Pipe::new(capacity), Pipe::new(capacity));
+        if let (0, Some((direction, at))) = (number, self.plan.cut) {
+            match direction {
+                Direction::Up => up.cut_at = Some(at),
+                Direction::Down => down.cut_at = Some(at),
+            }
+        }
+        self.broker.connect(number);
+        self.conns.insert(
+            number,
+            Conn {
+                machine,
+                is_left: false,
+                inbox: BytesMut::new(),
+                outbox: BytesMut::new(),
+                up,
+                down,
+                is_served: true,
+                served: BytesMut::new(),
+                heard: self.now,
+                is_asked: false,
+                pace,
+                taps: Default::default(),
+            },
+        );
+        self.slots[client][slot] = Some(number);
+        self.ledger.figures.connections += 1;
+        number
+    }
+
+    pub(super) fn call(&mut self, conn: u64, call: Call<u64, u64>) {
+        let now = self.moment();
+        let Some(conn) = self.conns.get_mut(&conn) else { return };
+        conn.machine.handle(call, now);
+    }
+
+    /// Asks something; the token of its answer.
+    pub(super) fn ask(&mut self, conn: u64, question: Question, purpose: Purpose) -> u64 {
+        let token = self.token(purpose);
+        self.call(conn, Call::Ask(question, token));
+        token
+    }
+
+    pub(super) fn token(&mut self, purpose: Purpose) -> u64 {
+        self.next += 1;
+        self.pending.insert(self.next, purpose);
+        self.next
+    }
+
+    /// An actor closes what it has open.
+    pub(super) fn close(&mut self, conn: u64, id: u64, is_producer: bool) {
+        self.owners.remove(&(conn, id));
+        if is_producer {
+            self.call(conn, Call::CloseProducer(id));
+        } else {
+            self.leaving.insert((conn, id));
+            self.call(conn, Call::CloseConsumer(id));
+        }
+    }
+
+    // What comes out of the machines.
+
+    fn drain_all(&mut self) {
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.drain(conn));
+    }
+
+    fn drain(&mut self, number: u64) {
+        loop {
+            let Some(conn) = self.conns.get_mut(&number) else { return };
+            let Some(event) = conn.machine.poll_event() else { break };
+            self.take(number, event);
+        }
+        let Some(conn) = self.conns.get_mut(&number) else { return };
+        if conn.machine.end().is_none() || conn.is_left {
+            return;
+        }
+        // As the driver does: what was not written is dropped, the other side learns of the end behind what was.
+        conn.is_left = true;
+        conn.outbox.clear();
+        if self.random.bool() {
+            conn.up.end();
+        } else {
+            let kept = self.random.usize(0..=conn.up.under_way());
+            conn.up.break_off(kept);
+        }
+        let seed = self.plan.seed;
+        let left = self.owners.range((number, 0)..=(number, u64::MAX)).next();
+        assert!(left.is_none(), "seed {seed}: {left:?} was not told of its end");
+    }
+
+    fn take(&mut self, number: u64, event: Event<u64, u64>) {
+        let seed = self.plan.seed;
+        match event {
+            Event::Answered(token, answer) => {
+                let purpose = self.pending.remove(&token);
+                let purpose = purpose.unwrap_or_else(|| panic!("seed {seed}: {token} came twice"));
+                self.answered(number, token, purpose, answer);
+            }
+            Event::Published(message, fate) => self.ledger.settle(message, fate),
+            Event::Delivered { consumer, messages } => {
+                let Some(&owner) = self.owners.get(&(number, consumer)) else {
+                    let leaves = self.leaving.contains(&(number, consumer));
+                    assert!(
+                        leaves,
+                        "seed {seed}: a delivery to consumer {consumer}, which is over"
+                    );
+                    return;
+                };
+                let mut actor = self.actors[owner].take().expect("an actor");
+                actor.delivered(self, &messages);
+                self.actors[owner] = Some(actor);
+            }
+            Event::ConsumerEnded(id, _) | Event::ProducerEnded(id, _) => {
+                self.leaving.remove(&(number, id));
+                if let Some(owner) = self.owners.remove(&(number, id))
+                    && let Some(actor) = &mut self.actors[owner]
+                {
+                    actor.ended();
+                }
+            }
+            Event::Challenged => panic!("seed {seed}: challenged"),
+        }
+    }
+
+    fn answered(
+        &mut self,
+        conn: u64,
+        token: u64,
+        purpose: Purpose,
+        answer: Result<Answer, TransportError>,
+    ) {
+        match purpose {
+            Purpose::Ack(topic, entry) => {
+                if answer.is_ok() {
+                    self.ledger.confirm_ack(topic, entry);
+                }
+            }
+            Purpose::Open(owner) => {
+                let opened = match answer {
+                    Ok(Answer::Producer { id, .. }) => Some((id, true)),
+                    Ok(Answer::Consumer(id)) => Some((id, false)),
+                    _ => None,
+                };
+                let actor = self.actors[owner].as_mut().expect("an actor");
+                let is_wanted = actor.opened(token, opened.map(|(id, _)| (conn, id)));
+                match opened {
+                    Some((id, _)) if is_wanted => drop(self.owners.insert((conn, id), owner)),
+                    Some((id, is_producer)) => self.close(conn, id, is_producer),
+                    None => {}
+                }
+            }
+            Purpose::Seek(owner) => {
+                let actor = self.actors[owner].as_mut().expect("an actor");
+                actor.sought();
+            }
+            Purpose::Question => {}
+        }
+    }
+
+    // The network.
+
+    fn move_something(&mut self) {
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        let Some(&conn) = self.random.choice(&conns) else { return };
+        let pace = self.conns[&conn].pace;
+        let pace = self.random.usize(1..=pace);
+        match self.random.u8(0..4) {
+            0 => drop(self.push_up(conn, pace)),
+            1 => drop(self.arrive_up(conn, pace)),
+            2 => drop(self.push_down(conn, pace)),
+            _ => drop(self.arrive_down(conn, pace)),
+        }
+        self.forget_dead();
+    }
+
+    /// Everything moves, a connection at a time. Says whether something did.
+    fn move_everything(&mut self, pace: usize) -> bool {
+        let mut moved = false;
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        for conn in conns {
+            let pace = if self.is_calm { pace } else { pace.min(self.conns[&conn].pace) };
+            while self.push_up(conn, pace)
+                | self.arrive_up(conn, pace)
+                | self.push_down(conn, pace)
+                | self.arrive_down(conn, pace)
+            {
+                moved = true;
+                if !self.is_calm {
+                    break;
+                }
+            }
+        }
+        self.forget_dead();
+        moved
+    }
+
+    fn forget_dead(&mut self) {
+        if let Some(conn) = self.conns.get(&0) {
+            self.first = (conn.up.passed(), conn.down.passed());
+        }
+        self.conns.retain(|_, it| !it.is_left || it.is_served);
+    }
+
+    fn push_up(&mut self, number: u64, pace: usize) -> bool {
+        let now = self.moment();
+        let Some(conn) = self.conns.get_mut(&number).filter(|it| !it.is_left) else { return false };
+        let before = conn.outbox.len();
+        conn.machine.transmit(&mut conn.outbox, now);
+        let seed = self.plan.seed;
+        assert!(conn.outbox.len() < OUT_BYTES_MAX, "seed {seed}: {} encoded", conn.outbox.len());
+        conn.taps.0.extend_from_slice(&conn.outbox[before..]);
+        self.ledger.watch_up(number, &mut conn.taps.0);
+        let moved = conn.up.send(&mut conn.outbox, pace);
+        // Writing may end a producer or a consumer.
+        self.drain(number);
+        moved
+    }
+
+    fn arrive_up(&mut self, number: u64, pace: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(&number).filter(|it| it.is_served) else {
+            return false;
+        };
+        match conn.up.arrive(pace) {
+            Arrival::Bytes(bytes) => {
+                (conn.heard, conn.is_asked) = (self.now, false);
+                self.broker.receive(number, &bytes, EPOCH_MS + self.now);
+                self.collect();
+            }
+            Arrival::End => self.leave_broker(number),
+            Arrival::Cut => self.reset(number),
+            Arrival::Nothing => return false,
+        }
+        true
+    }
+
+    fn push_down(&mut self, number: u64, pace: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(&number) else { return false };
+        let moved = conn.down.send(&mut conn.served, pace);
+        let is_over = conn.is_served && self.broker.is_closing(number) && conn.served.is_empty();
+        if is_over {
+            self.leave_broker(number);
+        }
+        moved || is_over
+    }
+
+    fn arrive_down(&mut self, number: u64, pace: usize) -> bool {
+        let now = self.moment();
+        let Some(conn) = self.conns.get_mut(&number).filter(|it| !it.is_left) else { return false };
+        match conn.down.arrive(pace) {
+            Arrival::Bytes(bytes) => {
+                conn.inbox.extend_from_slice(&bytes);
+                conn.machine.receive(&mut conn.inbox, now);
+            }
+            Arrival::End => conn.machine.fail(broken("the broker closed the connection")),
+            Arrival::Cut => self.reset(number),
+            Arrival::Nothing => return false,
+        }
+        self.drain(number);
+        true
+    }
+
+    /// The broker's end of a connection is gone.
+    fn leave_broker(&mut self, number: u64) {
+        self.broker.disconnect(number);
+        if let Some(conn) = self.conns.get_mut(&number) {
+            conn.is_served = false;
+            conn.down.end();
+        }
+    }
+
+    /// Takes what the broker wants to send.
+    fn collect(&mut self) {
+        for (number, conn) in self.conns.iter_mut().filter(|(_, it)| it.is_served) {
+            let bytes = self.broker.take_output(*number);
+            if !bytes.is_empty() {
+                conn.taps.1.extend_from_slice(&bytes);
+                self.ledger.watch_down(*number, &mut conn.taps.1);
+                conn.served.extend_from_slice(&bytes);
+            }
+        }
+    }
+
+    // The broker, and the time.
+
+    fn advance_broker(&mut self) {
+        self.broker.advance(EPOCH_MS + self.now);
+        self.collect();
+    }
+
+    /// Writes what was composed, or confirms what was written.
+    fn write_broker(&mut self) {
+        if !self.broker.write(&mut self.journal).expect("a disk that works") {
+            self.broker.confirm();
+            self.collect();
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        let (now, moment, seed) = (self.now, self.moment(), self.plan.seed);
+        for (number, conn) in self.conns.iter_mut().filter(|it| !it.1.is_left) {
+            if conn.machine.timeout().is_some_and(|at| at <= moment) {
+                conn.machine.tick(moment);
+                let next = conn.machine.timeout();
+                assert!(
+                    next.is_none_or(|at| at > moment),
+                    "seed {seed}: connection {number} is due again at once"
+                );
+            }
+        }
+        let mut silent = Vec::new();
+        for (number, conn) in self.conns.iter_mut().filter(|it| it.1.is_served) {
+            let silence = now - conn.heard;
+            if silence >= BROKER_KEEP_ALIVE_MS * 2 {
+                silent.push(*number);
+            } else if silence >= BROKER_KEEP_ALIVE_MS && !conn.is_asked {
+                conn.is_asked = true;
+                self.broker.ping(*number);
+            }
+        }
+        silent.into_iter().for_each(|number| self.leave_broker(number));
+        self.advance_broker();
+        self.drain_all();
+        self.forget_dead();
+    }
+
+    // What goes wrong.
+
+    fn go_wrong(&mut self) {
+        let conns: Vec<u64> = self.conns.keys().copied().collect();
+        let Some(&number) = self.random.choice(&conns) else { return };
+        self.ledger.figures.faults += 1;
+        match self.random.u8(0..16) {
+            0..=3 => self.reset(number),
+            4..=5 => self.leave_broker(number),
+            6..=8 => {
+                let Some(conn) = self.conns.get_mut(&number) else { return };
+                let which = self.random.u8(0..3);
+                if which != 1 {
+                    conn.up.go_deaf();
+                }
+                if which != 0 {
+                    conn.down.go_deaf();
+                }
+            }
+            9..=10 => {
+                let pace = self.random.usize(1..200);
+                if let Some(conn) = self.conns.get_mut(&number) {
+                    conn.pace = pace;
+                }
+            }
+            11..=13 => {
+                let topic = self.random.usize(0..self.topics.len());
+                self.ledger.figures.restarts += 1;
+                self.broker.unload(&self.topics[topic]);
+                self.collect();
+            }
+            _ => self.restart(),
+        }
+    }
+
+    /// The connection breaks: of what is under way only a part arrives.
+    fn reset(&mut self, number: u64) {
+        let Some(conn) = self.conns.get_mut(&number) else { return };
+        let (up, down) = (conn.up.under_way(), conn.down.under_way());
+        let is_cut = conn.up.cut_at.is_some() || conn.down.cut_at.is_some();
+        // A cut at a certain byte is exact.
+        let kept = |most: usize, random: &mut Rng| if is_cut { 0 } else { random.usize(0..=most) };
+        conn.up.break_off(kept(up, &mut self.random));
+        conn.down.break_off(kept(down, &mut self.random));
+        conn.served.clear();
+    }
+
+    /// The power fails. Clients learn of it, or hear nothing any more.
+    fn restart(&mut self) {
+        self.ledger.figures.restarts += 1;
+        // The old process must be gone before the new one takes the disk.
+        let spare = SimulatedStorage::new(0);
+        let none = SteppedBroker::open(&spare, EPOCH_MS).expect("a broker on an empty disk");
+        drop(std::mem::replace(&mut self.broker, none));
+        self.storage.crash();
+        self.broker = SteppedBroker::open(&self.storage, EPOCH_MS + self.now).expect("a log");
+        for conn in self.conns.values_mut() {
+            conn.is_served = false;
+            conn.served.clear();
+            if self.random.bool() {
+                let kept = self.random.usize(0..=conn.down.under_way());
+                conn.down.break_off(kept);
+            } else {
+                conn.up.go_deaf();
+                conn.down.go_deaf();
+            }
+        }
+        self.forget_dead();
+    }
+}
