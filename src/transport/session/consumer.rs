@@ -1,7 +1,6 @@
 //! Consumes a durable Shared subscription.
 
-use super::driver::{Delivery, Waiter};
-use super::error;
+use super::driver::{Delivery, Waiter, unbounded};
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Question};
 use crate::task::EntryId;
@@ -28,14 +27,11 @@ impl SessionConsumer {
         link: Arc<Link>,
         options: ConsumerOptions,
     ) -> Result<Self, TransportError> {
-        let (sink, deliveries) = mpsc::unbounded_channel();
-        match link.open_consumer(options, sink).await? {
-            Answer::Consumer(id) => {
-                let ready = VecDeque::new();
-                Ok(Self { link, id, deliveries, ready, asked: 0, end: None })
-            }
-            _ => Err(error::refused(link.cause().address, "an unexpected answer")),
-        }
+        let (sink, deliveries) = unbounded();
+        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+            return Err(link.unexpected());
+        };
+        Ok(Self { link, id, deliveries, ready: VecDeque::new(), asked: 0, end: None })
     }
 
     /// Asks something about this consumer.
@@ -122,14 +118,10 @@ impl Consumer for SessionConsumer {
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
         self.check()?;
-        match self.ask(|consumer| Question::Stats { consumer }).await? {
-            Answer::Stats(stats) => Ok(Backlog {
-                entries: stats.backlog,
-                permits: stats.permits,
-                blocked: stats.blocked,
-            }),
-            _ => Err(error::refused(self.link.cause().address, "an unexpected answer")),
-        }
+        let Answer::Stats(stats) = self.ask(|consumer| Question::Stats { consumer }).await? else {
+            return Err(self.link.unexpected());
+        };
+        Ok(Backlog { entries: stats.backlog, permits: stats.permits, blocked: stats.blocked })
     }
 }
 

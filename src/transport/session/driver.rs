@@ -24,6 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Calls that are taken at once.
 const CALLS_AT_ONCE_MAX: usize = 1_024;
@@ -68,6 +69,13 @@ pub(super) enum Delivery {
 pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Published>>;
 type Machine = Connection<Waiter, Published>;
 
+/// A channel without a bound of its own. What goes through one is bounded by what its users may have under way: see the module's
+/// documentation.
+#[expect(clippy::disallowed_methods, reason = "permits, room and the number of questions bound it")]
+pub(super) fn unbounded<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
+    mpsc::unbounded_channel()
+}
+
 /// How something ended, known to all who hold a piece of it. The first cause is the true one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct End {
@@ -107,6 +115,7 @@ pub(super) struct Driver {
     end: End,
     endpoint: Endpoint,
     address: Arc<str>,
+    tracker: TaskTracker,
 }
 
 /// A step of the driver's loop.
@@ -126,11 +135,11 @@ impl Driver {
         wire: Wire,
         credentials: Credentials,
         endpoint: Endpoint,
-        address: Arc<str>,
+        tracker: TaskTracker,
         opened: oneshot::Sender<Result<(), TransportError>>,
     ) -> (Self, Calls, End) {
         let (reader, writer) = tokio::io::split(wire);
-        let (sender, calls) = mpsc::unbounded_channel();
+        let (sender, calls) = unbounded();
         let (fresh, refreshed) = mpsc::channel(1);
         let end = End::default();
         let driver = Self {
@@ -145,8 +154,9 @@ impl Driver {
             producers: HashMap::new(),
             opened: Some(opened),
             end: end.clone(),
+            address: endpoint.to_string().into(),
             endpoint,
-            address,
+            tracker,
         };
         (driver, sender, end)
     }
@@ -340,7 +350,7 @@ impl Driver {
     /// Gets fresh credentials: a token's file is read again, for one.
     fn refresh(&self) {
         let (credentials, fresh) = (self.credentials.clone(), self.fresh.clone());
-        tokio::spawn(async move {
+        self.tracker.spawn(async move {
             // A second challenge before the first is answered gets the same answer.
             drop(fresh.try_send(credentials.data().await));
         });

@@ -1,6 +1,6 @@
 //! Follows one partition, and fetches single messages.
 
-use super::driver::Delivery;
+use super::driver::{Delivery, unbounded};
 use super::error;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
@@ -60,20 +60,13 @@ impl SessionFollower {
     ) -> Result<Self, TransportError> {
         let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
         let subscription = Subscription::Reader { name, start, compacted, window };
-        let (sink, deliveries) = mpsc::unbounded_channel();
-        match link.open_consumer(ConsumerOptions { topic, subscription }, sink).await? {
-            Answer::Consumer(id) => Ok(Self {
-                link,
-                id,
-                deliveries,
-                ready: VecDeque::new(),
-                taken: 0,
-                taken_bytes: 0,
-                seeks: 0,
-                end: None,
-            }),
-            _ => Err(error::refused(link.cause().address, "an unexpected answer")),
-        }
+        let (sink, deliveries) = unbounded();
+        let options = ConsumerOptions { topic, subscription };
+        let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
+            return Err(link.unexpected());
+        };
+        let ready = VecDeque::new();
+        Ok(Self { link, id, deliveries, ready, taken: 0, taken_bytes: 0, seeks: 0, end: None })
     }
 
     /// Waits for what comes next. What came before the end is worth as much as ever.
@@ -103,10 +96,11 @@ impl SessionFollower {
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
-        match self.link.ask(Question::Last { consumer: self.id }).await? {
-            Answer::Last { last, .. } => Ok(last),
-            _ => Err(error::refused(self.link.cause().address, "an unexpected answer")),
-        }
+        let Answer::Last { last, .. } = self.link.ask(Question::Last { consumer: self.id }).await?
+        else {
+            return Err(self.link.unexpected());
+        };
+        Ok(last)
     }
 
     /// Goes on elsewhere. What was delivered before and not taken is void.

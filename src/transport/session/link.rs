@@ -34,6 +34,11 @@ impl Link {
         self.end.get().cloned().unwrap_or_else(gone)
     }
 
+    /// The broker answered something else than what was asked.
+    pub(super) fn unexpected(&self) -> TransportError {
+        error::refused(&self.address, "an unexpected answer")
+    }
+
     /// Says something to the driver; false if it is gone.
     pub(super) fn call(&self, call: Call<Waiter, Published>) -> bool {
         self.calls.send(call).is_ok()

@@ -135,10 +135,10 @@ impl Transport for PulsarTransport {
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
         let question = Question::Partitions { topic: topic.clone() };
-        match about(&topic, self.pool.ask(question)).await? {
-            Answer::Partitions(count) => Ok(Some(count).filter(|count| *count > 0)),
-            _ => Err(error::refused(&topic, "an unexpected answer")),
-        }
+        let Answer::Partitions(count) = about(&topic, self.pool.ask(question)).await? else {
+            return Err(error::refused(&topic, "an unexpected answer"));
+        };
+        Ok(Some(count).filter(|count| *count > 0))
     }
 
     async fn publisher(
@@ -192,9 +192,10 @@ impl Transport for PulsarTransport {
         let topic = name(topic);
         // A consumer that asks for nothing is given nothing, and takes nothing away from anybody.
         let consumer = self.consumer(&topic, subscription).await?;
-        match consumer.ask(|consumer| Question::Last { consumer }).await? {
-            Answer::Last { mark_delete, .. } => Ok(mark_delete),
-            _ => Err(error::refused(&topic, "an unexpected answer")),
-        }
+        let answer = consumer.ask(|consumer| Question::Last { consumer }).await?;
+        let Answer::Last { mark_delete, .. } = answer else {
+            return Err(error::refused(&topic, "an unexpected answer"));
+        };
+        Ok(mark_delete)
     }
 }

@@ -194,14 +194,8 @@ async fn open(
     let address: Arc<str> = endpoint.to_string().into();
     let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
-    let (driver, calls, end) = Driver::new(
-        machine,
-        wire,
-        options.credentials.clone(),
-        endpoint,
-        Arc::clone(&address),
-        opened,
-    );
+    let (driver, calls, end) =
+        Driver::new(machine, wire, options.credentials.clone(), endpoint, tracker.clone(), opened);
     tracker.spawn(driver.run());
     let link = Link::new(calls, end, Arc::clone(&address));
     let left = time_max.saturating_sub(Clock::System.now().since(start)).max(GREETING_TIME_MIN);

@@ -1,7 +1,6 @@
 //! Publishes to one partition.
 
 use super::driver::{End, Published};
-use super::error;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ProducerOptions, Publication};
 use super::machine::weight;
@@ -30,13 +29,12 @@ impl SessionPublisher {
         options: ProducerOptions,
     ) -> Result<Self, TransportError> {
         let end = End::default();
-        match link.open_producer(options, end.clone()).await? {
-            Answer::Producer { id, message_bytes_max } => {
-                let room = Arc::new(Semaphore::new(ROOM_BYTES as usize));
-                Ok(Self { link, id, message_bytes_max, room, end })
-            }
-            _ => Err(error::refused(link.cause().address, "an unexpected answer")),
-        }
+        let opened = link.open_producer(options, end.clone()).await?;
+        let Answer::Producer { id, message_bytes_max } = opened else {
+            return Err(link.unexpected());
+        };
+        let room = Arc::new(Semaphore::new(ROOM_BYTES as usize));
+        Ok(Self { link, id, message_bytes_max, room, end })
     }
 
     fn cause(&self) -> TransportError {

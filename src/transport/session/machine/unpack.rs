@@ -56,7 +56,7 @@ pub(super) fn unpack(
             }
         },
     };
-    let body = open(&metadata, payload.body());
+    let body = open(&metadata, &payload.body());
     match count {
         Some(count) => batch(command, &metadata, body, count),
         None => {
@@ -67,7 +67,7 @@ pub(super) fn unpack(
 }
 
 /// The body, unpacked, or why it cannot be.
-fn open(metadata: &MessageMetadata, body: Bytes) -> Result<Bytes, Arc<str>> {
+fn open(metadata: &MessageMetadata, body: &Bytes) -> Result<Bytes, Arc<str>> {
     if !metadata.encryption_keys.is_empty() {
         return Err("it is encrypted".into());
     }
@@ -76,7 +76,7 @@ fn open(metadata: &MessageMetadata, body: Bytes) -> Result<Bytes, Arc<str>> {
     }
     let size = metadata.uncompressed_size.unwrap_or_default();
     compression::kind(metadata)
-        .and_then(|kind| compression::unpack(kind, &body, size, UNPACKED_BYTES_MAX))
+        .and_then(|kind| compression::unpack(kind, body, size, UNPACKED_BYTES_MAX))
         .map_err(|cause| cause.to_string().into())
 }
 
