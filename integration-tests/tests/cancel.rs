@@ -4,6 +4,11 @@
 //! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` asks for more calls than the usual 2,000.
 
 #![expect(clippy::expect_used, reason = "a test that panics has failed")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "helpers of tests may fail as tests do, and the figures are for whoever runs it by hand"
+)]
 
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;

@@ -2,6 +2,8 @@
 //!
 //! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one.
 
+#![allow(clippy::print_stdout, reason = "the figures are for whoever runs it by hand")]
+
 use integration_tests::session::{Direction, Figures, Plan, run};
 use std::env::var;
 use std::panic::catch_unwind;

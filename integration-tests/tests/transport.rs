@@ -527,19 +527,32 @@ async fn large_batches_do_not_block_handing_back() -> Result<()> {
 #[tokio::test]
 async fn nothing_is_stored_twice_across_unloads() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
-    let (transport, topic) = (broker.connect().await?, broker.topic("dedup"));
-    let mut publisher = transport.publisher(&topic, Batching::On, Schema::None).await?;
+    publish_across_unloads(&broker, &broker.topic("unloads")).await
+}
+
+#[tokio::test]
+async fn a_deduplicated_topic_drops_nothing_across_unloads() -> Result<()> {
+    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
+    let topic = broker.topic("dedup");
+    publish(&broker.connect().await?, &topic, Batching::Off, keys(1)).await?;
+    broker.deduplicate(&topic).await?;
+    publish_across_unloads(&broker, &topic).await
+}
+
+async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Result<()> {
+    let transport = broker.connect().await?;
+    let mut publisher = transport.publisher(topic, Batching::On, Schema::None).await?;
     publish_all(&mut publisher, [outgoing("first")]).await?;
     let mut receipts = Vec::new();
     for index in 0..600 {
         if index % 200 == 50 {
-            broker.unload(&topic).await?;
+            broker.unload(topic).await?;
         }
         let message = outgoing(&format!("k{index}"));
         let receipt = match publisher.send(message.clone()).await {
             Ok(receipt) => receipt,
             Err(_) => {
-                let open = async || transport.publisher(&topic, Batching::On, Schema::None).await;
+                let open = async || transport.publisher(topic, Batching::On, Schema::None).await;
                 publisher = support::retry(open).await?;
                 publisher.send(message).await?
             }
@@ -558,7 +571,7 @@ async fn nothing_is_stored_twice_across_unloads() -> Result<()> {
         }
     }
     support::note(&format!("{} stored, {unknown} of unknown fate", known.len()));
-    let mut follower = transport.follower(&topic, EARLIEST).await?;
+    let mut follower = transport.follower(topic, EARLIEST).await?;
     let last = follower.last_position().await?.context("no last position")?;
     let seen = follow_to(&mut follower, last).await?;
     let unique: BTreeSet<_> = key_list(&seen).into_iter().collect();

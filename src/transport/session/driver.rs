@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -381,7 +381,7 @@ impl Alarm {
         let Some(due) = due else { return };
         if self.at.is_none_or(|at| due < at) {
             self.at = Some(due);
-            self.sleep.as_mut().reset(deadline(due.since(now)));
+            self.sleep = Box::pin(sleep(due.since(now)));
         }
     }
 
@@ -392,9 +392,4 @@ impl Alarm {
         self.sleep.as_mut().await;
         self.at = None;
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the runtime's own clock, for its own timer")]
-fn deadline(after: Duration) -> Instant {
-    Instant::now() + after
 }
