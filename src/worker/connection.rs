@@ -13,7 +13,7 @@ use std::time::Duration;
 pub enum ConnectionState {
     /// Every session is open.
     Connected,
-    /// Something cannot be reached; it is tried again, with growing waits of up to 10 s, until it can. Running tasks go on.
+    /// Something cannot be reached; it is tried again, with growing waits of up to 5 s, until it can. Running tasks go on.
     Reconnecting {
         /// For how long.
         elapsed: Duration,

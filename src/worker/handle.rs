@@ -240,8 +240,17 @@ pub async fn prepare(
     let Surroundings { transport, clock, rng, gate, bodies } = around;
     let connections = Arc::new(Connections::new(clock));
     let told = Arc::clone(&connections);
-    let env =
-        Environment { transport, clock, rng, gate, bodies, events: sender, connections: told };
+    let heartbeat = config.heartbeat;
+    let env = Environment {
+        transport,
+        clock,
+        rng,
+        gate,
+        bodies,
+        events: sender,
+        connections: told,
+        heartbeat,
+    };
     let counted = Arc::clone(&stats);
     let driver = Driver::new(env, events, config, topics, processor, partitions, wished, counted);
     let partitions = u64::from(partitions.unwrap_or(1));

@@ -30,18 +30,26 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Waits before sessions are opened again: from 100 ms, doubling to 10 s, less up to a half by chance.
+/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by chance.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
+    max: Duration,
     rng: fastrand::Rng,
 }
 
 impl Backoff {
     pub(crate) const fn new(rng: fastrand::Rng) -> Self {
-        Self { next: BACKOFF_MIN, rng }
+        Self { next: BACKOFF_MIN, max: BACKOFF_MAX, rng }
+    }
+
+    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back first once took over the tasks
+    /// of who still waited for the next try, because that was longer than the silence that others bear.
+    pub(super) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
+        let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        Self { max, ..Self::new(rng) }
     }
 
     pub(crate) const fn reset(&mut self) {
@@ -50,7 +58,7 @@ impl Backoff {
 
     pub(crate) async fn wait(&mut self) {
         let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
-        self.next = (2 * self.next).min(BACKOFF_MAX);
+        self.next = (2 * self.next).min(self.max);
         tokio::time::sleep(part).await;
     }
 }
@@ -70,7 +78,7 @@ pub(super) struct Service {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) topic: TopicPartition,
     pub(super) monitor: Monitor,
-    pub(super) rng: fastrand::Rng,
+    pub(super) backoff: Backoff,
 }
 
 /// A publisher service: what is put into the mailbox is published in order.
@@ -81,8 +89,7 @@ pub(super) async fn publish(
     mailbox: Mailbox<Publish>,
     clock: Clock,
 ) {
-    let Service { transport, topic, monitor, rng } = service;
-    let mut backoff = Backoff::new(rng);
+    let Service { transport, topic, monitor, mut backoff } = service;
     loop {
         let mut publisher = match transport.publisher(&topic, batching, schema).await {
             Ok(publisher) => publisher,
@@ -139,8 +146,7 @@ impl<T> Sink<T> {
 
 /// A follower service. After an error it goes on behind what it has passed on.
 pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<Message>) {
-    let Service { transport, topic, monitor, rng } = service;
-    let mut backoff = Backoff::new(rng);
+    let Service { transport, topic, monitor, mut backoff } = service;
     loop {
         let mut follower = match transport.follower(&topic, follow).await {
             Ok(follower) => follower,
@@ -201,8 +207,7 @@ pub(super) async fn consume(
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
 ) {
-    let Service { transport, topic, monitor, rng } = service;
-    let mut backoff = Backoff::new(rng);
+    let Service { transport, topic, monitor, mut backoff } = service;
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {

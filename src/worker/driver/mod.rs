@@ -15,7 +15,7 @@ use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
 use super::processor::CheckpointRequest;
-use super::session::{Consumed, ConsumerCommand, Service};
+use super::session::{Backoff, Consumed, ConsumerCommand, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -67,6 +67,8 @@ pub(super) struct Environment {
     pub(super) events: mpsc::Sender<Event>,
     /// How the services stand with the broker.
     pub(super) connections: Arc<Connections>,
+    /// How long a wait before the next try may be follows from it.
+    pub(super) heartbeat: Duration,
 }
 
 impl Environment {
@@ -76,7 +78,7 @@ impl Environment {
             transport: Arc::clone(&self.transport),
             topic: topic.clone(),
             monitor: Monitor::new(&self.connections),
-            rng: self.rng.fork(),
+            backoff: Backoff::of_worker(self.rng.fork(), self.heartbeat),
         }
     }
 }

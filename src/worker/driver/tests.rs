@@ -71,6 +71,7 @@ impl Bench {
         let transport = broker.connect("worker");
         let body = move |context: TaskContext| Box::pin(body(context)) as BoxFuture<'static, _>;
         let plan = Plan::new(config, names.clone(), Scripted(Box::new(body))).unwrap();
+        let heartbeat = plan.config.heartbeat;
         let (wish, wished) = watch::channel(Wish::Work);
         let (events, queue) = mpsc::channel(EVENTS_MAX);
         let env = Environment {
@@ -80,6 +81,7 @@ impl Bench {
             gate: Gate::open(),
             bodies: Handle::current(),
             connections: Arc::new(Connections::new(broker.clock())),
+            heartbeat,
             events,
         };
         let Plan { config, topics, processor } = plan;
