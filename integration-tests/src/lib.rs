@@ -11,6 +11,7 @@ pub mod model;
 pub mod sandbox;
 pub mod script;
 pub mod simulation;
+pub mod transports;
 pub mod view;
 
 mod cache;
