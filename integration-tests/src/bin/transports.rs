@@ -19,8 +19,8 @@ use std::io::Write;
 ///
 /// The crate has three clients (publishing, following, consuming) with a queue of 100 commands; batched it sends 1,000 messages or what
 /// has come within 1 ms. The session batches what comes while four entries are without a receipt. Our worker is `session, C batched,
-/// M not`. CPU is in seconds per 10,000 tasks or messages. The session's acks have receipts, which are waited for; those of the crate
-/// have none: its time ends when the last one is queued. After each run the broker must have counted all acks.
+/// M not`. CPU is in seconds per 10,000 tasks or messages. The session's acks have receipts, which are waited for; the crate is asked
+/// a question behind its last one. After each run the broker must have counted all acks.
 ///
 /// On the broker `maven` Pulsar has its own settings; on `maven-tuned` its journal and its dispatch wait for nothing
 /// (`journalMaxGroupWaitMSec=0`, `managedLedgerNewEntriesCheckDelayInMillis=0`).
@@ -46,6 +46,12 @@ struct Args {
     /// Multiplies the number of tasks and messages of a run.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Measures only sides whose name contains this, such as `session` or `session, C batched`.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Runs each child under a command, such as `perf record -g -o /tmp/child.data`; its output must not go to stdout.
+    #[arg(long)]
+    under: Option<String>,
     /// Rows, or kinds of rows; without any all.
     rows: Vec<String>,
 }
@@ -74,8 +80,8 @@ async fn main() -> Result<()> {
             }
         }
         None => {
-            let Args { broker, rounds, scale, rows, .. } = args;
-            sit(&Options { broker, rounds, scale, rows }, &mut stdout).await?;
+            let Args { broker, rounds, scale, only, under, rows, .. } = args;
+            sit(&Options { broker, rounds, scale, only, under, rows }, &mut stdout).await?;
         }
     }
     Ok(())

@@ -26,6 +26,7 @@ pub(super) async fn flow<P: Peer>(plan: &Plan) -> Result<Figures> {
         flow.work(&mut tasks, plan.warm_up()).await?;
         let meter = Meter::start(plan.broker)?;
         let (task_times, claim_times) = flow.work(&mut tasks, plan.count).await?;
+        tasks.settled().await?;
         let mut figures = meter.read("tasks", plan.count)?;
         figures.put_times("task", &task_times);
         figures.put_times("claim", &claim_times);
@@ -57,7 +58,6 @@ impl<P: Peer> Flow<P> {
                 }
             }
         }
-        tasks.settled().await?;
         Ok((task_times, claim_times))
     }
 

@@ -70,6 +70,6 @@ pub(super) trait Consumer: Send {
     /// Acknowledges a message.
     fn ack(&mut self, id: Self::Id) -> impl Future<Output = Result<()>> + Send;
 
-    /// Waits until the broker has confirmed all acks, where the side can know that.
+    /// Waits until all acks have arrived. Only when no further message is to come.
     fn settled(&mut self) -> impl Future<Output = Result<()>> + Send;
 }

@@ -129,6 +129,7 @@ pub(super) async fn consume<P: Peer>(plan: &Plan) -> Result<Figures> {
     take(&mut tasks, plan.warm_up()).await?;
     let meter = Meter::start(plan.broker)?;
     take(&mut tasks, plan.count).await?;
+    tasks.settled().await?;
     meter.read("messages", plan.count)
 }
 
@@ -137,7 +138,7 @@ async fn take<C: Consumer>(tasks: &mut C, count: usize) -> Result<()> {
         let (id, _) = tasks.next().await?;
         tasks.ack(id).await?;
     }
-    tasks.settled().await
+    Ok(())
 }
 
 /// Opens all that a worker has open, and does nothing with it.

@@ -105,20 +105,20 @@ const PUBLISH: &str = "publish of 100 bytes";
 
 /// All rows, in the order in which they are measured.
 pub const ROWS: &[Row] = &[
-    row("flow-100", FLOW, Scenario::Flow, (100, 20_000), FLOW_SIDES),
-    row("flow-1000", FLOW, Scenario::Flow, (1_000, 60_000), FLOW_SIDES),
+    row("flow-100", FLOW, Scenario::Flow, (100, 40_000), FLOW_SIDES),
+    row("flow-1000", FLOW, Scenario::Flow, (1_000, 100_000), FLOW_SIDES),
     row("each-100", EACH, Scenario::Each, (100, 40_000), SIDES),
-    row("each-1000", EACH, Scenario::Each, (1_000, 80_000), SIDES),
+    row("each-1000", EACH, Scenario::Each, (1_000, 100_000), SIDES),
     row("both-100", BOTH, Scenario::Both, (100, 40_000), SIDES),
-    row("both-1000", BOTH, Scenario::Both, (1_000, 80_000), SIDES),
+    row("both-1000", BOTH, Scenario::Both, (1_000, 100_000), SIDES),
     row("claim-100", CLAIM, Scenario::Claim, (100, 40_000), SIDES),
-    row("claim-1000", CLAIM, Scenario::Claim, (1_000, 80_000), SIDES),
+    row("claim-1000", CLAIM, Scenario::Claim, (1_000, 100_000), SIDES),
     row("publish-1", PUBLISH, Scenario::Publish, (1, 2_000), SIDES),
     row("publish-10", PUBLISH, Scenario::Publish, (10, 20_000), SIDES),
-    row("publish-100", PUBLISH, Scenario::Publish, (100, 80_000), SIDES),
-    row("publish-1000", PUBLISH, Scenario::Publish, (1_000, 300_000), SIDES),
+    row("publish-100", PUBLISH, Scenario::Publish, (100, 100_000), SIDES),
+    row("publish-1000", PUBLISH, Scenario::Publish, (1_000, 500_000), SIDES),
     row("latency", "publish of 100/s", Scenario::Latency, (10, 1_000), UNBATCHED_SIDES),
-    row("consume", "consume and ack", Scenario::Consume, (1_000, 80_000), UNBATCHED_SIDES),
+    row("consume", "consume and ack", Scenario::Consume, (1_000, 200_000), UNBATCHED_SIDES),
     row(
         "idle",
         "two publishers, two followers and a consumer that do nothing",

@@ -2,7 +2,7 @@
 
 use super::meter::{Figures, memory_mib};
 use super::peer::{Entry, Peer, Publisher};
-use super::plan::{Plan, ROWS, Row, Scenario, Topics};
+use super::plan::{Plan, ROWS, Row, Scenario, Side, Topics};
 use super::session::SessionPeer;
 use super::table::table;
 use crate::example::{self, Process};
@@ -43,6 +43,10 @@ pub struct Options {
     pub rounds: usize,
     /// Multiplies how much is done in a run.
     pub scale: f64,
+    /// Words in the names of the sides that are measured; all of them when there are none.
+    pub only: String,
+    /// A command and its arguments that runs each child, such as a profiler.
+    pub under: Option<String>,
     /// Rows, or kinds of rows; all of them when there is none.
     pub rows: Vec<String>,
 }
@@ -95,12 +99,14 @@ pub async fn sit(options: &Options, out: &mut impl Write) -> Result<()> {
     // What runs first finds a broker that has compiled, mapped and cached nothing yet.
     if let Some(row) = ROWS.first() {
         for side in row.sides {
-            run(&broker, plan(&broker, row, *side, row.count / 2)).await?;
+            run(&broker, plan(&broker, row, *side, row.count / 4), None).await?;
         }
     }
     for row in rows {
+        let chosen: Vec<Side> =
+            row.sides.iter().copied().filter(|it| it.name().contains(&options.only)).collect();
         let mut sides: Vec<(String, Vec<Figures>)> =
-            row.sides.iter().map(|side| (side.name(), Vec::new())).collect();
+            chosen.iter().map(|side| (side.name(), Vec::new())).collect();
         for round in 0..options.rounds {
             let mut order: Vec<usize> = (0..sides.len()).collect();
             // There and back, so that what changes with time touches all sides alike.
@@ -108,8 +114,9 @@ pub async fn sit(options: &Options, out: &mut impl Write) -> Result<()> {
                 order.reverse();
             }
             for index in order {
-                let Some(side) = row.sides.get(index) else { continue };
-                let figures = run(&broker, plan(&broker, row, *side, options.count(row))).await;
+                let Some(side) = chosen.get(index) else { continue };
+                let plan = plan(&broker, row, *side, options.count(row));
+                let figures = run(&broker, plan, options.under.as_deref()).await;
                 let figures = figures.with_context(|| format!("{} {}", row.name, side.name()))?;
                 say(&format!("{} {}: {figures:?}", row.name, side.name()));
                 sides.get_mut(index).context("a side")?.1.push(figures);
@@ -124,7 +131,7 @@ pub async fn sit(options: &Options, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-fn plan(broker: &Broker, row: &Row, side: super::plan::Side, count: usize) -> Plan {
+fn plan(broker: &Broker, row: &Row, side: Side, count: usize) -> Plan {
     let task = broker.sandbox().topic(row.name);
     let topics =
         Topics { ledger: format!("{task}-ledger"), view: format!("{task}-metadata"), task };
@@ -140,11 +147,20 @@ fn plan(broker: &Broker, row: &Row, side: super::plan::Side, count: usize) -> Pl
 }
 
 /// One run in a process of its own.
-async fn run(broker: &Broker, plan: Plan) -> Result<Figures> {
+async fn run(broker: &Broker, plan: Plan, under: Option<&str>) -> Result<Figures> {
     if plan.tasks() > 0 {
         fill(&plan).await?;
     }
-    let mut command = Command::new(std::env::current_exe()?);
+    let own = std::env::current_exe()?;
+    let mut words = under.unwrap_or_default().split_whitespace();
+    let mut command = match words.next() {
+        Some(program) => {
+            let mut command = Command::new(program);
+            command.args(words).arg(own);
+            command
+        }
+        None => Command::new(own),
+    };
     command.arg("child").arg(serde_json::to_string(&plan)?);
     command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     let output = timeout(RUN_LIMIT, command.output()).await.context("the run takes too long")??;

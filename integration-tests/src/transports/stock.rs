@@ -128,8 +128,10 @@ impl Consumer for StockConsumer {
         Ok(self.stream.ack_with_id(&self.topic, id).await?)
     }
 
-    /// The crate does not know whether an ack has arrived, nor even whether it was sent.
+    /// An ack of the crate is only queued. A question behind all of them, on the same connection, is answered when they have arrived;
+    /// not before all messages are taken, because until then the crate's engine waits for us.
     async fn settled(&mut self) -> Result<()> {
+        self.stream.get_last_message_id().await?;
         Ok(())
     }
 }

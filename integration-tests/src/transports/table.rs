@@ -54,8 +54,10 @@ fn number(value: f64) -> String {
         format!("{value:.0}")
     } else if value >= 10.0 {
         format!("{value:.1}")
-    } else {
+    } else if value >= 1.0 {
         format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
             ("a".to_owned(), vec![round(12_345.0), round(999.0), round(12.34)]),
             ("b".to_owned(), vec![round(0.123)]),
         ];
-        let expected = "**t**\n\n| transport | tasks/s |\n|---|---|\n| a | 999 [12.3-12,350] |\n| b | 0.12 |\n";
+        let expected = "**t**\n\n| transport | tasks/s |\n|---|---|\n| a | 999 [12.3-12,350] |\n| b | 0.123 |\n";
         assert_eq!(table("t", &sides), expected);
     }
 }
