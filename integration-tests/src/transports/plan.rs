@@ -168,10 +168,8 @@ impl Plan {
 
     /// Messages that the task topic must hold before the run.
     pub(super) const fn tasks(&self) -> usize {
-        match self.scenario {
-            Scenario::Flow | Scenario::Consume => self.count + self.warm_up(),
-            _ => 0,
-        }
+        let consumes = matches!(self.scenario, Scenario::Flow | Scenario::Consume);
+        if consumes { self.count + self.warm_up() } else { 0 }
     }
 }
 

@@ -221,7 +221,12 @@ async fn idle_worker(broker: &Broker) -> Result<Figures> {
     setup(&admin, &names, &TopicSettings::default()).await?;
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(example::program("greeter_worker", folder.path()).await?);
-    command.arg(&topic).env("PULSAR_SERVICE_URL", broker.service_url()).stdout(Stdio::piped());
+    command
+        .arg(&topic)
+        .env("PULSAR_SERVICE_URL", broker.service_url())
+        // With it the worker has an HTTP client, too.
+        .env("PULSAR_ADMIN_URL", broker.admin().url())
+        .stdout(Stdio::piped());
     let mut worker = Process::start(&mut command)?;
     worker.line_with("greeter ready").await?;
     sleep(IDLE).await;
