@@ -12,6 +12,7 @@ pub mod sandbox;
 pub mod script;
 pub mod session;
 pub mod simulation;
+pub mod transports;
 pub mod view;
 
 mod cache;

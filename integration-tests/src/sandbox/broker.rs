@@ -127,6 +127,8 @@ pub(super) trait Server: Debug + Send + Sync {
     fn start(&mut self) -> Result<()>;
     fn signal(&mut self, signal: Signal) -> Result<()>;
     fn is_running(&mut self) -> Result<bool>;
+    /// Number of the process, where it is one of this machine and runs.
+    fn process_id(&self) -> Option<u32>;
     /// Last lines of the broker's log, for error messages.
     fn log_tail(&self) -> String;
 }
@@ -272,6 +274,12 @@ impl Broker {
     #[must_use]
     pub fn admin(&self) -> &Admin {
         self.sandbox.admin()
+    }
+
+    /// Number of the broker's process, to read what it takes of the machine; none for a container.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.server.process_id()
     }
 
     /// Last lines of the broker's log.

@@ -91,6 +91,10 @@ impl Server for Container {
         Ok(running.trim() == "true")
     }
 
+    fn process_id(&self) -> Option<u32> {
+        None
+    }
+
     fn log_tail(&self) -> String {
         docker(&["logs", "--tail", "60", &self.name]).unwrap_or_else(|cause| format!("{cause:#}"))
     }

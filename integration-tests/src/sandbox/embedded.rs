@@ -73,6 +73,10 @@ impl Server for Embedded {
         process::is_running(&mut self.process)
     }
 
+    fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(ServerProcess::id)
+    }
+
     fn log_tail(&self) -> String {
         process::tail(&self.folder.path().join("broker.log"))
     }

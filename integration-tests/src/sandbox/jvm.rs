@@ -110,6 +110,10 @@ impl Server for Jvm {
         process::is_running(&mut self.process)
     }
 
+    fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(ServerProcess::id)
+    }
+
     fn log_tail(&self) -> String {
         process::tail(&self.log())
     }

@@ -46,6 +46,10 @@ impl ServerProcess {
         }
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let number = match signal {
             Signal::Terminate => Number::TERM,
