@@ -534,7 +534,7 @@ async fn nothing_is_stored_twice_across_unloads() -> Result<()> {
 async fn a_deduplicated_topic_drops_nothing_across_unloads() -> Result<()> {
     let Some(broker) = Broker::from_env().await? else { return Ok(()) };
     let topic = broker.topic("dedup");
-    publish(&broker.connect().await?, &topic, Batching::Off, keys(1)).await?;
+    publish(&broker.connect().await?, &topic, Batching::Off, ["before".to_owned()]).await?;
     broker.deduplicate(&topic).await?;
     publish_across_unloads(&broker, &topic).await
 }
