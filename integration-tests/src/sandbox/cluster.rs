@@ -2,8 +2,6 @@
 //!
 //! Four bookies, because an entry goes to three of them: with three in all, one that dies stops every publish until it is back.
 
-use std::fmt::Write;
-use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -12,12 +10,13 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::broker::{LATENCY, Server, Signal, free_port};
+use super::broker::{LATENCY, Server, free_port};
 use super::guard::Guard;
 use super::jvm::{self, Jvm};
+use super::node::{Node, SMALL, START_LIMIT, is_reachable, lines};
 use super::{Admin, Sandbox};
 use crate::example::Process;
-use crate::wait::{say, stopwatch, until};
+use crate::wait::{say, stopwatch};
 
 /// After our death: removes the folders, those of servers that just do not run included. A server that still writes at that moment
 /// has a guard of its own, which removes its folder once more.
@@ -25,11 +24,8 @@ const AFTERMATH: &str = r#"rm -rf -- "$@""#;
 
 const BOOKIES: usize = 4;
 const BROKERS: usize = 2;
-const START_LIMIT: Duration = Duration::from_secs(120);
 /// For one question to a server that is just starting.
 const QUESTION_LIMIT: Duration = Duration::from_secs(5);
-/// A server this small starts faster without the optimising compiler and parallel collection.
-const SMALL: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
 /// How long ZooKeeper waits for a process that may be dead, in ms: by it a dead broker's topics move to the other one. The
 /// default of brokers is three times as long.
 const SESSION_MS: &str = "10000";
@@ -43,15 +39,6 @@ pub struct Cluster {
     zookeeper: Node,
     sandbox: Sandbox,
     _guard: Guard,
-}
-
-/// One of the processes.
-#[derive(Debug)]
-struct Node {
-    server: Jvm,
-    port: u16,
-    /// Of a broker only.
-    admin: Option<Admin>,
 }
 
 impl Cluster {
@@ -129,6 +116,11 @@ impl Cluster {
         &self.sandbox
     }
 
+    /// URL of each broker alone.
+    pub fn service_urls(&self) -> impl Iterator<Item = String> {
+        self.brokers.iter().map(|broker| format!("pulsar://{}", broker.address()))
+    }
+
     /// Number of bookies.
     #[must_use]
     pub fn bookies(&self) -> usize {
@@ -195,42 +187,6 @@ impl Cluster {
     }
 }
 
-impl Node {
-    fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Starts the process and waits until it is ready.
-    async fn start<F: Future<Output = Result<bool>>>(
-        &mut self,
-        is_ready: impl Fn(u16) -> F,
-    ) -> Result<()> {
-        if self.server.is_running()? {
-            bail!("runs already");
-        }
-        self.server.start()?;
-        let (server, port) = (&mut self.server, self.port);
-        let ready = until("ready", START_LIMIT, async || {
-            if !server.is_running()? {
-                bail!("the process has ended");
-            }
-            Ok(is_ready(port).await?.then_some(()))
-        });
-        let result = ready.await;
-        result.with_context(|| format!("its log ends with\n{}", self.server.log_tail()))
-    }
-
-    async fn kill(&mut self) -> Result<()> {
-        self.server.signal(Signal::Kill)?;
-        let gone = async || Ok((!self.server.is_running()?).then_some(()));
-        until("process gone", START_LIMIT, gone).await
-    }
-}
-
-async fn is_reachable(port: u16) -> Result<bool> {
-    Ok(TcpStream::connect(("127.0.0.1", port)).await.is_ok())
-}
-
 async fn is_zookeeper(port: u16) -> Result<bool> {
     let ask = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -256,7 +212,7 @@ fn zookeeper() -> Result<Node> {
     let options = [SMALL.as_slice(), &["-Xmx256m"]].concat();
     let program = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"];
     let server = Jvm::prepare("zookeeper", &[("zoo.cfg", &settings)], &options, &program)?;
-    Ok(Node { server, port, admin: None })
+    Ok(Node::new(server, port))
 }
 
 fn bookie(number: usize, metadata: &str) -> Result<Node> {
@@ -282,7 +238,7 @@ fn bookie(number: usize, metadata: &str) -> Result<Node> {
     let options = [SMALL.as_slice(), &["-Xmx256m", "-XX:MaxDirectMemorySize=256m"]].concat();
     let program = ["org.apache.bookkeeper.server.Main", "--conf", "bookie.conf"];
     let server = Jvm::prepare("bookie", &[("bookie.conf", &settings)], &options, &program)?;
-    Ok(Node { server, port, admin: None })
+    Ok(Node::new(server, port))
 }
 
 fn broker(metadata: &str) -> Result<Node> {
@@ -310,12 +266,4 @@ fn broker(metadata: &str) -> Result<Node> {
     let server = Jvm::prepare("broker", &[("broker.conf", &settings)], &options, &program)?;
     let admin = Admin::new(&format!("http://127.0.0.1:{web}"), None)?;
     Ok(Node { server, port, admin: Some(admin) })
-}
-
-fn lines(settings: &[(&str, &str)]) -> String {
-    settings.iter().fold(String::new(), |mut text, (key, value)| {
-        // Writing to a string does not fail.
-        writeln!(text, "{key}={value}").ok();
-        text
-    })
 }

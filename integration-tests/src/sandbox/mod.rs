@@ -9,8 +9,8 @@
 //! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!
-//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`Cluster`] is Apache Pulsar in seven
-//! processes, each of which may be killed.
+//! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
+//! for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in seven processes, each of which may be killed.
 //!
 //! `embedded` builds and starts our own broker as a process. `maven` starts the standalone of Apache Pulsar from Maven artifacts and needs Java 17 or later and Maven; the first run
 //! downloads 235 MB. `docker` starts the official image and needs only Docker.
@@ -35,8 +35,10 @@ mod embedded;
 pub(crate) mod guard;
 mod jvm;
 mod maven;
+mod node;
 mod process;
 mod proxy;
+mod pulsar_proxy;
 mod security;
 
 use std::sync::Once;
@@ -48,6 +50,7 @@ pub use admin::Admin;
 pub use broker::{Broker, BrokerConfig, BrokerKind};
 pub use cluster::Cluster;
 pub use proxy::{Cut, Proxy, Scope, Way, Weather};
+pub use pulsar_proxy::PulsarProxy;
 pub use security::Security;
 
 pub(crate) use jvm::java;

@@ -7,7 +7,7 @@ use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul::transport::{TransportError, TransportErrorKind};
 use longhaul::{Client, ClientBuilder, ConnectError, Credentials, Text};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ pub(crate) const ROLE: &str = "tasks";
 pub(crate) const PASSWORD: &str = "open sesame";
 const PASSWORD_HASH: &str = "$apr1$longhaul$ec4PKrbRezmsvgpHuTcT00";
 /// How long anything may take that ought to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon a failure must be told.
 const SOON: Duration = Duration::from_secs(15);
 
@@ -53,7 +53,9 @@ impl Guarded {
             client_authority_pem: authority.pem(),
             passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
         };
-        let config = BrokerConfig { security: Some(security), ..BrokerConfig::default() };
+        // A real Pulsar looks every second whose token has ended; by itself it does so once a minute.
+        let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
+        let config = BrokerConfig { extra, security: Some(security) };
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
         // What an operator grants to whoever runs tasks.
         let path = format!("namespaces/public/default/permissions/{ROLE}");
@@ -80,6 +82,14 @@ impl Guarded {
     /// A token that opens all topics of the namespace.
     pub(crate) fn token(&self) -> String {
         self.secret.token(ROLE)
+    }
+
+    /// The same, for a while.
+    #[expect(clippy::disallowed_methods, reason = "a token ends by the clock on the wall")]
+    pub(crate) fn token_for(&self, valid: Duration) -> Result<String> {
+        // Whole seconds, of which the broker counts none that has begun.
+        let end = SystemTime::now().duration_since(UNIX_EPOCH)? + valid;
+        Ok(self.secret.token_until(ROLE, end.as_secs()))
     }
 
     /// A token that opens nothing any more.

@@ -2,16 +2,20 @@
 //!
 //! Passwords and certificates need a real Pulsar: the embedded broker knows tokens alone.
 
-use crate::guarded::{Guarded, PASSWORD, ROLE, check_error, check_refused, note};
+use crate::guarded::{Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused, note};
 use crate::keys::{Authority, Certified};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::BrokerKind;
 use longhaul::topics::{Admin, AdminErrorKind, AdminOptions};
 use longhaul::transport::TransportErrorKind::{Invalid, Refused, Unauthorized, Unreachable};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
+use longhaul::transport::{Batching, Outgoing, Schema, TopicPartition, Transport};
 use longhaul::{Client, ClientBuilder, Credentials, OAuth2, SubmitError, Text};
 use std::fs;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 /// A broker that knows more than tokens, or none, having said so.
 async fn pulsar_from_env() -> Result<Option<&'static Guarded>> {
@@ -58,6 +62,38 @@ async fn a_token_file_lets_tasks_run() -> Result<()> {
     let client = Client::builder(guarded.url()).token_file(&path);
     let client = client.admin_url(guarded.url_of_admin()).connect().await?;
     guarded.run_tasks(&client, "token-file").await
+}
+
+/// A broker asks again when a token ends. Who then has a new one keeps the connection and all that is open on it.
+#[tokio::test]
+async fn a_token_that_ends_is_renewed_without_a_new_connection() -> Result<()> {
+    let Some(guarded) = pulsar_from_env().await? else { return Ok(()) };
+    let names = guarded.topics("renewed").await?;
+    let topic = TopicPartition { topic: names.task, partition: -1 };
+    let folder = tempfile::tempdir()?;
+    let [renewed, forgotten] = ["renewed", "forgotten"].map(|name| folder.path().join(name));
+    let short_lived = guarded.token_for(Duration::from_secs(3))?;
+    let mut transports = Vec::new();
+    for path in [&renewed, &forgotten] {
+        fs::write(path, &short_lived)?;
+        let mut options = ConnectOptions::new(guarded.url());
+        options.credentials = Credentials::token_file(path);
+        transports.push(PulsarTransport::connect(options).await?);
+    }
+    let [keeper, loser] = &transports[..] else { bail!("two transports") };
+    let mut publisher = keeper.publisher(&topic, Batching::Off, Schema::None).await?;
+    let mut kept = keeper.consumer(&topic, "kept").await?;
+    let mut lost = loser.consumer(&topic, "lost").await?;
+    fs::write(&renewed, guarded.token())?;
+
+    // Both tokens ended at the same time: who has lost its connection was asked no earlier than who has not.
+    let end = timeout(PATIENCE, lost.next()).await.context("the old token is good for ever")?;
+    ensure!(end.is_err(), "a delivery");
+    let message = Outgoing { payload: "still here".into(), ..Outgoing::default() };
+    publisher.send(message).await?.await?;
+    let delivered = timeout(PATIENCE, kept.next()).await.context("nothing is delivered")??;
+    ensure!(delivered.payload == "still here", "{delivered:?}");
+    Ok(())
 }
 
 /// No broker is asked: the file is read before anything is sent.

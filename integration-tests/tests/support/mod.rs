@@ -5,7 +5,6 @@ use integration_tests::sandbox::Sandbox;
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Outgoing, TopicPartition};
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -141,27 +140,6 @@ impl Broker {
             bail!("{method} {path}: {status} {body}");
         }
         Ok(body.to_owned())
-    }
-}
-
-/// A broker that wants TLS and a token.
-pub(crate) struct Guarded {
-    pub(crate) url: String,
-    pub(crate) ca_pem: Vec<u8>,
-    pub(crate) token: String,
-}
-
-impl Guarded {
-    pub(crate) fn from_env() -> Result<Option<Self>> {
-        let url = std::env::var("LONGHAUL_TEST_TLS_BROKER");
-        let ca = std::env::var("LONGHAUL_TEST_TLS_CA");
-        let token = std::env::var("LONGHAUL_TEST_TOKEN");
-        if let (Ok(url), Ok(ca), Ok(token)) = (url, ca, token) {
-            let ca_pem = std::fs::read(PathBuf::from(ca))?;
-            return Ok(Some(Self { url, ca_pem, token }));
-        }
-        note("skipped: LONGHAUL_TEST_TLS_BROKER, _TLS_CA and _TOKEN name no guarded broker");
-        Ok(None)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::transport::TransportError;
 use bytes::{Bytes, BytesMut};
 use call::{Answer, Call, Event, Question};
 use consumer::Consumer;
-use longhaul_wire::frame::{self, Frame, MESSAGE_BYTES_MAX_DEFAULT};
+use longhaul_wire::frame::{self, Frame, FrameError, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{
     AuthData, Command, CommandAuthResponse, CommandConnect, CommandConnected, CommandPing,
     CommandPong, FeatureFlags,
@@ -249,6 +249,9 @@ impl<A, P> Connection<A, P> {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => return,
+                // Newer brokers say more than we know, such as that a topic moves to another cluster. What follows from it for what
+                // is open here comes in words that we know.
+                Err(FrameError::Type(_)) if self.is_open() => {}
                 Err(cause) => {
                     self.fail(error::unreachable(
                         &self.address,

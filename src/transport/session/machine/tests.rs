@@ -81,7 +81,11 @@ impl Bench {
     fn says(&mut self, command: impl Into<Command>) {
         let mut bytes = BytesMut::new();
         frame::encode(command, &mut bytes);
-        self.machine.receive(&mut bytes, self.now);
+        self.says_bytes(&bytes);
+    }
+
+    fn says_bytes(&mut self, bytes: &[u8]) {
+        self.machine.receive(&mut BytesMut::from(bytes), self.now);
     }
 
     /// The broker delivers an entry.

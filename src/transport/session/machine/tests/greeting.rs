@@ -59,6 +59,23 @@ fn what_is_no_answer_to_a_greeting_ends_it() {
     assert!(bench.machine.end().unwrap().cause.contains("command 13"));
 }
 
+/// A broker that announced its topic's move to another cluster lost all sessions of the connection by it, those of other topics too.
+#[test]
+fn what_only_newer_brokers_say_is_skipped() {
+    const TOPIC_MIGRATED: u8 = 68;
+    let unknown = [0, 0, 0, 6, 0, 0, 0, 2, 8, TOPIC_MIGRATED];
+    let mut bench = Bench::new(Greeting::default());
+    bench.says(connected(21, None));
+    bench.says_bytes(&unknown);
+    assert!(bench.machine.end().is_none());
+    bench.says(CommandPing {});
+    assert!(matches!(&bench.commands()[..], [.., Command::Pong(_)]));
+    // It is no greeting.
+    let mut bench = Bench::new(Greeting::default());
+    bench.says_bytes(&unknown);
+    assert!(bench.machine.end().unwrap().cause.contains("unknown command"));
+}
+
 #[test]
 fn a_challenge_is_answered_before_and_after_the_greeting() {
     let mut bench = Bench::new(Greeting { auth_method: "token", ..Greeting::default() });

@@ -1,0 +1,59 @@
+//! Pulsar's own proxy: for clients that cannot reach the brokers, who connect to it and name the broker that they mean.
+
+use anyhow::{Context, Result};
+
+use super::Sandbox;
+use super::broker::{Server, free_port};
+use super::jvm::Jvm;
+use super::node::{Node, SMALL, is_reachable, lines};
+use crate::wait::{say, stopwatch};
+
+/// Apache Pulsar's proxy before a broker. Dropping it kills it, and with it the connections through it.
+#[derive(Debug)]
+pub struct PulsarProxy {
+    node: Node,
+}
+
+impl PulsarProxy {
+    /// Starts one before a broker and waits until it listens.
+    ///
+    /// # Errors
+    /// It does not start, or not in time; the message then ends with its log.
+    pub async fn launch(sandbox: &Sandbox) -> Result<Self> {
+        let elapsed = stopwatch();
+        let [port, web] = [free_port()?, free_port()?];
+        let settings = lines(&[
+            ("clusterName", "local"),
+            ("brokerServiceURL", sandbox.service_url()),
+            ("brokerWebServiceURL", sandbox.admin().url()),
+            ("servicePort", &port.to_string()),
+            ("webServicePort", &web.to_string()),
+            ("bindAddress", "127.0.0.1"),
+            ("advertisedAddress", "127.0.0.1"),
+            // By itself it passes on to the usual ports alone.
+            ("brokerProxyAllowedTargetPorts", "*"),
+        ]);
+        let options = [SMALL.as_slice(), &["-Xmx256m", "-XX:MaxDirectMemorySize=256m"]].concat();
+        let program =
+            ["org.apache.pulsar.proxy.server.ProxyServiceStarter", "--config", "proxy.conf"];
+        let prepare =
+            move || Jvm::prepare("proxy", &[("proxy.conf", &settings)], &options, &program);
+        let mut node = Node::new(tokio::task::spawn_blocking(prepare).await??, port);
+        // It opens this port last.
+        node.start(|_| is_reachable(web)).await.context("Pulsar's proxy")?;
+        say(&format!("proxy {} is ready after {:.1?}", node.address(), elapsed()));
+        Ok(Self { node })
+    }
+
+    /// URL for clients.
+    #[must_use]
+    pub fn service_url(&self) -> String {
+        format!("pulsar://{}", self.node.address())
+    }
+
+    /// Last lines of its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        self.node.server.log_tail()
+    }
+}
