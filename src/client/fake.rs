@@ -210,6 +210,10 @@ impl Transport for FakeTransport {
 
 #[async_trait]
 impl Publisher for FakePublisher {
+    async fn ended(&mut self) -> TransportError {
+        std::future::pending().await
+    }
+
     async fn send(&mut self, outgoing: Outgoing) -> Result<Receipt, TransportError> {
         let fate = self.0.world().fates.pop_front();
         match fate {

@@ -9,7 +9,7 @@ use super::task_ref::TaskRef;
 use super::{Client, partition};
 use crate::task::{TaskId, text::MAX_TASK_DURATION};
 use crate::topics::TopicNameError;
-use crate::transport::{Outgoing, PublishError, TransportError};
+use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use crate::worker::{BudgetError, Payload, format_budget};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -147,6 +147,10 @@ impl Submission {
             PublishFailure::NotSent(error) => SubmitError::Transport(error),
             PublishFailure::Sent(PublishError::Refused(cause)) => SubmitError::Refused(cause),
             PublishFailure::Sent(PublishError::Unknown(cause)) => SubmitError::Unknown(cause),
+            PublishFailure::Sent(PublishError::NotStored(cause)) => {
+                let address = place.to_string();
+                SubmitError::Transport(TransportError::new(Unreachable, address, cause))
+            }
         })?;
         // The receipt names no partition: we know to which one we published.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })

@@ -214,6 +214,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// Publishes to one partition, in the order of the calls.
 #[async_trait]
 pub trait Publisher: Send {
+    /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and called again.
+    async fn ended(&mut self) -> TransportError;
+
     /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
     /// not stored and never will be.
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
@@ -309,7 +312,11 @@ pub enum PublishError {
     /// The message may be stored, now or later, or not at all.
     #[error("the fate of the message is unknown: {0}")]
     Unknown(String),
-    /// The message is not stored and never will be.
+    /// The message is not stored and never will be, through no fault of its own: most often it was not even sent. Another try may
+    /// store it.
+    #[error("the message is not stored: {0}")]
+    NotStored(String),
+    /// The message is not stored and never will be, for what it is.
     #[error("the broker refused the message: {0}")]
     Refused(String),
 }

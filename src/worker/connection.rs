@@ -36,6 +36,7 @@ struct State {
     down: BTreeMap<u64, TransportError>,
     since: Moment,
     lost: u64,
+    stalled: u64,
 }
 
 /// One session, in the hands of the service that keeps it open.
@@ -64,6 +65,11 @@ impl Connections {
     /// Sessions that were open and have been lost.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
+    }
+
+    /// Consumers to whom the broker delivered nothing although it had something.
+    pub(super) fn stalled(&self) -> u64 {
+        self.lock().stalled
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,6 +106,11 @@ impl Monitor {
     pub(super) fn lost(&self, cause: &TransportError) {
         self.connections.lock().lost += 1;
         self.failed(cause);
+    }
+
+    /// The session, a consumer, was given up because nothing came although there is something.
+    pub(super) fn stalled(&self) {
+        self.connections.lock().stalled += 1;
     }
 
     /// The session cannot be opened.

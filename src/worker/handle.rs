@@ -84,7 +84,8 @@ impl WorkerHandle {
     /// What the worker has counted so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        WorkerStats { sessions_lost: self.connections.lost(), ..self.stats.read() }
+        let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
+        WorkerStats { sessions_lost, stalls, ..self.stats.read() }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.

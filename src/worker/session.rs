@@ -9,8 +9,8 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Receipt, Schema, Start,
-    TopicPartition, Transport, TransportError,
+    Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Publisher, Receipt,
+    Schema, Start, TopicPartition, Transport, TransportError,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -19,7 +19,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
 
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
 /// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
@@ -56,6 +55,14 @@ impl Backoff {
         self.next = BACKOFF_MIN;
     }
 
+    /// What was open for as long as the longest wait was worth opening: the next wait is short again. What can be opened and then
+    /// fails at once must not be tried at full speed.
+    fn was_open_for(&mut self, time: Duration) {
+        if time >= self.max {
+            self.reset();
+        }
+    }
+
     pub(crate) async fn wait(&mut self) {
         let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
         self.next = (2 * self.next).min(self.max);
@@ -79,6 +86,7 @@ pub(super) struct Service {
     pub(super) topic: TopicPartition,
     pub(super) monitor: Monitor,
     pub(super) backoff: Backoff,
+    pub(super) clock: Clock,
 }
 
 /// A publisher service: what is put into the mailbox is published in order.
@@ -87,38 +95,51 @@ pub(super) async fn publish(
     batching: Batching,
     schema: Schema,
     mailbox: Mailbox<Publish>,
-    clock: Clock,
 ) {
-    let Service { transport, topic, monitor, mut backoff } = service;
+    let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
         let mut publisher = match transport.publisher(&topic, batching, schema).await {
             Ok(publisher) => publisher,
             Err(error) => {
-                tracing::warn!(%topic, %error, "cannot open a publisher; trying again");
+                tracing::debug!(%topic, %error, "cannot open a publisher; trying again");
                 monitor.failed(&error);
                 backoff.wait().await;
                 continue;
             }
         };
-        backoff.reset();
         monitor.opened();
-        loop {
-            let Publish { message, receipt, expires } = mailbox.take().await;
-            if expires.is_some_and(|at| clock.now() > at) {
-                continue;
-            }
-            match publisher.send(message).await {
-                Ok(handle) => drop(receipt.send(handle)),
-                Err(error) => {
-                    tracing::warn!(%topic, %error, "publisher lost");
-                    monitor.lost(&error);
-                    let unknown = PublishError::Unknown(error.to_string());
-                    drop(receipt.send(Box::pin(async move { Err(unknown) })));
-                    break;
-                }
+        let opened = clock.now();
+        let error = publish_until_lost(&mut *publisher, &mailbox, &clock).await;
+        tracing::debug!(%topic, %error, "publisher lost");
+        monitor.lost(&error);
+        backoff.was_open_for(clock.now().since(opened));
+        backoff.wait().await;
+    }
+}
+
+/// Publishes what is put into the mailbox. What comes when the publisher is over waits for the next one.
+async fn publish_until_lost(
+    publisher: &mut dyn Publisher,
+    mailbox: &Mailbox<Publish>,
+    clock: &Clock,
+) -> TransportError {
+    loop {
+        let Publish { message, receipt, expires } = tokio::select! {
+            biased;
+            error = publisher.ended() => return error,
+            next = mailbox.take() => next,
+        };
+        if expires.is_some_and(|at| clock.now() > at) {
+            continue;
+        }
+        match publisher.send(message).await {
+            Ok(handle) => drop(receipt.send(handle)),
+            Err(error) => {
+                let not_stored = PublishError::NotStored(error.to_string());
+                drop(receipt.send(Box::pin(async move { Err(not_stored) })));
+                return error;
             }
         }
-        backoff.wait().await;
     }
 }
 
@@ -146,34 +167,35 @@ impl<T> Sink<T> {
 
 /// A follower service. After an error it goes on behind what it has passed on.
 pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<Message>) {
-    let Service { transport, topic, monitor, mut backoff } = service;
+    let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
         let mut follower = match transport.follower(&topic, follow).await {
             Ok(follower) => follower,
             Err(error) => {
-                tracing::warn!(%topic, %error, "cannot follow; trying again");
+                tracing::debug!(%topic, %error, "cannot follow; trying again");
                 monitor.failed(&error);
                 backoff.wait().await;
                 continue;
             }
         };
         monitor.opened();
+        let opened = clock.now();
         loop {
             match follower.next().await {
                 Ok(message) => {
-                    backoff.reset();
                     follow.start = Start::After(message.position);
                     if messages.send(message).await.is_err() {
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%topic, %error, "follower lost");
+                    tracing::debug!(%topic, %error, "follower lost");
                     monitor.lost(&error);
                     break;
                 }
             }
         }
+        backoff.was_open_for(clock.now().since(opened));
         backoff.wait().await;
     }
 }
@@ -207,25 +229,25 @@ pub(super) async fn consume(
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
 ) {
-    let Service { transport, topic, monitor, mut backoff } = service;
+    let Service { transport, topic, monitor, mut backoff, clock } = service;
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {
         let consumer = match transport.consumer(&topic, &subscription).await {
             Ok(consumer) => consumer,
             Err(error) => {
-                tracing::warn!(%topic, %error, "cannot consume; trying again");
+                tracing::debug!(%topic, %error, "cannot consume; trying again");
                 monitor.failed(&error);
                 backoff.wait().await;
                 continue;
             }
         };
-        backoff.reset();
         monitor.opened();
+        let opened = clock.now();
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(session, consumer, patience);
+        let mut running = Session::new(session, consumer, patience, clock);
         for entry in unconfirmed {
             running.ack(entry);
         }
@@ -233,10 +255,11 @@ pub(super) async fn consume(
             End::Gone => return,
             End::Stalled(backlog) => {
                 tracing::info!(%topic, ?backlog, "nothing came for long, yet there is a backlog: subscribing anew");
+                monitor.stalled();
                 patience = (2 * patience).min(IDLE_MAX);
             }
             End::Lost(error) => {
-                tracing::warn!(%topic, %error, "consumer session lost");
+                tracing::debug!(%topic, %error, "consumer session lost");
                 monitor.lost(&error);
                 patience = IDLE_MIN;
             }
@@ -245,6 +268,7 @@ pub(super) async fn consume(
         if events.send(Consumed::Lost).await.is_err() {
             return;
         }
+        backoff.was_open_for(clock.now().since(opened));
         backoff.wait().await;
     }
 }
@@ -253,8 +277,10 @@ struct Session {
     session: u64,
     consumer: Box<dyn Consumer>,
     credit: usize,
-    /// How long to wait for the next delivery.
+    /// How long to wait for the next delivery, and since when we do. Whatever else the session does meanwhile does not count.
     patience: Duration,
+    silent_since: Moment,
+    clock: Clock,
     /// Entries that were delivered, and neither acknowledged nor given back.
     held: BTreeSet<EntryId>,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
@@ -283,9 +309,18 @@ impl From<Gone> for End {
 }
 
 impl Session {
-    fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration) -> Self {
-        let (acks, unconfirmed, held) = (FuturesUnordered::new(), BTreeSet::new(), BTreeSet::new());
-        Self { session, consumer, credit: 0, patience, held, acks, unconfirmed }
+    fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration, clock: Clock) -> Self {
+        Self {
+            session,
+            consumer,
+            credit: 0,
+            patience,
+            silent_since: clock.now(),
+            clock,
+            held: BTreeSet::new(),
+            acks: FuturesUnordered::new(),
+            unconfirmed: BTreeSet::new(),
+        }
     }
 
     fn ack(&mut self, entry: EntryId) {
@@ -316,13 +351,17 @@ impl Session {
                 self.held.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
             }
-            delivery = timeout(self.patience, self.consumer.next()), if self.credit > 0 => {
-                let Ok(delivery) = delivery else { return self.look_after_silence().await };
+            delivery = self.consumer.next(), if self.credit > 0 => {
                 let message = delivery?;
                 self.credit -= 1;
+                self.silent_since = self.clock.now();
                 self.patience = IDLE_MAX;
                 self.held.insert(message.position.entry_id());
                 events.send(Consumed::Delivery(message)).await?;
+            }
+            () = self.clock.sleep_until(self.silent_since + self.patience), if self.credit > 0 => {
+                self.silent_since = self.clock.now();
+                self.look_after_silence().await?;
             }
         }
         Ok(())
@@ -344,6 +383,9 @@ impl Session {
     async fn obey(&mut self, command: ConsumerCommand) -> Result<(), TransportError> {
         match command {
             ConsumerCommand::Credit { session, count } if session == self.session => {
+                if self.credit == 0 {
+                    self.silent_since = self.clock.now();
+                }
                 self.credit += count;
                 self.consumer.request(count);
             }
@@ -355,5 +397,61 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::transport::AckReceipt;
+    use async_trait::async_trait;
+
+    /// Of a subscription that has stalled.
+    struct Stalled;
+
+    #[async_trait]
+    impl Consumer for Stalled {
+        fn request(&mut self, _: usize) {}
+
+        async fn next(&mut self) -> Result<Message, TransportError> {
+            std::future::pending().await
+        }
+
+        async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+            Ok(Backlog { entries: 1, permits: 1, blocked: false })
+        }
+
+        fn ack(&mut self, _: EntryId) -> AckReceipt {
+            Box::pin(async { Ok(()) })
+        }
+
+        async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+            Ok(())
+        }
+    }
+
+    /// A worker whose long tasks ended one after the other never noticed that its subscription had stalled: each ack began the wait for
+    /// the next delivery anew.
+    #[tokio::test(start_paused = true)]
+    async fn acks_do_not_pass_for_deliveries() {
+        let clock = Clock::simulated(0);
+        let (sender, mut receiver) = mpsc::channel(8);
+        let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+        let commands = Mailbox::new();
+        commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+        let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock);
+        let worker = async {
+            for entry in 0.. {
+                tokio::time::sleep(IDLE_MIN / 2).await;
+                commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry }));
+                receiver.recv().await;
+            }
+        };
+        let end = tokio::select! {
+            end = session.run(&commands, &events) => end,
+            () = worker => unreachable!("it goes on for ever"),
+            () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
+        };
+        assert!(matches!(end, End::Stalled(_)));
     }
 }

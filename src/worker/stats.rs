@@ -39,6 +39,8 @@ pub struct WorkerStats {
     pub repaired: u64,
     /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs five per partition.
     pub sessions_lost: u64,
+    /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
+    pub stalls: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -110,6 +112,7 @@ impl Stats {
             malformed: read(&self.malformed),
             repaired: read(&self.repaired),
             sessions_lost: 0,
+            stalls: 0,
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
     }

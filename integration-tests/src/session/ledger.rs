@@ -88,6 +88,7 @@ impl Ledger {
         match &fate {
             Ok(_) => self.figures.receipts += 1,
             Err(PublishError::Refused(_)) => self.figures.refused += 1,
+            Err(PublishError::NotStored(_)) => self.figures.not_stored += 1,
             Err(_) => self.figures.unknown += 1,
         }
         let number = usize::try_from(number).expect("a number");
@@ -198,6 +199,9 @@ impl Ledger {
                 Some(Err(PublishError::Refused(_))) => {
                     assert_eq!(found, None, "seed {seed}: {number} was refused and is stored");
                     continue;
+                }
+                Some(Err(PublishError::NotStored(_))) => {
+                    assert_eq!(found, None, "seed {seed}: {number} was not sent and is stored");
                 }
                 Some(Err(_)) => self.figures.unknown_stored += u64::from(found.is_some()),
                 None => panic!("seed {seed}: nothing became of message {number}"),

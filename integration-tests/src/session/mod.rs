@@ -36,6 +36,8 @@ pub struct Figures {
     pub unknown: u64,
     /// Messages of unknown fate that were stored.
     pub unknown_stored: u64,
+    /// Messages that were given up before they were sent.
+    pub not_stored: u64,
     /// Messages that were refused.
     pub refused: u64,
     /// Entries with several messages that were stored.

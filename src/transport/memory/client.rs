@@ -234,6 +234,18 @@ impl MemoryPublisher {
 
 #[async_trait]
 impl Publisher for MemoryPublisher {
+    async fn ended(&mut self) -> TransportError {
+        let Handle { transport, session } = &self.0;
+        loop {
+            let offer = transport.lock().offer(*session, &mut None);
+            match offer {
+                Offer::Error(error) => return error,
+                Offer::Taken(_) => {}
+                Offer::Wait(bell) => bell.notified().await,
+            }
+        }
+    }
+
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
         let null = message.null;
         self.hand_over(Body::new(message, null)).await

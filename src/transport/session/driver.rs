@@ -22,14 +22,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Calls that are taken at once.
 const CALLS_AT_ONCE_MAX: usize = 1_024;
-/// What is read at once, at least.
+/// What is read at once, at most, but for large frames.
 const READ_BYTES: usize = 64 * 1024;
+/// By these a frame says how long it is.
+const FRAME_HEAD_BYTES: usize = 4;
 /// How long what is under way when the last user leaves may take: publishes to be stored, acks to be taken.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -109,6 +111,8 @@ pub(super) struct Driver {
     credentials: Credentials,
     fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
     refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
+    /// The broker has asked for credentials, which are being got. It may ask again; one answer is enough.
+    refreshing: bool,
     deliveries: HashMap<u64, mpsc::UnboundedSender<Delivery>>,
     producers: HashMap<u64, End>,
     opened: Option<oneshot::Sender<Result<(), TransportError>>>,
@@ -150,6 +154,7 @@ impl Driver {
             credentials,
             fresh,
             refreshed,
+            refreshing: false,
             deliveries: HashMap::new(),
             producers: HashMap::new(),
             opened: Some(opened),
@@ -166,9 +171,9 @@ impl Driver {
         self.work().await;
         let gone = error::unreachable(&self.address, "the connection was closed");
         self.machine.fail(gone);
-        // What was called meanwhile is answered too.
+        // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which is just being made.
         self.calls.close();
-        while let Ok(call) = self.calls.try_recv() {
+        while let Some(call) = self.calls.recv().await {
             self.machine.handle(call, Clock::System.now());
         }
         self.pass_on();
@@ -177,7 +182,7 @@ impl Driver {
             self.end.set(cause.clone());
         }
         // Who is at the other end learns of it by the end of the stream; an error changes nothing.
-        drop(self.writer.shutdown().await);
+        drop(timeout(FAREWELL_TIME_MAX, self.writer.shutdown()).await);
     }
 
     async fn work(&mut self) {
@@ -189,6 +194,10 @@ impl Driver {
         let mut alarm = Alarm::new();
         loop {
             let now = Clock::System.now();
+            // Not only when the alarm rings: while there is always something to read it would never be heard.
+            if self.machine.timeout().is_some_and(|due| due <= now) {
+                self.machine.tick(now);
+            }
             self.machine.transmit(&mut outbox, now);
             self.pass_on();
             if self.machine.end().is_some() {
@@ -203,7 +212,10 @@ impl Driver {
             }
             let due = [self.machine.timeout(), leaving].into_iter().flatten().min();
             alarm.set(due, now);
-            inbox.reserve(READ_BYTES / 4);
+            // For the rest of a frame that has begun the decoder has made room, to the byte.
+            if inbox.len() < FRAME_HEAD_BYTES {
+                inbox.reserve(READ_BYTES / 4);
+            }
             let step = tokio::select! {
                 biased;
                 count = self.calls.recv_many(&mut batch, CALLS_AT_ONCE_MAX), if used => Step::Calls(count),
@@ -226,8 +238,11 @@ impl Driver {
                 Step::Wrote(Err(cause)) | Step::Read(Err(cause)) => {
                     return self.broken(&cause);
                 }
-                Step::Credentials(data) => self.machine.handle(Call::Credentials(data), now),
-                Step::Due => self.machine.tick(now),
+                Step::Credentials(data) => {
+                    self.refreshing = false;
+                    self.machine.handle(Call::Credentials(data), now);
+                }
+                Step::Due => {}
             }
         }
     }
@@ -348,10 +363,13 @@ impl Driver {
     }
 
     /// Gets fresh credentials: a token's file is read again, for one.
-    fn refresh(&self) {
+    fn refresh(&mut self) {
+        if std::mem::replace(&mut self.refreshing, true) {
+            return;
+        }
         let (credentials, fresh) = (self.credentials.clone(), self.fresh.clone());
         self.tracker.spawn(async move {
-            // A second challenge before the first is answered gets the same answer.
+            // A connection that has ended wants none any more.
             drop(fresh.try_send(credentials.data().await));
         });
     }

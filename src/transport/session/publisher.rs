@@ -44,6 +44,11 @@ impl SessionPublisher {
 
 #[async_trait]
 impl Publisher for SessionPublisher {
+    async fn ended(&mut self) -> TransportError {
+        self.end.wait().await;
+        self.cause()
+    }
+
     async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
         if self.end.get().is_some() {
             return Err(self.cause());

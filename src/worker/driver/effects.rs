@@ -8,7 +8,9 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId, text};
-use crate::transport::{Message, PublishError, Receipt, TopicPartition, Transport, TransportError};
+use crate::transport::{
+    Message, Outgoing, PublishError, Receipt, TopicPartition, Transport, TransportError,
+};
 use crate::worker::execution::Halt;
 use crate::worker::keeper::Chore;
 use crate::worker::machine::{Action, Stop};
@@ -142,7 +144,9 @@ impl Driver {
         }
     }
 
-    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing.
+    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing. By a publisher
+    /// of their own, so that what is stored of them is always a beginning: in the middle of other entries one that is lost would be
+    /// overtaken by the next, and what then stays of a task would say something else than all of it.
     fn tombstone(
         &mut self,
         topic: TopicPartition,
@@ -414,11 +418,7 @@ impl Driver {
             }
             match lane.keeper.poll(now, |task| machine.fold(task)) {
                 None => return,
-                Some(Chore::Evict(task)) => {
-                    let topic = lane.topics.metadata.clone();
-                    let stored = self.tombstone(topic, vec![task.to_string()]);
-                    self.services.spawn(self.env.gate.wrap(stored));
-                }
+                Some(Chore::Evict(task)) => self.evict_from_view(id, task),
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
                     self.stats.repaired();
@@ -429,12 +429,35 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Removes a task from M.
+    fn evict_from_view(&mut self, id: i32, task: TaskId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let key = Some(task.to_string());
+        let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() });
+        self.pending.push(Box::pin(async move {
+            Event::Evicted { lane: id, id: task, fate: fate(receipt).await }
+        }));
+    }
+
+    pub(super) fn handle_evicted(&mut self, id: i32, task: TaskId, fate: &Fate) {
+        match fate {
+            Fate::Stored => {}
+            Fate::Unknown => self.evict_from_view(id, task),
+            Fate::Refused(cause) => {
+                tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
+            }
+        }
+    }
+}
+
 /// What became of a publish.
 pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
     let Ok(receipt) = receipt.await else { return Fate::Unknown };
     match receipt.await {
         Ok(_) => Fate::Stored,
-        Err(PublishError::Unknown(_)) => Fate::Unknown,
+        // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
+        Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Fate::Unknown,
         Err(PublishError::Refused(cause)) => Fate::Refused(cause),
     }
 }

@@ -146,11 +146,11 @@ impl Lane {
         let ledger = Mailbox::new();
         let view = Mailbox::new();
         let service = env.service(&topics.ledger);
-        let publishing = publish(service, Batching::On, Schema::None, ledger.clone(), env.clock);
+        let publishing = publish(service, Batching::On, Schema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
         let service = env.service(&topics.metadata);
         let schema = Schema::TaskMetadata;
-        let publishing = publish(service, Batching::Off, schema, view.clone(), env.clock);
+        let publishing = publish(service, Batching::Off, schema, view.clone());
         services.spawn(env.gate.wrap(publishing));
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
         let from_start = Follow { start: Start::Earliest, compacted: true };
@@ -323,7 +323,7 @@ impl Lane {
             let mailbox = Mailbox::new();
             let service = env.service(&self.topics.dead_letters);
             let queue = mailbox.clone();
-            let publishing = publish(service, Batching::Off, Schema::None, queue, env.clock);
+            let publishing = publish(service, Batching::Off, Schema::None, queue);
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });

@@ -79,6 +79,7 @@ impl Environment {
             topic: topic.clone(),
             monitor: Monitor::new(&self.connections),
             backoff: Backoff::of_worker(self.rng.fork(), self.heartbeat),
+            clock: self.clock,
         }
     }
 }
@@ -110,6 +111,7 @@ pub(super) enum Event {
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, task: Option<TaskId> },
+    Evicted { lane: i32, id: TaskId, fate: Fate },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
     Checkpoint(CheckpointRequest),
@@ -257,6 +259,12 @@ impl Driver {
             biased;
             changed = self.wish.changed() => if changed.is_err() { return Some(Ok(())) },
             Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
+            Some(Err(error)) = self.services.join_next() => {
+                // Those that are replaced are aborted. None ends by itself.
+                if error.is_panic() {
+                    tracing::error!(%error, "a session of the worker has panicked: this is a bug");
+                }
+            }
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
             Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
             Some(event) = self.events.recv() => self.handle_queued(event),
@@ -388,6 +396,7 @@ impl Driver {
                     lane.core.handle_tombstoned(task);
                 }
             }
+            Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
             Event::Progress { lane, id, epoch, over } => {
                 self.handle_progress(lane, id, epoch, over);
             }

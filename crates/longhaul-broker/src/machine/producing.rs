@@ -343,7 +343,9 @@ impl Machine {
         let published = message.and_then(|message| self.append(conn, send, &message));
         if let Err(refusal) = published {
             self.totals.publish_errors += 1;
-            let (producer_id, sequence_id) = (send.producer_id, send.sequence_id);
+            // Pulsar names a batch by its last message here, and in receipts by its first.
+            let sequence_id = send.sequence_id.max(send.highest_sequence_id());
+            let producer_id = send.producer_id;
             let (error, message) = (refusal.code.into(), refusal.text);
             let error = CommandSendError { producer_id, sequence_id, error, message };
             self.send_after_commit(conn, error);

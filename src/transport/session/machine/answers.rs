@@ -99,6 +99,20 @@ impl<A, P> Connection<A, P> {
     }
 
     fn deliver_answer(&mut self, request: Request<A>, answer: &Answer, now: Moment) {
+        // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer.
+        let is_gone = match request.kind {
+            Kind::Producer(id) => !self.producers.contains_key(&id),
+            Kind::Consumer(id) => !self.consumers.contains_key(&id),
+            Kind::Seek(_)
+            | Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last
+            | Kind::Stats
+            | Kind::Done => false,
+        };
+        if is_gone {
+            return self.give_up(request, "closed before it was open", now);
+        }
         let Request { kind, tokens, .. } = request;
         match kind {
             Kind::Consumer(id) => self.consumer_opened(id),
@@ -131,10 +145,11 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// No answer came in time. The broker may still open what was asked for, and is told to close it.
-    pub(super) fn give_up(&mut self, request: Request<A>, now: Moment) {
+    /// What was asked for is not wanted any more, because no answer came in time, for one. The broker may still open it, and is told to
+    /// close it.
+    pub(super) fn give_up(&mut self, request: Request<A>, cause: &str, now: Moment) {
         let kind = request.kind;
-        let cause = error::unreachable(&self.address, "no answer in time");
+        let cause = error::unreachable(&self.address, cause);
         self.refuse(request, &cause, now);
         match kind {
             Kind::Producer(id) => self.close_producer(id, now),

@@ -270,7 +270,9 @@ impl<A, P> Connection<A, P> {
 
     /// The subscription stands elsewhere, and has lost its consumer: the same one comes back.
     pub(super) fn sought(&mut self, id: u64, token: A, now: Moment) {
-        if self.consumers.contains_key(&id) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            // From here on a CLOSE means the one that comes back.
+            consumer.stage = Stage::Opening;
             self.subscribe(id, token, now);
         } else {
             let cause = error::unreachable(&self.address, "the consumer is over");

@@ -3,8 +3,11 @@
 //! The broker counts messages but sends entries: a batch of ten goes out for one permit and leaves nine owed, so what is granted may
 //! be negative here and there.
 
-/// Bytes that may wait to be taken by a reader, and that its permits may bring.
+/// Bytes that may wait to be taken by a reader, and that its permits may bring if messages go on as they are.
 const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+/// Permits that a reader may have open. Should all of them bring the largest messages where small ones had come before, the window
+/// is exceeded by so many of those: permits that are granted cannot be taken back.
+const PERMITS_MAX: usize = 250;
 /// Messages and bytes of them that a reader may take before it says so.
 pub(in crate::transport::session) const UNTOLD_MAX: usize = 250;
 pub(in crate::transport::session) const UNTOLD_BYTES_MAX: usize = WINDOW_BYTES / 4;
@@ -34,8 +37,8 @@ struct Window {
     /// What waits to be taken.
     queued: usize,
     queued_bytes: usize,
-    /// Bytes of a message, on the average of the last ones.
-    average: usize,
+    /// Bytes that a message is taken for: those of the largest of the last ones, and slowly less.
+    each: usize,
 }
 
 impl Flow {
@@ -47,7 +50,7 @@ impl Flow {
     /// Delivers ahead, up to this many messages.
     pub(super) fn window(max: u32) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
-        let window = Window { max, queued: 0, queued_bytes: 0, average: MESSAGE_BYTES_FIRST };
+        let window = Window { max, queued: 0, queued_bytes: 0, each: MESSAGE_BYTES_FIRST };
         Self { granted: 0, want: Want::Window(window) }
     }
 
@@ -69,7 +72,7 @@ impl Flow {
                 window.queued += delivered;
                 window.queued_bytes += bytes;
                 if let Some(each) = bytes.checked_div(delivered) {
-                    window.average = (window.average * 7 + each) / 8;
+                    window.each = each.max((window.each * 7 + each) / 8);
                 }
             }
         }
@@ -105,8 +108,8 @@ impl Flow {
 
 impl Window {
     fn room(&self) -> usize {
-        let by_bytes = WINDOW_BYTES.saturating_sub(self.queued_bytes) / self.average.max(1);
-        let room = self.max.saturating_sub(self.queued).min(by_bytes);
+        let by_bytes = WINDOW_BYTES.saturating_sub(self.queued_bytes) / self.each.max(1);
+        let room = self.max.saturating_sub(self.queued).min(by_bytes).min(PERMITS_MAX);
         // A message that is larger than all that may wait comes alone. What seems to wait may be taken, and its reader silent until
         // more has come.
         let may_be_taken = self.queued < UNTOLD_MAX && self.queued_bytes < UNTOLD_BYTES_MAX;

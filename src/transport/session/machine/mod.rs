@@ -52,6 +52,8 @@ const PUBLISH_TIME_MAX: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
 /// How long a connection is kept that nobody uses.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// The largest message that we believe a broker to allow: the memory for one is taken when its first bytes have come.
+const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes that wait to be written before more are encoded.
 const OUT_BYTES: usize = 256 * 1024;
 /// Protocol version that we speak: that of Pulsar 2.10 and later without transactions and migration.
@@ -249,8 +251,7 @@ impl<A, P> Connection<A, P> {
             match frame::decode(bytes, self.message_bytes_max) {
                 Ok(Some(frame)) => self.handle_frame(frame, now),
                 Ok(None) => return,
-                // Newer brokers say more than we know, such as that a topic moves to another cluster. What follows from it for what
-                // is open here comes in words that we know.
+                // A newer broker may say more than we know. What follows from it for what is open here comes in words that we know.
                 Err(FrameError::Type(_)) if self.is_open() => {}
                 Err(cause) => {
                     self.fail(error::unreachable(
@@ -318,8 +319,8 @@ impl<A, P> Connection<A, P> {
             return self.fail(error::refused(&self.address, cause));
         }
         let stated = connected.max_message_size.and_then(|bytes| usize::try_from(bytes).ok());
-        self.message_bytes_max =
-            stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT);
+        let stated = stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT);
+        self.message_bytes_max = stated.min(MESSAGE_BYTES_MAX);
         self.phase = Phase::Open;
     }
 
@@ -375,7 +376,7 @@ impl<A, P> Connection<A, P> {
             self.control.push_back(CommandPing {}.into());
         }
         while let Some(late) = self.requests.take_due(now) {
-            self.give_up(late, now);
+            self.give_up(late, "no answer in time", now);
         }
         let late: Vec<u64> = self
             .producers

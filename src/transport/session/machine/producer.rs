@@ -63,6 +63,13 @@ struct InFlight<P> {
     tokens: Vec<P>,
 }
 
+impl<P> InFlight<P> {
+    /// Whether this is the sequence id of one of its messages. Brokers name a batch that they refuse by its last one.
+    fn holds(&self, sequence_id: u64) -> bool {
+        sequence_id.checked_sub(self.sequence_id).is_some_and(|at| at < self.tokens.len() as u64)
+    }
+}
+
 /// What became of a turn to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -76,7 +83,7 @@ enum Turn {
 
 /// The fate of a message that no producer took.
 pub(super) fn over() -> PublishError {
-    PublishError::Unknown("the producer is over".to_owned())
+    PublishError::NotStored("the producer is over".to_owned())
 }
 
 impl<P> Producer<P> {
@@ -177,13 +184,15 @@ impl<P> Producer<P> {
         }
     }
 
-    /// Ends the producer; of what it has not stored nobody knows the fate.
+    /// Ends the producer. Of what it has written nobody knows the fate.
     fn end<A>(self, cause: &TransportError, events: &mut VecDeque<Event<A, P>>) {
-        let written = self.in_flight.into_iter().flat_map(|entry| entry.tokens);
-        let queued = self.queue.into_iter().map(|(_, token)| token);
-        for token in written.chain(queued) {
+        for token in self.in_flight.into_iter().flat_map(|entry| entry.tokens) {
             let unknown = PublishError::Unknown(cause.to_string());
             events.push_back(Event::Published(token, Err(unknown)));
+        }
+        for (_, token) in self.queue {
+            let not_stored = PublishError::NotStored(cause.to_string());
+            events.push_back(Event::Published(token, Err(not_stored)));
         }
     }
 }
@@ -355,6 +364,9 @@ impl<A, P> Connection<A, P> {
 
     /// The broker has not stored an entry. What it refuses for its content is refused for good; anything else ends the producer,
     /// because what was written behind it may be stored out of order.
+    ///
+    /// Of a batch it does not say which message it minds, or it minds them all together: none is stored, and from now on each goes
+    /// alone, so that only the one is refused whose fault it is.
     pub(super) fn handle_send_error(&mut self, refusal: &CommandSendError) {
         let (id, sequence_id) = (refusal.producer_id, refusal.sequence_id);
         let Some(producer) = self.producers.get_mut(&id) else { return };
@@ -363,11 +375,14 @@ impl<A, P> Connection<A, P> {
             let now = self.heard;
             return self.abandon_producer(id, &cause.cause, now);
         }
-        let place = producer.in_flight.iter().position(|entry| entry.sequence_id == sequence_id);
+        let place = producer.in_flight.iter().position(|entry| entry.holds(sequence_id));
         let Some(entry) = place.and_then(|at| producer.in_flight.remove(at)) else { return };
+        let fate = if entry.batched { PublishError::NotStored } else { PublishError::Refused };
+        if entry.batched {
+            producer.batching = Batching::Off;
+        }
         for token in entry.tokens {
-            let refused = PublishError::Refused(cause.cause.clone());
-            self.events.push_back(Event::Published(token, Err(refused)));
+            self.events.push_back(Event::Published(token, Err(fate(cause.cause.clone()))));
         }
         if producer.schedule() {
             self.writable.push_back(id);

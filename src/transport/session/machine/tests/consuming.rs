@@ -156,6 +156,21 @@ fn a_consumer_that_the_broker_closes_is_over() {
     assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
 }
 
+/// As with producers: a follower that was closed before the answer came waited for ever.
+#[test]
+fn a_consumer_that_is_closed_before_it_is_open_is_not_there() {
+    let mut bench = Bench::open();
+    let subscription = Subscription::Shared { name: "s".to_owned() };
+    let topic = "topic".to_owned();
+    let token = bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
+    let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
+    let (consumer_id, request_id) = (asked.consumer_id, asked.request_id);
+    bench.says(CommandCloseConsumer { consumer_id, request_id: u64::MAX });
+    bench.says(CommandSuccess { request_id, schema: None });
+    assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
+    assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
+}
+
 #[test]
 fn a_consumer_is_closed_behind_its_acks() {
     let mut bench = Bench::open();

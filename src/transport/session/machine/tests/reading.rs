@@ -152,6 +152,22 @@ fn a_reader_goes_on_elsewhere_as_if_it_had_begun_there() {
     }
 }
 
+/// A CLOSE is expected while a reader is placed, and was taken for that one also when it meant the reader that came back.
+#[test]
+fn a_reader_that_is_closed_when_it_comes_back_is_over() {
+    let mut bench = Bench::open();
+    let consumer = bench.subscribe(reader(Place::Earliest, 10));
+    bench.commands();
+    let seek = seeks(&mut bench, consumer, Place::Latest);
+    bench.says(CommandCloseConsumer { consumer_id: consumer, request_id: u64::MAX });
+    bench.says(CommandSuccess { request_id: seek.request_id, schema: None });
+    bench.says(CommandCloseConsumer { consumer_id: consumer, request_id: u64::MAX });
+    comes_back(&mut bench);
+    let outcome = bench.outcome();
+    assert!(matches!(&outcome.answered[..], [(_, Err(_))]));
+    assert_eq!(outcome.consumers_over, [consumer]);
+}
+
 #[test]
 fn a_seek_says_where_to() {
     let mut bench = Bench::open();
