@@ -278,7 +278,8 @@ impl TransportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The broker cannot be reached, or the connection was lost.
+    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment, because somebody else holds the
+    /// topic, say: trying again may help.
     Unreachable,
     /// The broker refuses the credentials, or what they ask for.
     Unauthorized,
