@@ -160,19 +160,23 @@ fn is_over(opening: &Opening) -> bool {
 
 /// Where a lookup sends us, and the broker behind it where that is a proxy.
 fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>), TransportError> {
-    let url = if service.tls { &lookup.url_tls } else { &lookup.url };
+    let (url, what) =
+        if service.tls { (&lookup.url_tls, "with TLS") } else { (&lookup.url, "without TLS") };
     if url.is_empty() {
-        let what = if service.tls { "with TLS" } else { "without TLS" };
         let cause = format_args!("the topic's broker names no address {what}");
         return Err(error::refused(service, cause));
     }
     let owner = endpoints(url)?.swap_remove(0);
     if lookup.proxied {
-        let behind_proxy = Some(owner.authority());
-        Ok((service.clone(), behind_proxy))
-    } else {
-        Ok((owner, None))
+        // The proxy goes there, with TLS or without; we go to the proxy as before.
+        return Ok((service.clone(), Some(owner.authority())));
     }
+    if owner.tls != service.tls {
+        // Our credentials would go there in plain text, or the other way round nobody has set up TLS.
+        let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
+        return Err(error::refused(service, cause));
+    }
+    Ok((owner, None))
 }
 
 /// Connects to one host and introduces us.
