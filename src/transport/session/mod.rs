@@ -67,10 +67,11 @@ pub struct PulsarTransport {
 }
 
 impl PulsarTransport {
-    /// Connects to a cluster. Returns within 10 s, whatever is wrong.
+    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts, or with whoever gives us our credentials.
     ///
     /// # Errors
-    /// When a setting is wrong, no host answers, what answers is not a broker, TLS fails, or the credentials are refused.
+    /// When a setting is wrong, there are no credentials to be had, no host answers, what answers is not a broker, TLS fails, or the
+    /// credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         let pool = Arc::new(Pool::new(options)?);
         pool.greet().await?;
