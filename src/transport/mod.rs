@@ -148,7 +148,7 @@ pub type AckReceipt = BoxFuture<'static, Result<(), TransportError>>;
 /// A broker, seen from a worker or a client.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// The number of partitions of a topic; `None` when it has none. Creates nothing.
+    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
     /// Opens a publisher for one partition.

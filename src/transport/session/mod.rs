@@ -43,7 +43,7 @@ pub(crate) use tls::{TlsError, without_trust};
 
 use super::{
     Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
-    TransportError,
+    TransportError, TransportErrorKind,
 };
 use crate::task::{EntryId, Position};
 use async_trait::async_trait;
@@ -136,10 +136,13 @@ impl Transport for PulsarTransport {
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
         let question = Question::Partitions { topic: topic.clone() };
-        let Answer::Partitions(count) = about(&topic, self.pool.ask(question)).await? else {
-            return Err(error::refused(&topic, "an unexpected answer"));
-        };
-        Ok(Some(count).filter(|count| *count > 0))
+        match about(&topic, self.pool.ask(question)).await {
+            Ok(Answer::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
+            Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
+            // It may come into being by its first use, and has no partitions before.
+            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(cause),
+        }
     }
 
     async fn publisher(
