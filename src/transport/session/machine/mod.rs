@@ -122,7 +122,7 @@ impl<A, P> Connection<A, P> {
         };
         Self {
             address,
-            phase: Phase::Greeting { with_credentials: greeting.auth_data.is_some() },
+            phase: Phase::Greeting { with_credentials: greeting.auth_method != "none" },
             auth_method: greeting.auth_method,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
             next_id: 1,

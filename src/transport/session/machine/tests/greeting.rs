@@ -38,18 +38,20 @@ fn a_broker_without_receipts_for_acks_is_too_old() {
     assert!(end.cause.contains("too old"), "{end}");
 }
 
+/// A broker refused a client certificate, which no bytes prove, and the user read that no token was given, though none was wanted.
 #[test]
 fn refused_credentials_are_told_from_missing_ones() {
-    let check = |data: Option<&'static [u8]>, hint: bool| {
+    let check = |auth_method, data: Option<&'static [u8]>, hint: bool| {
         let auth_data = data.map(Bytes::from_static);
-        let mut bench = Bench::new(Greeting { auth_data, ..Greeting::default() });
+        let mut bench = Bench::new(Greeting { auth_method, auth_data, ..Greeting::default() });
         bench.refuses(u64::MAX, ServerError::AuthenticationError);
         let end = bench.machine.end().unwrap();
         assert_eq!(end.kind, TransportErrorKind::Unauthorized);
         assert_eq!(end.cause.contains("no token was given"), hint, "{end}");
     };
-    check(None, true);
-    check(Some(b"wrong"), false);
+    check("none", None, true);
+    check("token", Some(b"wrong"), false);
+    check("tls", None, false);
 }
 
 #[test]
