@@ -226,7 +226,10 @@ impl Driver {
                 Step::Wrote(Err(cause)) | Step::Read(Err(cause)) => {
                     return self.broken(&cause);
                 }
-                Step::Credentials(data) => self.machine.handle(Call::Credentials(data), now),
+                Step::Credentials(data) => {
+                    let data = data.map(|data| data.map(Into::into));
+                    self.machine.handle(Call::Credentials(data), now);
+                }
                 Step::Due => self.machine.tick(now),
             }
         }

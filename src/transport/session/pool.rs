@@ -280,7 +280,7 @@ async fn open(
 ) -> Result<Link, Failure> {
     let Place { endpoint, behind_proxy, .. } = place;
     let auth_data = options.credentials.data_within(budget.left()).await;
-    let auth_data = auth_data.map_err(Failure::Credentials)?;
+    let auth_data = auth_data.map_err(Failure::Credentials)?.map(Into::into);
     let greeting = Greeting { auth_method: options.credentials.method(), auth_data, behind_proxy };
     let share = budget.share();
     let end = Clock::System.now() + share;
