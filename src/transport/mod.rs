@@ -3,7 +3,8 @@
 //! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things of it:
 //!
 //! - **It never resends by itself.** A publish whose fate is unknown ends as [`PublishError::Unknown`]; the caller decides.
-//! - **It keeps no hidden queue of deliveries**, as far as the client below it allows.
+//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was not asked for, but for the rest of a
+//!   batch.
 //! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
 //!
 //! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
@@ -242,8 +243,8 @@ pub trait Consumer: Send {
 /// Follows one partition.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next message; waits at the end of the log. May be dropped and called again without losing one. After a
-    /// reconnect of the client below, messages may come again from the start.
+    /// The next message; waits at the end of the log. May be dropped and called again without losing one. In a simulation messages
+    /// may come again from the start, as with clients that reconnect by themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// The last message of the log, or of the compacted view; `None` when there is none.
