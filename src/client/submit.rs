@@ -1,8 +1,7 @@
 //! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
 //!
-//! A publish is never repeated here. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm. The client
-//! crate below does repeat one, when the topic moves before the receipt came; only the broker's deduplication on the task topic
-//! keeps such a task from lying there twice, and being run twice under two ids.
+//! A publish is never repeated, neither here nor in the transport below: when the topic moves before the receipt came, the fate of
+//! the task is unknown. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm.
 
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
@@ -69,8 +68,7 @@ impl Client {
     /// Submits a task and resolves when the broker has stored it. Dropping the future half-way leaves open whether the task
     /// exists.
     ///
-    /// When the topic moves to another broker meanwhile, the task may come to lie there twice and run twice, under two ids of which
-    /// this names one. Deduplication on the task topic prevents it.
+    /// A task is sent once. When the topic moves to another broker before the receipt came, that is [`SubmitError::Unknown`].
     ///
     /// # Errors
     /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it does not.

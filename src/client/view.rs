@@ -4,8 +4,8 @@
 //! one seen before is ignored, as is one that takes an ended task back within its epoch. Entries without an epoch, of other
 //! implementations, are taken as they come.
 //!
-//! After a reconnect entries may come again from the start: what lies at or before the last position read changes nothing. A
-//! *fresh* reading from the start also tells which tasks were evicted meanwhile: those that it does not name any more.
+//! When a follower is lost, the next one reads from the start again: what lies at or before the last position read changes nothing.
+//! Such a *fresh* reading also tells which tasks were evicted meanwhile: those that it does not name any more.
 //!
 //! Memory: what M holds of each task, payload and result included, until the task is evicted there.
 

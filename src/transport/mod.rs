@@ -3,7 +3,8 @@
 //! A transport moves bytes and knows no rule of the task protocol. The protocol asks three things of it:
 //!
 //! - **It never resends by itself.** A publish whose fate is unknown ends as [`PublishError::Unknown`]; the caller decides.
-//! - **It keeps no hidden queue of deliveries**, as far as the client below it allows.
+//! - **It keeps no hidden queue of deliveries**: nothing is delivered to a [`Consumer`] that was not asked for, but for the rest of a
+//!   batch.
 //! - **An ack has a receipt**: [`Consumer::ack`] resolves when the broker has confirmed it.
 //!
 //! Invariant: no transport reconnects behind its caller's back. The first error of a [`Consumer`], [`Follower`] or
@@ -148,7 +149,7 @@ pub type AckReceipt = BoxFuture<'static, Result<(), TransportError>>;
 /// A broker, seen from a worker or a client.
 #[async_trait]
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// The number of partitions of a topic; `None` when it has none. Creates nothing.
+    /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
     /// Opens a publisher for one partition.
@@ -245,8 +246,8 @@ pub trait Consumer: Send {
 /// Follows one partition.
 #[async_trait]
 pub trait Follower: Send {
-    /// The next message; waits at the end of the log. May be dropped and called again without losing one. After a
-    /// reconnect of the client below, messages may come again from the start.
+    /// The next message; waits at the end of the log. May be dropped and called again without losing one. In a simulation messages
+    /// may come again from the start, as with clients that reconnect by themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// The last message of the log, or of the compacted view; `None` when there is none.
@@ -281,7 +282,8 @@ impl TransportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// The broker cannot be reached, or the connection was lost.
+    /// The broker cannot be reached, the connection was lost, or it cannot serve us at the moment, because somebody else holds the
+    /// topic, say: trying again may help.
     Unreachable,
     /// The broker refuses the credentials, or what they ask for.
     Unauthorized,

@@ -97,7 +97,7 @@ pub struct Losses {
     pub silence_then_error: u32,
     /// Weight of [`Loss::Replay`], for followers.
     pub replay: u32,
-    /// Weight of [`Loss::Replay`], for consumers and publishers: the crate does it, the seam forbids it.
+    /// Weight of [`Loss::Replay`], for consumers and publishers: other clients do it, the seam forbids it.
     pub hidden_reconnect: u32,
     /// How long a silence lasts.
     pub silence: Span,

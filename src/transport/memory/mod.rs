@@ -17,11 +17,11 @@
 //! - Randomness comes from one generator, drawn in the order of events; time from the paused clock only.
 //! - What the broker has stored stays in the full log, and positions only grow.
 //! - A session goes through the client's hands once: after its first error nothing of it comes to life again, unless the fault
-//!   is [`Loss::Replay`], which is what the crate below the real transport does.
+//!   is [`Loss::Replay`], which is what clients do that reconnect by themselves.
 //!
 //! What real clients were seen to do, and the fault that does it here:
 //!
-//! | seen on Pulsar 4.0.7 with the crate | here |
+//! | seen on Pulsar 4.0.7 with a third-party client | here |
 //! |---|---|
 //! | unload: a reader is silent for 0.2 s or 5 s, then replays | [`MemoryBroker::unload`], [`Loss::Replay`] |
 //! | owner stops in order: replay after 5.6 s | the same, for every partition |

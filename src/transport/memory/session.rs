@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 pub(super) const PUBLISH_QUEUE_MAX: usize = 1_000;
 /// Messages of one batch.
 pub(super) const BATCH_MAX: usize = 1_000;
-/// Deliveries on their way to a consumer or in its queue: even the smallest queue of the crate holds about 3.
+/// Deliveries on their way to a consumer or in its queue: no less than the smallest queue of a third-party client holds.
 pub(super) const CONSUMER_QUEUE: usize = 3;
 /// Messages on their way to a follower or in its queue. Small, so that compactions happen while it reads.
 pub(super) const FOLLOWER_QUEUE: usize = 32;

@@ -22,7 +22,9 @@ use tokio::time::timeout;
 /// Largest file that a secret is read from; tokens have a few kilobytes at most.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// How long reading it may take: it may lie on a network's disk.
-const FILE_TIME_MAX: Duration = Duration::from_secs(5);
+pub(super) const FILE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long it may take until there are credentials, where nothing else limits it: others may ask the same issuer, and are waited for.
+const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Who we are to a broker.
 ///
@@ -119,13 +121,21 @@ impl Credentials {
 
     /// What the broker wants to see, fresh for each connection and each challenge. Takes a limited time.
     pub(crate) async fn data(&self) -> Result<Option<Bytes>, TransportError> {
+        self.data_within(DATA_TIME_MAX).await
+    }
+
+    /// As [`data`](Self::data), for callers that have less time.
+    pub(crate) async fn data_within(
+        &self,
+        time_max: Duration,
+    ) -> Result<Option<Bytes>, TransportError> {
         match &self.0 {
             Kind::TokenFile(path) => {
-                let text = read_secret(path, "token").await?;
+                let text = read_secret(path, "token", time_max.min(FILE_TIME_MAX)).await?;
                 Ok(Some(Bytes::copy_from_slice(text.text().as_bytes())))
             }
             #[cfg(feature = "oauth2")]
-            Kind::OAuth2(source) => source.token().await.map(Some),
+            Kind::OAuth2(source) => source.token(time_max).await.map(Some),
             Kind::None | Kind::Token(_) | Kind::Basic { .. } | Kind::ClientCertificate => {
                 Ok(self.data_at_hand())
             }
@@ -192,18 +202,22 @@ impl fmt::Debug for Secret {
 }
 
 /// Reads a file that holds one secret. The error names the file and shows nothing of what is in it.
-pub(super) async fn read_secret(path: &Path, what: &'static str) -> Result<Secret, TransportError> {
+pub(super) async fn read_secret(
+    path: &Path,
+    what: &'static str,
+    time_max: Duration,
+) -> Result<Secret, TransportError> {
     let invalid = |cause: String| {
         TransportError::new(TransportErrorKind::Invalid, path.display(), format!("{what}: {cause}"))
     };
     let file = path.to_owned();
     let reading = spawn_blocking(move || read_file(&file));
-    match timeout(FILE_TIME_MAX, reading).await {
+    match timeout(time_max, reading).await {
         Ok(Ok(Ok(text))) if text.trim().is_empty() => Err(invalid("the file is empty".to_owned())),
         Ok(Ok(Ok(text))) => Ok(Secret(text)),
         Ok(Ok(Err(cause))) => Err(invalid(cause.to_string())),
         Ok(Err(cause)) => Err(invalid(cause.to_string())),
-        Err(_) => Err(invalid(format!("not read within {} s", FILE_TIME_MAX.as_secs()))),
+        Err(_) => Err(invalid(format!("not read within {} ms", time_max.as_millis()))),
     }
 }
 

@@ -17,8 +17,6 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long it may take until a stream is open, from the name lookup to the end of the handshake.
-pub(in crate::transport) const DIAL_TIME_MAX: Duration = Duration::from_secs(8);
 /// Addresses of one host name that we try.
 const ADDRESSES_MAX: usize = 8;
 
@@ -32,19 +30,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// What a session reads from and writes to.
 pub(in crate::transport) type Wire = Box<dyn Stream>;
 
-/// Opens a stream within [`DIAL_TIME_MAX`]. `tls` is ignored for an endpoint without it.
-#[allow(
-    dead_code,
-    reason = "the session calls it; the transport on the crate `pulsar` always has less time"
-)]
-pub(in crate::transport) async fn dial(
-    endpoint: &Endpoint,
-    tls: Option<&Arc<ClientConfig>>,
-) -> Result<Wire, TransportError> {
-    dial_within(endpoint, tls, DIAL_TIME_MAX).await
-}
-
-/// As [`dial`], for callers that have less time.
+/// Opens a stream within this time, from the name lookup to the end of the handshake. `tls` is ignored for an endpoint without it.
 pub(in crate::transport) async fn dial_within(
     endpoint: &Endpoint,
     tls: Option<&Arc<ClientConfig>>,

@@ -240,6 +240,7 @@ impl Driver {
                 }
                 Step::Credentials(data) => {
                     self.refreshing = false;
+                    let data = data.map(|data| data.map(Into::into));
                     self.machine.handle(Call::Credentials(data), now);
                 }
                 Step::Due => {}

@@ -1,7 +1,7 @@
 //! Errors of the broker in the seam's words.
 
 use crate::transport::{TransportError, TransportErrorKind};
-use longhaul_wire::messages::ServerError;
+use longhaul_wire::messages::{ErrorCode, ServerError};
 use std::fmt::Display;
 
 pub(super) fn unreachable(address: impl Display, cause: impl Display) -> TransportError {
@@ -14,25 +14,29 @@ pub(super) fn refused(address: impl Display, cause: impl Display) -> TransportEr
 
 /// The broker's error code and text.
 pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportError {
-    match ServerError::try_from(code) {
-        Ok(error) => TransportError::new(kind(error), address, format_args!("{error:?}: {text}")),
-        Err(_) => refused(address, format_args!("error {code}: {text}")),
-    }
+    let code = ErrorCode::from(code);
+    TransportError::new(kind(code), address, format_args!("{code}: {text}"))
 }
 
-/// What passes by itself counts as not reachable: whoever asks again later, with a new lookup, may be served.
-fn kind(error: ServerError) -> TransportErrorKind {
+/// What passes by itself counts as not reachable: whoever asks again later, with a new lookup, may be served. So does an error that
+/// the broker has no word for, and a topic or subscription that is busy: while one moves, those who were connected before may still
+/// hold it, and who holds it for good is named in the broker's text.
+fn kind(code: ErrorCode) -> TransportErrorKind {
     use ServerError as E;
+    let ErrorCode::Known(error) = code else { return TransportErrorKind::Refused };
     if matches!(error, E::AuthenticationError | E::AuthorizationError) {
         TransportErrorKind::Unauthorized
     } else if matches!(error, E::TopicNotFound | E::SubscriptionNotFound) {
         TransportErrorKind::NotFound
     } else if matches!(
         error,
-        E::ServiceNotReady
+        E::UnknownError
+            | E::ServiceNotReady
             | E::MetadataError
             | E::PersistenceError
             | E::TooManyRequests
+            | E::ConsumerBusy
+            | E::ProducerBusy
             | E::ProducerBlockedQuotaExceededError
             | E::ProducerBlockedQuotaExceededException
     ) {
@@ -54,9 +58,24 @@ mod tests {
         assert_eq!(kind(11), TransportErrorKind::NotFound);
         assert_eq!(kind(18), TransportErrorKind::Refused);
         assert_eq!(kind(999), TransportErrorKind::Refused);
-        assert_eq!(
-            server("here", 6, "text").to_string(),
-            "here: cannot be reached: ServiceNotReady: text"
-        );
+    }
+
+    /// A broker went down while clients waited for their tasks. Its successor was asked while the old sessions were not gone yet, and
+    /// answered that the producer, or the consumer, was busy, or that something unexpected had happened. The clients took that for the
+    /// last word, and every wait failed, though the topic was served a second later.
+    #[test]
+    fn what_a_broker_answers_during_a_failover_is_asked_again() {
+        for (code, name) in [(0, "UnknownError"), (5, "ConsumerBusy"), (16, "ProducerBusy")] {
+            let error = server("here", code, "text");
+            assert_eq!(error.kind, TransportErrorKind::Unreachable);
+            assert_eq!(error.cause, format!("{name}: text"));
+        }
+    }
+
+    #[test]
+    fn an_error_bears_the_brokers_name_for_it() {
+        let shown = |code| server("here", code, "text").to_string();
+        assert_eq!(shown(6), "here: cannot be reached: ServiceNotReady: text");
+        assert_eq!(shown(999), "here: refused: error 999: text");
     }
 }

@@ -43,7 +43,7 @@ pub(crate) use tls::{TlsError, without_trust};
 
 use super::{
     Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
-    TransportError,
+    TransportError, TransportErrorKind,
 };
 use crate::task::{EntryId, Position};
 use async_trait::async_trait;
@@ -67,10 +67,11 @@ pub struct PulsarTransport {
 }
 
 impl PulsarTransport {
-    /// Connects to a cluster. Returns within 10 s, whatever is wrong.
+    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts, or with whoever gives us our credentials.
     ///
     /// # Errors
-    /// When a setting is wrong, no host answers, what answers is not a broker, TLS fails, or the credentials are refused.
+    /// When a setting is wrong, there are no credentials to be had, no host answers, what answers is not a broker, TLS fails, or the
+    /// credentials are refused.
     pub async fn connect(options: ConnectOptions) -> Result<Self, TransportError> {
         let pool = Arc::new(Pool::new(options)?);
         pool.greet().await?;
@@ -135,10 +136,13 @@ impl Transport for PulsarTransport {
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
         let question = Question::Partitions { topic: topic.clone() };
-        let Answer::Partitions(count) = about(&topic, self.pool.ask(question)).await? else {
-            return Err(error::refused(&topic, "an unexpected answer"));
-        };
-        Ok(Some(count).filter(|count| *count > 0))
+        match about(&topic, self.pool.ask(question)).await {
+            Ok(Answer::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
+            Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
+            // It may come into being by its first use, and has no partitions before.
+            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(cause),
+        }
     }
 
     async fn publisher(

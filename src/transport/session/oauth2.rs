@@ -8,7 +8,7 @@
 //!
 //! Invariant: neither the secret nor a token shows in a `Debug` form or in an error, not even if the issuer repeats it.
 
-use super::credentials::{Secret, read_secret};
+use super::credentials::{FILE_TIME_MAX, Secret, read_secret};
 use super::is_loopback;
 use super::tls::{TlsError, TlsOptions, without_trust};
 use crate::clock::Clock;
@@ -24,8 +24,6 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// How long it may take until there is a token, another one's attempt that has to be waited for included.
-const TOKEN_TIME_MAX: Duration = Duration::from_secs(15);
 /// Longest time for one of the two requests.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(6);
 /// Largest answer that is read.
@@ -116,7 +114,7 @@ impl OAuth2 {
         let text = match &self.key {
             Key::Text(text) => text,
             Key::File(path) => {
-                read = read_secret(path, "OAuth2 key").await?;
+                read = read_secret(path, "OAuth2 key", FILE_TIME_MAX).await?;
                 &read
             }
         };
@@ -161,12 +159,12 @@ impl TokenSource {
         Self { options, current: Mutex::new(None) }
     }
 
-    /// A token that is good for a while yet.
-    pub(super) async fn token(&self) -> Result<Bytes, TransportError> {
-        match timeout(TOKEN_TIME_MAX, self.current_or_new()).await {
+    /// A token that is good for a while yet. Another one's attempt that has to be waited for takes of the time, too.
+    pub(super) async fn token(&self, time_max: Duration) -> Result<Bytes, TransportError> {
+        match timeout(time_max, self.current_or_new()).await {
             Ok(result) => result,
             Err(_) => {
-                let cause = format!("no token within {} s", TOKEN_TIME_MAX.as_secs());
+                let cause = format!("no token within {} ms", time_max.as_millis());
                 let place = self.options.issuer_url.clone();
                 let place = place.unwrap_or_else(|| self.options.place());
                 Err(TransportError::new(TransportErrorKind::Unreachable, place, cause))

@@ -10,7 +10,8 @@ use super::machine::call::{Answer, Lookup, Question};
 use super::machine::{Connection, Greeting};
 use super::options::{ConnectOptions, Endpoint, Prepared, endpoints};
 use crate::clock::Clock;
-use crate::transport::TransportError;
+use crate::protocol::moment::Moment;
+use crate::transport::{TransportError, TransportErrorKind};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use std::collections::HashMap;
@@ -21,10 +22,10 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to connect to one host and be greeted; all hosts of a service URL share it.
+/// How long it may take to connect and be greeted, credentials included; all hosts of a service URL share it.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
-/// The least that is left for the greeting when connecting took long.
-const GREETING_TIME_MIN: Duration = Duration::from_secs(1);
+/// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
+const GREETING_PARTS: u32 = 8;
 /// Brokers that may send us on to another one until one owns the topic.
 const REDIRECTS_MAX: usize = 8;
 
@@ -46,7 +47,52 @@ struct Place {
     purpose: Purpose,
 }
 
-type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, TransportError>>>;
+/// The time that is left for connecting.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    until: Moment,
+    /// Hosts that share it. What one of them does not use is left for the others.
+    untried: u32,
+}
+
+impl Budget {
+    fn new(time_max: Duration, hosts: usize) -> Self {
+        let untried = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
+        Self { until: Clock::System.now() + time_max, untried }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.since(Clock::System.now())
+    }
+
+    /// The next host's part.
+    fn share(&self) -> Duration {
+        self.left() / self.untried
+    }
+
+    fn without_one_host(self) -> Self {
+        Self { untried: self.untried.saturating_sub(1).max(1), ..self }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// We have nothing to show, to this host or to any other.
+    Credentials(TransportError),
+    /// This host is of no use.
+    Host(TransportError),
+}
+
+impl From<Failure> for TransportError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Credentials(cause) | Failure::Host(cause) => cause,
+        }
+    }
+}
+
+type Opening = Shared<BoxFuture<'static, Result<Arc<Link>, Failure>>>;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -55,12 +101,13 @@ pub(super) struct Pool {
     prepared: Prepared,
     tracker: TaskTracker,
     places: Mutex<HashMap<Place, Opening>>,
-    /// The host of the service URL that answered last.
+    /// The host of the service URL that is asked first: the one that answered last, or the next one if that could not help.
     preferred: AtomicUsize,
 }
 
 /// A host of the service URL, connected.
 struct Service {
+    index: usize,
     endpoint: Endpoint,
     link: Arc<Link>,
 }
@@ -79,7 +126,10 @@ impl Pool {
 
     /// Asks any broker.
     pub(super) async fn ask(&self, question: Question) -> Result<Answer, TransportError> {
-        self.service().await?.link.ask(question).await
+        let service = self.service().await?;
+        let answer = service.link.ask(question).await;
+        self.judge(&service, &answer);
+        answer
     }
 
     /// A connection to the broker that serves a topic, after a new lookup.
@@ -88,65 +138,93 @@ impl Pool {
         topic: &str,
         purpose: Purpose,
     ) -> Result<Arc<Link>, TransportError> {
-        let Service { endpoint, link } = self.service().await?;
-        let (mut asked, mut authoritative) = (link, false);
+        let service = self.service().await?;
+        let found = self.find(&service, topic, purpose).await;
+        self.judge(&service, &found);
+        found
+    }
+
+    async fn find(
+        &self,
+        service: &Service,
+        topic: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Link>, TransportError> {
+        let Service { endpoint, link, .. } = service;
+        let (mut asked, mut authoritative) = (Arc::clone(link), false);
         for _ in 0..REDIRECTS_MAX {
             let question = Question::Lookup { topic: topic.to_owned(), authoritative };
             let answer = asked.ask(question).await?;
             let Answer::Lookup(lookup) = answer else {
-                return Err(error::refused(&endpoint, "an unexpected answer to a lookup"));
+                return Err(error::refused(endpoint, "an unexpected answer to a lookup"));
             };
-            let (place, behind_proxy) = next(&lookup, &endpoint)?;
+            let (place, behind_proxy) = next(&lookup, endpoint)?;
             let purpose = if lookup.redirect { Purpose::Records } else { purpose };
             let place = Place { endpoint: place, behind_proxy, purpose };
-            let link = self.link(place, CONNECT_TIME_MAX).await?;
+            let link = self.link(place, Budget::new(CONNECT_TIME_MAX, 1)).await?;
             if !lookup.redirect {
                 return Ok(link);
             }
             (asked, authoritative) = (link, lookup.authoritative);
         }
-        Err(error::refused(&endpoint, format_args!("too many redirects for {topic}")))
+        Err(error::refused(endpoint, format_args!("too many redirects for {topic}")))
     }
 
-    /// A host of the service URL that answers: the one that did so last is asked first.
+    /// A host that takes us in and yet cannot help is not the first to be asked the next time: its neighbours may be well.
+    fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
+        if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
+            let next = (service.index + 1) % self.prepared.endpoints.len().max(1);
+            // Of many that see the same failure only the first moves on: two steps may lead back to it.
+            let (order, index) = (Ordering::Relaxed, service.index);
+            self.preferred.compare_exchange(index, next, order, order).ok();
+        }
+    }
+
+    /// A host of the service URL that answers.
     async fn service(&self) -> Result<Service, TransportError> {
+        self.service_within(CONNECT_TIME_MAX).await
+    }
+
+    async fn service_within(&self, time_max: Duration) -> Result<Service, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
-        let share = CONNECT_TIME_MAX / u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
-        let mut failure = None;
+        let mut budget = Budget::new(time_max, hosts.len());
+        let mut failures = Vec::new();
         for (index, endpoint) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
             let place =
                 Place { endpoint: endpoint.clone(), behind_proxy: None, purpose: Purpose::Records };
-            match self.link(place, share).await {
+            match self.link(place, budget).await {
                 Ok(link) => {
                     self.preferred.store(index, Ordering::Relaxed);
-                    return Ok(Service { endpoint: endpoint.clone(), link });
+                    return Ok(Service { index, endpoint: endpoint.clone(), link });
                 }
-                Err(error) => {
+                Err(Failure::Credentials(error)) => return Err(error),
+                Err(Failure::Host(error)) => {
                     // Whoever asked says so, too, and knows what for.
                     tracing::debug!(%error, "cannot connect to the broker");
-                    failure = Some(error);
+                    failures.push(error);
                 }
             }
+            budget = budget.without_one_host();
         }
-        Err(failure.unwrap_or_else(|| error::unreachable(&self.options.service_url, "no host")))
+        Err(nobody_answers(&self.options.service_url, failures))
     }
 
-    async fn link(&self, place: Place, time_max: Duration) -> Result<Arc<Link>, TransportError> {
+    async fn link(&self, place: Place, budget: Budget) -> Result<Arc<Link>, Failure> {
         let opening = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             places.retain(|_, opening| !is_over(opening));
-            places.entry(place).or_insert_with_key(|place| self.start(place, time_max)).clone()
+            places.entry(place).or_insert_with_key(|place| self.start(place, budget)).clone()
         };
         opening.await
     }
 
-    fn start(&self, place: &Place, time_max: Duration) -> Opening {
+    fn start(&self, place: &Place, budget: Budget) -> Opening {
         let (options, prepared) = (self.options.clone(), self.prepared.clone());
         let (place, tracker) = (place.clone(), self.tracker.clone());
-        let gone = error::unreachable(&place.endpoint, "the runtime has ended");
+        let gone = Failure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
         let task = self.tracker.spawn(async move {
-            open(&options, &prepared, place, time_max, &tracker).await.map(Arc::new)
+            open(&options, &prepared, place, budget, &tracker).await.map(Arc::new)
         });
         async move { task.await.unwrap_or(Err(gone)) }.boxed().shared()
     }
@@ -158,99 +236,74 @@ fn is_over(opening: &Opening) -> bool {
     opening.clone().now_or_never().is_some_and(|opened| opened.map_or(true, |link| link.is_over()))
 }
 
+/// The failures of all hosts as one. What tells more than silence comes first and is the kind: asking again would not help.
+fn nobody_answers(service_url: &str, mut failures: Vec<TransportError>) -> TransportError {
+    failures.sort_by_key(|failure| failure.kind == TransportErrorKind::Unreachable);
+    match failures.as_slice() {
+        [] => error::unreachable(service_url, "no host"),
+        [only] => only.clone(),
+        [first, ..] => {
+            let each = failures.iter().map(|it| format!("{}: {}", it.address, it.cause));
+            TransportError::new(first.kind, service_url, each.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
 /// Where a lookup sends us, and the broker behind it where that is a proxy.
 fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>), TransportError> {
-    let url = if service.tls { &lookup.url_tls } else { &lookup.url };
+    let (url, what) =
+        if service.tls { (&lookup.url_tls, "with TLS") } else { (&lookup.url, "without TLS") };
     if url.is_empty() {
-        let what = if service.tls { "with TLS" } else { "without TLS" };
         let cause = format_args!("the topic's broker names no address {what}");
         return Err(error::refused(service, cause));
     }
     let owner = endpoints(url)?.swap_remove(0);
     if lookup.proxied {
-        let behind_proxy = Some(owner.authority());
-        Ok((service.clone(), behind_proxy))
-    } else {
-        Ok((owner, None))
+        // The proxy goes there, with TLS or without; we go to the proxy as before.
+        return Ok((service.clone(), Some(owner.authority())));
     }
+    if owner.tls != service.tls {
+        // Our credentials would go there in plain text, or the other way round nobody has set up TLS.
+        let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
+        return Err(error::refused(service, cause));
+    }
+    Ok((owner, None))
 }
 
-/// Connects to one host and introduces us.
+/// Gets the credentials, connects to one host and introduces us.
 async fn open(
     options: &ConnectOptions,
     prepared: &Prepared,
     place: Place,
-    time_max: Duration,
+    budget: Budget,
     tracker: &TaskTracker,
-) -> Result<Link, TransportError> {
+) -> Result<Link, Failure> {
     let Place { endpoint, behind_proxy, .. } = place;
-    let start = Clock::System.now();
-    let greeting = Greeting {
-        auth_method: options.credentials.method(),
-        auth_data: options.credentials.data().await?,
-        behind_proxy,
-    };
-    let wire = dial_within(&endpoint, prepared.tls.as_ref(), time_max).await?;
+    let auth_data = options.credentials.data_within(budget.left()).await;
+    let auth_data = auth_data.map_err(Failure::Credentials)?.map(Into::into);
+    let greeting = Greeting { auth_method: options.credentials.method(), auth_data, behind_proxy };
+    let share = budget.share();
+    let end = Clock::System.now() + share;
+    let dialled =
+        dial_within(&endpoint, prepared.tls.as_ref(), share - share / GREETING_PARTS).await;
+    let wire = dialled.map_err(Failure::Host)?;
     let address: Arc<str> = endpoint.to_string().into();
     let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
-    let (driver, calls, end) =
+    let (driver, calls, over) =
         Driver::new(machine, wire, options.credentials.clone(), endpoint, tracker.clone(), opened);
     tracker.spawn(driver.run());
-    let link = Link::new(calls, end, Arc::clone(&address));
-    let left = time_max.saturating_sub(Clock::System.now().since(start)).max(GREETING_TIME_MIN);
-    match timeout(left, taken_in).await {
+    let link = Link::new(calls, over, Arc::clone(&address));
+    match timeout(end.since(Clock::System.now()), taken_in).await {
         Ok(Ok(Ok(()))) => Ok(link),
-        Ok(Ok(Err(cause))) => Err(cause),
-        Ok(Err(_)) => Err(link.cause()),
+        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
+        Ok(Err(_)) => Err(Failure::Host(link.cause())),
         Err(_) => {
-            let cause =
-                format_args!("no connection within {} ms: no greeting", time_max.as_millis());
-            Err(error::unreachable(&address, cause))
+            let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());
+            Err(Failure::Host(error::unreachable(&address, cause)))
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour later, was told of that refusal.
-    #[test]
-    fn what_nobody_waited_for_to_the_end_is_over_all_the_same() {
-        let refused = error::unreachable("there", "refused");
-        let opening: Opening = async { Err(refused) }.boxed().shared();
-        assert!(is_over(&opening));
-        let under_way: Opening = futures::future::pending().boxed().shared();
-        assert!(!is_over(&under_way));
-    }
-
-    fn lookup(url: &str, proxied: bool) -> Lookup {
-        Lookup {
-            url: url.to_owned(),
-            url_tls: String::new(),
-            redirect: false,
-            authoritative: true,
-            proxied,
-        }
-    }
-
-    #[test]
-    fn a_lookup_names_a_broker_or_one_behind_the_proxy() {
-        let service = endpoints("pulsar://proxy").unwrap().swap_remove(0);
-        let to = |proxied| {
-            let (endpoint, behind) = next(&lookup("pulsar://broker:1", proxied), &service).unwrap();
-            (endpoint.to_string(), behind)
-        };
-        assert_eq!(to(false), ("pulsar://broker:1".to_owned(), None));
-        let behind = Some("broker:1".to_owned());
-        assert_eq!(to(true), ("pulsar://proxy:6650".to_owned(), behind));
-    }
-
-    #[test]
-    fn a_broker_without_the_port_we_need_is_named() {
-        let service = endpoints("pulsar+ssl://broker").unwrap().swap_remove(0);
-        let error = next(&lookup("pulsar://broker:1", false), &service).unwrap_err();
-        assert!(error.cause.contains("with TLS"), "{error}");
-    }
-}
+mod tests;

@@ -100,7 +100,8 @@ pub(super) struct Lane {
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
     pub(super) service: u64,
-    /// Last position read of the metadata topic: after a reconnect it may come again from the start.
+    /// Last position read of the metadata topic. Its follower goes on behind it after an error; in a simulation entries may come
+    /// again from the start.
     pub(super) shown_at: Option<Position>,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,

@@ -196,7 +196,7 @@ impl Partition {
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
-        // After a reconnect the log is read from its start again: who was alive then need not be alive now.
+        // What is void, or comes again from the start as in a simulation, is old: who was alive then need not be alive now.
         if self.from_start || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
         }

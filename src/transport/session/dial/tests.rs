@@ -8,6 +8,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 const LOOPBACK: &str = "127.0.0.1";
+/// Longer than any dial in these tests takes.
+const LONG: Duration = Duration::from_secs(8);
 
 fn endpoint(tls: bool, host: &str, port: u16) -> Endpoint {
     Endpoint { tls, host: host.to_owned(), port }
@@ -51,7 +53,7 @@ impl Server {
         host: &str,
         tls: Option<&Arc<ClientConfig>>,
     ) -> Result<Wire, TransportError> {
-        dial(&endpoint(tls.is_some(), host, self.port), tls).await
+        dial_within(&endpoint(tls.is_some(), host, self.port), tls, LONG).await
     }
 }
 
@@ -147,13 +149,13 @@ async fn a_closed_port_is_named_with_its_address() {
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let dialled = dial(&endpoint(false, LOOPBACK, port), None).await;
+    let dialled = dial_within(&endpoint(false, LOOPBACK, port), None, LONG).await;
     check(dialled, TransportErrorKind::Unreachable, &format!("{LOOPBACK}:{port}: "));
 }
 
 #[tokio::test]
 async fn an_endpoint_with_tls_is_never_spoken_to_without() {
-    let dialled = dial(&endpoint(true, LOOPBACK, 1), None).await;
+    let dialled = dial_within(&endpoint(true, LOOPBACK, 1), None, LONG).await;
     check(dialled, TransportErrorKind::Invalid, "not set up");
 }
 

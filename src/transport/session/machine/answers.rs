@@ -37,6 +37,7 @@ impl<A, P> Connection<A, P> {
         let metadata = CommandPartitionedTopicMetadata {
             topic,
             request_id,
+            metadata_auto_creation_enabled: Some(false),
             ..CommandPartitionedTopicMetadata::default()
         };
         self.control.push_back(metadata.into());

@@ -7,6 +7,7 @@ use crate::task::{EntryId, Position};
 use crate::transport::{Batching, Message, Outgoing, PublishError, TransportError};
 use bytes::Bytes;
 use longhaul_wire::messages::Schema;
+use std::fmt;
 
 /// What the shell wants.
 #[derive(Debug)]
@@ -59,7 +60,29 @@ pub enum Call<A, P> {
     /// The consumer closed, behind the acks that it was given.
     CloseConsumer(u64),
     /// The credentials that [`Event::Challenged`] asked for.
-    Credentials(Result<Option<Bytes>, TransportError>),
+    Credentials(Result<Option<SecretBytes>, TransportError>),
+}
+
+/// What proves who we are. Its `Debug` form does not show it.
+#[derive(Clone)]
+pub struct SecretBytes(Bytes);
+
+impl SecretBytes {
+    pub(super) fn reveal(self) -> Bytes {
+        self.0
+    }
+}
+
+impl From<Bytes> for SecretBytes {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
 }
 
 /// A message with the time at which it was handed over, in ms since the epoch.

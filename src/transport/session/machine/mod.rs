@@ -27,8 +27,8 @@ mod unpack;
 use super::error;
 use crate::protocol::moment::Moment;
 use crate::transport::TransportError;
-use bytes::{Bytes, BytesMut};
-use call::{Answer, Call, Event, Question};
+use bytes::BytesMut;
+use call::{Answer, Call, Event, Question, SecretBytes};
 use consumer::Consumer;
 use longhaul_wire::frame::{self, Frame, FrameError, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{
@@ -38,6 +38,7 @@ use longhaul_wire::messages::{
 use producer::Producer;
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,10 +65,10 @@ const PROTOCOL_VERSION_MIN: i32 = 17;
 /// Whom a connection introduces.
 #[derive(Clone, Debug, Default)]
 pub struct Greeting {
-    /// The method of authentication.
+    /// The method of authentication; "none" where there are no credentials.
     pub auth_method: &'static str,
-    /// The credentials.
-    pub auth_data: Option<Bytes>,
+    /// The credentials, as far as bytes prove them.
+    pub auth_data: Option<SecretBytes>,
     /// The broker behind the proxy that we are connected to: `host:port`.
     pub behind_proxy: Option<String>,
 }
@@ -80,7 +81,6 @@ enum Phase {
 }
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub struct Connection<A, P> {
     /// Names the broker, for errors.
     address: Arc<str>,
@@ -106,6 +106,17 @@ pub struct Connection<A, P> {
     idle_since: Moment,
 }
 
+impl<A, P> fmt::Debug for Connection<A, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What waits to be written may be credentials.
+        let (address, phase) = (&self.address, &self.phase);
+        f.debug_struct("Connection")
+            .field("address", address)
+            .field("phase", phase)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<A, P> Connection<A, P> {
     /// A connection that is about to introduce itself. `address` names the broker in errors.
     #[must_use]
@@ -113,7 +124,7 @@ impl<A, P> Connection<A, P> {
         let connect = CommandConnect {
             client_version: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
             auth_method_name: Some(greeting.auth_method.to_owned()),
-            auth_data: greeting.auth_data.clone(),
+            auth_data: greeting.auth_data.map(SecretBytes::reveal),
             protocol_version: Some(PROTOCOL_VERSION),
             proxy_to_broker_url: greeting.behind_proxy,
             feature_flags: Some(FeatureFlags {
@@ -124,7 +135,7 @@ impl<A, P> Connection<A, P> {
         };
         Self {
             address,
-            phase: Phase::Greeting { with_credentials: greeting.auth_data.is_some() },
+            phase: Phase::Greeting { with_credentials: greeting.auth_method != "none" },
             auth_method: greeting.auth_method,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
             next_id: 1,
@@ -224,12 +235,12 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    fn authenticate(&mut self, data: Result<Option<Bytes>, TransportError>) {
+    fn authenticate(&mut self, data: Result<Option<SecretBytes>, TransportError>) {
         match data {
             Ok(data) => {
                 let response = AuthData {
                     auth_method_name: Some(self.auth_method.to_owned()),
-                    auth_data: data,
+                    auth_data: data.map(SecretBytes::reveal),
                 };
                 let response = CommandAuthResponse {
                     response: Some(response),

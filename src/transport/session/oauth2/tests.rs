@@ -6,6 +6,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+/// Longer than any issuer in these tests takes.
+const LONG: Duration = Duration::from_secs(15);
+
 /// An issuer that answers the discovery and gives, or refuses, numbered tokens.
 struct FakeIssuer {
     url: String,
@@ -13,6 +16,9 @@ struct FakeIssuer {
     asked: Arc<StdMutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
+
+/// A key whose issuer the options override.
+const KEY: &str = r#"{"client_id": "me", "client_secret": "s&cret", "issuer_url": "http://other"}"#;
 
 /// What the issuer says to the request for a token; `#` stands for the request's number.
 #[derive(Clone, Copy)]
@@ -93,7 +99,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
 
 async fn check_refused(script: Script, kind: TransportErrorKind, words: &str) {
     let issuer = FakeIssuer::new(script).await;
-    let error = issuer.source().token().await.unwrap_err();
+    let error = issuer.source().token(LONG).await.unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
     assert_eq!(error.address, issuer.url);
     assert!(error.cause.contains(words) && !error.cause.contains("s&cret"), "{error}");
@@ -108,7 +114,7 @@ async fn a_token_is_asked_for_as_the_key_says_and_kept() {
     let options = OAuth2::key_file(&path).audience("urn:a b").scope("x y");
     let source = TokenSource::new(options);
     for _ in 0..2 {
-        assert_eq!(source.token().await.unwrap(), "token-1");
+        assert_eq!(source.token(LONG).await.unwrap(), "token-1");
     }
     let form = "grant_type=client_credentials&client_id=me&client_secret=s%26cret\
         &audience=urn%3Aa+b&scope=x+y";
@@ -119,7 +125,7 @@ async fn a_token_is_asked_for_as_the_key_says_and_kept() {
 async fn many_that_want_a_token_at_once_ask_once() {
     let issuer = FakeIssuer::new(GRANTED).await;
     let source = issuer.source();
-    let tokens = join_all((0..50).map(|_| source.token())).await;
+    let tokens = join_all((0..50).map(|_| source.token(LONG))).await;
     assert!(tokens.into_iter().all(|token| token.unwrap() == "token-1"));
     assert_eq!(issuer.asked().len(), 1);
 }
@@ -133,8 +139,8 @@ async fn a_token_that_ends_or_says_nothing_of_its_life_is_not_kept() {
     ] {
         let issuer = FakeIssuer::new(Script { answer, ..GRANTED }).await;
         let source = issuer.source();
-        assert_eq!(source.token().await.unwrap(), "token-1");
-        assert_eq!(source.token().await.unwrap(), "token-2");
+        assert_eq!(source.token(LONG).await.unwrap(), "token-1");
+        assert_eq!(source.token(LONG).await.unwrap(), "token-2");
     }
 }
 
@@ -176,11 +182,21 @@ async fn an_issuer_that_is_not_there_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
-    let key = r#"{"client_id": "me", "client_secret": "s&cret", "issuer_url": "http://other"}"#;
-    let error = TokenSource::new(OAuth2::key_json(key).issuer_url(&url)).token().await.unwrap_err();
+    let error =
+        TokenSource::new(OAuth2::key_json(KEY).issuer_url(&url)).token(LONG).await.unwrap_err();
     assert_eq!(error.kind, TransportErrorKind::Unreachable);
     assert_eq!(error.address, url);
     assert!(error.cause.to_lowercase().contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_silent_is_named_when_the_time_is_over() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let source = TokenSource::new(OAuth2::key_json(KEY).issuer_url(&url));
+    let error = source.token(Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!((error.kind, &error.address), (TransportErrorKind::Unreachable, &url));
+    assert_eq!(error.cause, "no token within 50 ms");
 }
 
 #[tokio::test]
@@ -198,7 +214,7 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
     ] {
         let options = OAuth2::key_json(key);
         assert!(!format!("{options:?}").contains("secret"));
-        let error = TokenSource::new(options).token().await.unwrap_err();
+        let error = TokenSource::new(options).token(LONG).await.unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Invalid);
         // What is missing is a field's name, and that may be said.
         let shown = error.to_string().replace("client_secret", "");
@@ -206,6 +222,6 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
     }
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("key.json");
-    let error = TokenSource::new(OAuth2::key_file(&missing)).token().await.unwrap_err();
+    let error = TokenSource::new(OAuth2::key_file(&missing)).token(LONG).await.unwrap_err();
     assert_eq!(error.address, missing.display().to_string());
 }

@@ -17,7 +17,7 @@ fn connected(protocol_version: i32, max_message_size: Option<i32>) -> CommandCon
 fn a_connection_introduces_itself_and_says_nothing_more_until_it_is_taken_in() {
     let greeting = Greeting {
         auth_method: "token",
-        auth_data: Some(Bytes::from_static(b"secret")),
+        auth_data: Some(Bytes::from_static(b"secret").into()),
         behind_proxy: Some("broker:6650".to_owned()),
     };
     let mut bench = Bench::new(greeting);
@@ -38,18 +38,37 @@ fn a_broker_without_receipts_for_acks_is_too_old() {
     assert!(end.cause.contains("too old"), "{end}");
 }
 
+/// A broker refused a client certificate, which no bytes prove, and the user read that no token was given, though none was wanted.
 #[test]
 fn refused_credentials_are_told_from_missing_ones() {
-    let check = |data: Option<&'static [u8]>, hint: bool| {
-        let auth_data = data.map(Bytes::from_static);
-        let mut bench = Bench::new(Greeting { auth_data, ..Greeting::default() });
+    let check = |auth_method, data: Option<&'static [u8]>, hint: bool| {
+        let auth_data = data.map(|data| Bytes::from_static(data).into());
+        let mut bench = Bench::new(Greeting { auth_method, auth_data, ..Greeting::default() });
         bench.refuses(u64::MAX, ServerError::AuthenticationError);
         let end = bench.machine.end().unwrap();
         assert_eq!(end.kind, TransportErrorKind::Unauthorized);
         assert_eq!(end.cause.contains("no token was given"), hint, "{end}");
     };
-    check(None, true);
-    check(Some(b"wrong"), false);
+    check("none", None, true);
+    check("token", Some(b"wrong"), false);
+    check("tls", None, false);
+}
+
+#[test]
+fn debug_hides_the_credentials() {
+    let secret = || Some(Bytes::from_static(b"secret").into());
+    let greeting = Greeting { auth_method: "token", auth_data: secret(), ..Greeting::default() };
+    let call: Call<u32, u32> = Call::Credentials(Ok(secret()));
+    let mut shown = format!("{greeting:?} {call:?}");
+    let mut bench = Bench::new(greeting);
+    // It waits to be written.
+    shown.push_str(&format!("{:?}", bench.machine));
+    bench.commands();
+    bench.says(connected(21, None));
+    bench.call(call);
+    shown.push_str(&format!("{:?}", bench.machine));
+    assert!(!shown.contains("secret"), "{shown}");
+    assert!(matches!(&bench.commands()[..], [Command::AuthResponse(_)]));
 }
 
 #[test]
@@ -84,7 +103,7 @@ fn a_challenge_is_answered_before_and_after_the_greeting() {
     for open in [false, true] {
         bench.says(challenge.clone());
         assert_eq!(bench.outcome().challenges, 1);
-        bench.call(Call::Credentials(Ok(Some(Bytes::from_static(b"fresh")))));
+        bench.call(Call::Credentials(Ok(Some(Bytes::from_static(b"fresh").into()))));
         let [Command::AuthResponse(response)] = &bench.commands()[..] else { panic!("{open}") };
         let response = response.response.as_ref().unwrap();
         assert_eq!(response.auth_method_name.as_deref(), Some("token"));

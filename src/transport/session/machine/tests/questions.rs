@@ -39,6 +39,15 @@ fn answers_find_their_questions_in_any_order() {
     }
 }
 
+/// Where a namespace lets topics come into being with partitions, the question how many a topic has made it, misspelt name and all.
+#[test]
+fn who_counts_partitions_creates_none() {
+    let mut bench = Bench::open();
+    bench.ask(partitions());
+    let [Command::PartitionedMetadata(asked)] = &bench.commands()[..] else { panic!("one") };
+    assert_eq!(asked.metadata_auto_creation_enabled, Some(false));
+}
+
 #[test]
 fn a_lookup_says_where_to_go() {
     let mut bench = Bench::open();
