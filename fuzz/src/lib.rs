@@ -2,9 +2,10 @@
 //!
 //! The targets themselves, in `targets/`, are a line each. What they check is in modules of stable Rust without the fuzzer, so
 //! that ordinary tests include them by path and run the stored corpus in every test run. A target for another part of the project
-//! is a module beside [`wire`], a file in `targets/` and an entry in `Cargo.toml`.
+//! is a module beside [`wire`] and [`session`], a file in `targets/` and an entry in `Cargo.toml`.
 
 pub mod corpus;
+pub mod session;
 pub mod wire;
 
 #[path = "../../crates/longhaul-wire/tests/recorded/recording.rs"]

@@ -1,12 +1,28 @@
-//! The session's machine against the embedded broker's core: seeds with everything in them, and a cut at every byte.
+//! The session's machine against the embedded broker's core: seeds with everything in them, and a cut at every byte. And against a
+//! broker that keeps to no rule: what the fuzz target `session` checks, on random scripts and on what the fuzzer has found.
 //!
-//! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one.
+//! `LONGHAUL_SESSION_SEEDS` asks for more seeds, `LONGHAUL_SESSION_SEED` for one; `LONGHAUL_SESSION_SCRIPTS` asks for more scripts,
+//! `LONGHAUL_SESSION_SCRIPT` for one.
 
 #![allow(clippy::print_stdout, reason = "the figures are for whoever runs it by hand")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "what is checked of a script may fail as tests do"
+)]
+
+#[path = "../../fuzz/src/corpus.rs"]
+#[expect(dead_code, unreachable_pub, reason = "the other half stores what was found")]
+mod corpus;
+#[path = "../../fuzz/src/session/mod.rs"]
+#[expect(unreachable_pub, reason = "the fuzz target is another crate")]
+mod hostile;
 
 use integration_tests::session::{Direction, Figures, Plan, run};
 use std::env::var;
 use std::panic::catch_unwind;
+use std::path::Path;
 
 /// Failed histories that are named.
 const FAILURES_MAX: usize = 8;
@@ -59,4 +75,34 @@ fn a_cut_at_any_byte_breaks_no_promise() {
     let figures = run_all(cuts(Direction::Up, up).chain(cuts(Direction::Down, down)));
     println!("{figures:#?}");
     assert!(figures.unknown > 0);
+}
+
+/// A script of any bytes.
+fn script(seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let count = random.usize(20..500);
+    (0..count).map(|_| random.u8(..)).collect()
+}
+
+#[test]
+fn no_broker_makes_the_machine_break_a_promise() {
+    let one = var("LONGHAUL_SESSION_SCRIPT").ok().map(|it| it.parse::<u64>().unwrap());
+    let count = var("LONGHAUL_SESSION_SCRIPTS").map_or(20_000, |it| it.parse().unwrap());
+    let seeds = one.map_or(0..count, |seed| seed..seed + 1);
+    let mut failed = Vec::new();
+    for seed in seeds {
+        if catch_unwind(|| hostile::session(&script(seed))).is_err() {
+            failed.push(seed);
+        }
+        assert!(failed.len() < FAILURES_MAX, "failed: {failed:?}");
+    }
+    assert!(failed.is_empty(), "failed: {failed:?}");
+}
+
+#[test]
+fn what_the_fuzzer_has_found_breaks_no_promise() {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/session.corpus");
+    let found = corpus::unpack(&std::fs::read(stored).unwrap()).unwrap();
+    assert!(!found.is_empty(), "the inputs are there");
+    found.iter().for_each(|input| hostile::session(input));
 }

@@ -111,8 +111,6 @@ pub(super) struct Driver {
     credentials: Credentials,
     fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
     refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
-    /// The broker has asked for credentials, which are being got. It may ask again; one answer is enough.
-    refreshing: bool,
     deliveries: HashMap<u64, mpsc::UnboundedSender<Delivery>>,
     producers: HashMap<u64, End>,
     opened: Option<oneshot::Sender<Result<(), TransportError>>>,
@@ -154,7 +152,6 @@ impl Driver {
             credentials,
             fresh,
             refreshed,
-            refreshing: false,
             deliveries: HashMap::new(),
             producers: HashMap::new(),
             opened: Some(opened),
@@ -239,7 +236,6 @@ impl Driver {
                     return self.broken(&cause);
                 }
                 Step::Credentials(data) => {
-                    self.refreshing = false;
                     let data = data.map(|data| data.map(Into::into));
                     self.machine.handle(Call::Credentials(data), now);
                 }
@@ -364,10 +360,7 @@ impl Driver {
     }
 
     /// Gets fresh credentials: a token's file is read again, for one.
-    fn refresh(&mut self) {
-        if std::mem::replace(&mut self.refreshing, true) {
-            return;
-        }
+    fn refresh(&self) {
         let (credentials, fresh) = (self.credentials.clone(), self.fresh.clone());
         self.tracker.spawn(async move {
             // A connection that has ended wants none any more.

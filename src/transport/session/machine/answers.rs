@@ -94,26 +94,17 @@ impl<A, P> Connection<A, P> {
         // The answer to a question that was given up.
         let Some(request) = self.requests.take(request_id) else { return };
         match self.read_answer(request.kind, command) {
+            // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer. Whoever waited would wait
+            // for ever.
+            Ok(_) if self.has_ended(request.kind) => {
+                self.give_up(request, "closed before it was open", now);
+            }
             Ok(answer) => self.deliver_answer(request, &answer, now),
             Err(cause) => self.refuse(request, &cause, now),
         }
     }
 
     fn deliver_answer(&mut self, request: Request<A>, answer: &Answer, now: Moment) {
-        // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer.
-        let is_gone = match request.kind {
-            Kind::Producer(id) => !self.producers.contains_key(&id),
-            Kind::Consumer(id) => !self.consumers.contains_key(&id),
-            Kind::Seek(_)
-            | Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
-            | Kind::Done => false,
-        };
-        if is_gone {
-            return self.give_up(request, "closed before it was open", now);
-        }
         let Request { kind, tokens, .. } = request;
         match kind {
             Kind::Consumer(id) => self.consumer_opened(id),
@@ -146,8 +137,22 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// What was asked for is not wanted any more, because no answer came in time, for one. The broker may still open it, and is told to
-    /// close it.
+    /// Whether what is to be opened is over already.
+    fn has_ended(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Producer(id) => !self.producers.contains_key(&id),
+            Kind::Consumer(id) => !self.consumers.contains_key(&id),
+            Kind::Seek(_)
+            | Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last
+            | Kind::Stats
+            | Kind::Done => false,
+        }
+    }
+
+    /// The answer came too late, or not at all. The broker may have opened what was asked for, or still do so: it is told to close
+    /// it.
     pub(super) fn give_up(&mut self, request: Request<A>, cause: &str, now: Moment) {
         let kind = request.kind;
         let cause = error::unreachable(&self.address, cause);

@@ -266,6 +266,6 @@ pub enum Event<A, P> {
     ConsumerEnded(u64, TransportError),
     /// A producer is over. What it had not stored is of unknown fate and has been said so.
     ProducerEnded(u64, TransportError),
-    /// The broker wants fresh credentials: see [`Call::Credentials`].
+    /// The broker wants fresh credentials: see [`Call::Credentials`]. Not said again before they are there.
     Challenged,
 }

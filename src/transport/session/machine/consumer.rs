@@ -22,6 +22,8 @@ const IDS_PER_FRAME: usize = 1_000;
 /// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
 /// have happened on the way here.
 const DAMAGED_TRIES_MAX: u32 = 3;
+/// Entries that may wait to be given back when one more comes damaged. A broker that sends so many reads nothing of what we write.
+const DAMAGED_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub(super) struct Consumer<A> {
 enum Stage {
     Opening,
     Open,
-    /// The broker closes it, and we open it again.
+    /// The broker closes it, and we open it again when it says that it stands elsewhere.
     Seeking,
 }
 
@@ -211,7 +213,7 @@ impl<A, P> Connection<A, P> {
         let entry =
             EntryId { ledger: command.message_id.ledger_id, entry: command.message_id.entry_id };
         if let Some(damage) = &damage {
-            if !consumer.is_shared() {
+            if !consumer.is_shared() || consumer.handed_back.len() >= DAMAGED_WAITING_MAX {
                 let cause = format!("a damaged delivery: {damage}");
                 let now = self.heard;
                 return self.abandon_consumer(id, &cause, now);
@@ -271,7 +273,7 @@ impl<A, P> Connection<A, P> {
     /// The subscription stands elsewhere, and has lost its consumer: the same one comes back.
     pub(super) fn sought(&mut self, id: u64, token: A, now: Moment) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
-            // From here on a CLOSE means the one that comes back.
+            // From here on a broker that closes it means it.
             consumer.stage = Stage::Opening;
             self.subscribe(id, token, now);
         } else {

@@ -11,6 +11,7 @@
 //!   and its caller is told so: nothing is ever sent again.
 //! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the message.
 //! - Every token comes back, exactly once.
+//! - What waits to be written grows by what users want, not by what a broker says.
 //! - A connection that has ended stays ended. Its first cause is what everybody is told.
 
 mod answers;
@@ -89,7 +90,15 @@ pub struct Connection<A, P> {
     message_bytes_max: usize,
     /// Numbers requests, producers and consumers alike.
     next_id: u64,
-    /// Commands that wait to be written, in front of all else.
+    /// What introduces us, in front of all else: CONNECT, and the newest credentials.
+    handshake: VecDeque<Command>,
+    /// Credentials are on their way; whoever asks for them again gets the same.
+    challenged: bool,
+    /// Signs of life that are to be written. They are no commands that wait one behind the other: a broker that asks and does not
+    /// read would have them pile up.
+    ping_due: bool,
+    pong_due: bool,
+    /// Commands that wait to be written, in front of what producers and consumers have to say.
     control: VecDeque<Command>,
     requests: Requests<A>,
     producers: BTreeMap<u64, Producer<P>>,
@@ -139,7 +148,11 @@ impl<A, P> Connection<A, P> {
             auth_method: greeting.auth_method,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
             next_id: 1,
-            control: VecDeque::from([connect.into()]),
+            handshake: VecDeque::from([connect.into()]),
+            challenged: false,
+            ping_due: false,
+            pong_due: false,
+            control: VecDeque::new(),
             requests: Requests::default(),
             producers: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -170,7 +183,10 @@ impl<A, P> Connection<A, P> {
     /// Whether nothing is under way: nothing to write, nobody waits. What is open may be.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.control.is_empty()
+        self.handshake.is_empty()
+            && !self.ping_due
+            && !self.pong_due
+            && self.control.is_empty()
             && self.requests.is_empty()
             && self.dirty.is_empty()
             && self.producers.values().all(Producer::is_quiet)
@@ -235,7 +251,14 @@ impl<A, P> Connection<A, P> {
         }
     }
 
+    fn challenge(&mut self) {
+        if !std::mem::replace(&mut self.challenged, true) {
+            self.events.push_back(Event::Challenged);
+        }
+    }
+
     fn authenticate(&mut self, data: Result<Option<SecretBytes>, TransportError>) {
+        self.challenged = false;
         match data {
             Ok(data) => {
                 let response = AuthData {
@@ -247,7 +270,8 @@ impl<A, P> Connection<A, P> {
                     protocol_version: Some(PROTOCOL_VERSION),
                     ..CommandAuthResponse::default()
                 };
-                self.control.push_back(response.into());
+                self.handshake.retain(|it| !matches!(it, Command::AuthResponse(_)));
+                self.handshake.push_back(response.into());
             }
             Err(cause) => self.fail(cause),
         }
@@ -284,8 +308,8 @@ impl<A, P> Connection<A, P> {
             return self.handle_greeting(command);
         }
         match command {
-            Command::Ping(_) => self.control.push_back(CommandPong {}.into()),
-            Command::AuthChallenge(_) => self.events.push_back(Event::Challenged),
+            Command::Ping(_) => self.pong_due = true,
+            Command::AuthChallenge(_) => self.challenge(),
             Command::SendReceipt(receipt) => self.handle_receipt(&receipt),
             Command::SendError(refusal) => self.handle_send_error(&refusal),
             Command::Message(message) => match payload {
@@ -306,7 +330,7 @@ impl<A, P> Connection<A, P> {
     fn handle_greeting(&mut self, command: Command) {
         match command {
             Command::Connected(connected) => self.handle_connected(&connected),
-            Command::AuthChallenge(_) => self.events.push_back(Event::Challenged),
+            Command::AuthChallenge(_) => self.challenge(),
             Command::Error(refusal) => {
                 let mut cause = error::server(&self.address, refusal.error, &refusal.message);
                 let without = matches!(self.phase, Phase::Greeting { with_credentials: false });
@@ -342,10 +366,16 @@ impl<A, P> Connection<A, P> {
         }
         while out.len() < OUT_BYTES {
             // Writing may queue further commands: the end of a producer whose last receipt is there.
-            if let Some(command) = self.control.pop_front() {
+            if let Some(command) = self.handshake.pop_front() {
                 frame::encode(command, out);
             } else if !self.is_open() {
                 return;
+            } else if std::mem::take(&mut self.pong_due) {
+                frame::encode(CommandPong {}, out);
+            } else if std::mem::take(&mut self.ping_due) {
+                frame::encode(CommandPing {}, out);
+            } else if let Some(command) = self.control.pop_front() {
+                frame::encode(command, out);
             } else if let Some(id) = self.dirty.pop_first() {
                 self.write_consumer(id, out, now);
             } else if let Some(id) = self.writable.pop_front() {
@@ -384,7 +414,7 @@ impl<A, P> Connection<A, P> {
         }
         if now >= self.heard + KEEP_ALIVE_TIME && !self.pinged && self.is_open() {
             self.pinged = true;
-            self.control.push_back(CommandPing {}.into());
+            self.ping_due = true;
         }
         while let Some(late) = self.requests.take_due(now) {
             self.give_up(late, "no answer in time", now);
@@ -417,6 +447,8 @@ impl<A, P> Connection<A, P> {
         for (id, producer) in std::mem::take(&mut self.producers) {
             self.end_of_producer(id, producer, &cause);
         }
+        self.handshake.clear();
+        (self.ping_due, self.pong_due) = (false, false);
         self.control.clear();
         self.dirty.clear();
         self.writable.clear();

@@ -156,21 +156,6 @@ fn a_consumer_that_the_broker_closes_is_over() {
     assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
 }
 
-/// As with producers: a follower that was closed before the answer came waited for ever.
-#[test]
-fn a_consumer_that_is_closed_before_it_is_open_is_not_there() {
-    let mut bench = Bench::open();
-    let subscription = Subscription::Shared { name: "s".to_owned() };
-    let topic = "topic".to_owned();
-    let token = bench.ask(Question::Consumer(ConsumerOptions { topic, subscription }));
-    let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
-    let (consumer_id, request_id) = (asked.consumer_id, asked.request_id);
-    bench.says(CommandCloseConsumer { consumer_id, request_id: u64::MAX });
-    bench.says(CommandSuccess { request_id, schema: None });
-    assert!(matches!(&bench.outcome().answered[..], [(it, Err(_))] if *it == token));
-    assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
-}
-
 #[test]
 fn a_consumer_is_closed_behind_its_acks() {
     let mut bench = Bench::open();
@@ -221,6 +206,20 @@ fn a_damaged_entry_is_asked_for_again_and_delivered_at_last() {
     assert!(message.undecodable.is_some_and(|it| it.contains("checksum")));
     assert_eq!(message.position, at(5, None));
     assert!(bench.commands().is_empty());
+}
+
+/// A broker that sent nothing but damage, and read nothing, had every entry wait here to be given back.
+#[test]
+fn damage_without_an_end_ends_a_consumer() {
+    let mut bench = Bench::open();
+    let consumer = bench.consumer();
+    for entry in 0..10_000 {
+        damaged(&mut bench, &delivery(consumer, entry), &MessageMetadata::default(), b"body");
+    }
+    assert!(bench.outcome().consumers_over.is_empty());
+    damaged(&mut bench, &delivery(consumer, 10_000), &MessageMetadata::default(), b"body");
+    assert_eq!(bench.outcome().consumers_over, [consumer]);
+    assert!(matches!(&bench.commands()[..], [Command::CloseConsumer(_)]));
 }
 
 /// A damaged batch was counted as one message, for which its broker had taken ten permits: nine were lost, and a consumer that asked

@@ -181,6 +181,41 @@ fn a_broker_that_asks_is_answered() {
     assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
 }
 
+/// A broker that asked again and again, and read nothing, had a PONG pile up for each PING, as long as it liked; and a task fetched
+/// credentials for each challenge, and each answer piled up, too.
+#[test]
+fn a_flood_of_questions_has_one_answer() {
+    let mut bench = Bench::open();
+    for _ in 0..1_000 {
+        bench.says(CommandPing {});
+        bench.says(CommandAuthChallenge::default());
+    }
+    assert_eq!(bench.outcome().challenges, 1, "who is asked is not asked again");
+    for data in [&b"old"[..], b"new"] {
+        bench.call(Call::Credentials(Ok(Some(Bytes::copy_from_slice(data).into()))));
+    }
+    assert!(!bench.machine.is_quiet());
+    let [Command::AuthResponse(response), Command::Pong(_)] = &bench.commands()[..] else {
+        panic!("one answer to each")
+    };
+    let data = response.response.as_ref().and_then(|it| it.auth_data.as_deref());
+    assert_eq!(data, Some(&b"new"[..]));
+    assert!(bench.machine.is_quiet());
+    bench.says(CommandPing {});
+    bench.says(CommandAuthChallenge::default());
+    assert_eq!((bench.commands().len(), bench.outcome().challenges), (1, 1), "but later it is");
+}
+
+/// A question that was asked before the broker had taken us in was written behind CONNECT at once, which brokers take for an attack.
+#[test]
+fn what_is_asked_too_early_is_written_when_the_broker_has_taken_us_in() {
+    let mut bench = Bench::new(Greeting::default());
+    bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    assert!(matches!(&bench.commands()[..], [Command::Connect(_)]));
+    bench.says(connected(21, None));
+    assert!(matches!(&bench.commands()[..], [Command::PartitionedMetadata(_)]));
+}
+
 /// Before the broker had taken us in there was nothing to ask it, but the time to do so came all the same, and again at once: the
 /// driver went round and round from the fifteenth second of a silent greeting to the thirtieth.
 #[test]

@@ -245,28 +245,6 @@ fn of_a_batch_that_is_refused_each_message_has_another_try_alone() {
     assert!(bench.machine.end().is_none());
 }
 
-/// A topic moved while a producer was being opened on it, and CLOSE came before the answer. Whoever had asked was told that the producer
-/// is there: nothing that it was given was ever written, and nobody opened another one.
-#[test]
-fn a_producer_that_is_closed_before_it_is_open_is_not_there() {
-    let mut bench = Bench::open();
-    let options = ProducerOptions {
-        topic: "topic".to_owned(),
-        name: None,
-        batching: Batching::On,
-        schema: None,
-    };
-    let token = bench.ask(Question::Producer(options));
-    let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
-    let (producer_id, request_id) = (asked.producer_id, asked.request_id);
-    bench.says(CommandCloseProducer { producer_id, request_id: u64::MAX });
-    bench.says(CommandProducerSuccess { request_id, ..CommandProducerSuccess::default() });
-    let outcome = bench.outcome();
-    assert!(matches!(&outcome.answered[..], [(it, Err(_))] if *it == token));
-    // Should it be there all the same, it is not wanted.
-    assert!(matches!(&bench.commands()[..], [Command::CloseProducer(_)]));
-}
-
 /// The broker kept the producer, of which nobody here knew any more, until the connection ended.
 #[test]
 fn what_the_broker_cannot_store_ends_the_producer_on_both_sides() {

@@ -3,8 +3,9 @@
 use super::*;
 use crate::transport::TransportErrorKind;
 use longhaul_wire::messages::{
-    CommandAckResponse, CommandConsumerStatsResponse, CommandGetLastMessageIdResponse,
-    CommandLookupTopicResponse, CommandPartitionedTopicMetadataResponse, LookupType, MetadataType,
+    CommandAckResponse, CommandCloseConsumer, CommandCloseProducer, CommandConsumerStatsResponse,
+    CommandGetLastMessageIdResponse, CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadataResponse, LookupType, MetadataType,
 };
 
 fn partitions() -> Question {
@@ -140,6 +141,40 @@ fn what_was_opened_too_late_is_closed_again() {
     assert!(outcome.answered.is_empty() && outcome.delivered.is_empty());
     let lost = bench.publish(producer.producer_id, body(b"x"));
     assert_eq!(tokens(&bench.outcome().published), [lost]);
+}
+
+/// A topic that is unloaded as it is opened: the broker closes what it has not confirmed yet, and then confirms it. Whoever waited
+/// was given a consumer that had ended already, and waited for deliveries for ever.
+#[test]
+fn what_is_closed_before_it_is_open_is_never_open() {
+    let mut bench = Bench::open();
+    let topic = || "topic".to_owned();
+    let subscription = Subscription::Shared { name: "s".to_owned() };
+    let options = ConsumerOptions { topic: topic(), subscription };
+    let consumer = bench.ask(Question::Consumer(options));
+    let batching = Batching::On;
+    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
+    let producer = bench.ask(Question::Producer(options));
+    let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
+        panic!("one SUBSCRIBE, one PRODUCER")
+    };
+    let (consumer_id, producer_id) = (subscribe.consumer_id, produce.producer_id);
+    bench.says(CommandCloseConsumer { consumer_id, request_id: u64::MAX });
+    bench.says(CommandCloseProducer { producer_id, request_id: u64::MAX });
+    bench.says(CommandSuccess { request_id: subscribe.request_id, schema: None });
+    let request_id = produce.request_id;
+    bench.says(CommandProducerSuccess { request_id, ..CommandProducerSuccess::default() });
+    let outcome = bench.outcome();
+    assert_eq!(tokens(&outcome.answered), [consumer, producer]);
+    assert!(outcome.answered.iter().all(|(_, it)| it.is_err()), "{:?}", outcome.answered);
+    assert_eq!(outcome.consumers_over, [consumer_id]);
+    assert_eq!(outcome.producers_over, [producer_id]);
+    // If the broker has it after all, nobody else would close it.
+    let written = bench.commands();
+    let [Command::CloseConsumer(first), Command::CloseProducer(second)] = &written[..] else {
+        panic!("{written:?}")
+    };
+    assert_eq!((first.consumer_id, second.producer_id), (consumer_id, producer_id));
 }
 
 #[test]

@@ -1,0 +1,173 @@
+//! What the users of a connection do, with what they have and with what they had.
+
+use super::bench::Bench;
+use super::script::Script;
+use bytes::Bytes;
+use longhaul::EntryId;
+use longhaul::Position;
+use longhaul::transport::session::machine::call::{
+    Call, ConsumerOptions, Place, ProducerOptions, Publication, Question, Subscription,
+};
+use longhaul::transport::{Batching, Outgoing, TransportError, TransportErrorKind};
+use std::collections::BTreeMap;
+
+/// Of every size one that a limit is near to.
+const BODY_BYTES: [usize; 8] = [0, 1, 10, 40, 100, 1_000, 5_000, 70_000];
+const BODY: &[u8] = &[b'x'; 70_000];
+/// A handle that nobody ever had.
+const NO_HANDLE: u64 = 1 << 40;
+
+pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
+    match script.below(20) {
+        0 => ask(bench, |topic| Question::Partitions { topic }),
+        1 => {
+            let authoritative = script.chance(2);
+            ask(bench, |topic| Question::Lookup { topic, authoritative });
+        }
+        2 | 3 => {
+            let (named, batching) = (script.chance(2), batching(script));
+            open(script, bench, |topic| {
+                let name = named.then(|| "mine".to_owned());
+                Question::Producer(ProducerOptions { topic, name, batching, schema: None })
+            });
+        }
+        4 | 5 => {
+            let subscription = subscription(script);
+            open(script, bench, |topic| {
+                Question::Consumer(ConsumerOptions { topic, subscription })
+            });
+        }
+        6..=9 => publish(script, bench),
+        10 | 11 => {
+            let consumer = consumer(script, bench);
+            let count = script.one([0, 1, 1, 2, 3, 10, 1_000, u32::MAX]);
+            bench.call(Call::Request { consumer, count });
+        }
+        12 => {
+            let consumer = consumer(script, bench);
+            let count = script.one([1, 5, 300, 1_000_000]);
+            let bytes = script.one([0, 100, 1 << 20, usize::MAX]);
+            bench.call(Call::Taken { consumer, count, bytes });
+        }
+        13 | 14 => {
+            let (consumer, entry) = (consumer(script, bench), entry(script));
+            for _ in 0..=script.below(4) {
+                let token = bench.token();
+                bench.call(Call::Ack { consumer, entry, token });
+            }
+        }
+        15 => {
+            let (consumer, entry) = (consumer(script, bench), entry(script));
+            bench.call(Call::HandBack { consumer, entry });
+        }
+        16 => {
+            let consumer = consumer(script, bench);
+            let last = script.chance(2);
+            ask(bench, |_| {
+                if last { Question::Last { consumer } } else { Question::Stats { consumer } }
+            });
+        }
+        17 => {
+            let (consumer, to) = (consumer(script, bench), place(script));
+            ask(bench, |_| Question::Seek { consumer, to });
+        }
+        18 => {
+            let producer = producer(script, bench);
+            bench.call(Call::CloseProducer(producer));
+        }
+        _ => {
+            let consumer = consumer(script, bench);
+            bench.call(Call::CloseConsumer(consumer));
+        }
+    }
+}
+
+/// The topic is named after the token, so that the question is known again.
+fn ask(bench: &mut Bench, question: impl FnOnce(String) -> Question) {
+    let token = bench.token();
+    bench.call(Call::Ask(question(format!("topic-{token}")), token));
+}
+
+/// Now and then whoever opens something does not wait for the answer: what was opened is closed by the driver then.
+fn open(script: &mut Script<'_>, bench: &mut Bench, question: impl FnOnce(String) -> Question) {
+    let token = bench.token();
+    if script.chance(8) {
+        bench.forsake(token);
+    }
+    bench.call(Call::Ask(question(format!("topic-{token}")), token));
+}
+
+fn publish(script: &mut Script<'_>, bench: &mut Bench) {
+    let producer = producer(script, bench);
+    let size = script.one(BODY_BYTES);
+    let deliver_at_ms = script.chance(16).then(|| script.number());
+    let count = if size > 1_000 { 1 } else { script.below(16) + 1 };
+    for _ in 0..count {
+        let token = bench.token();
+        let message = Outgoing {
+            key: Some(token.to_string()),
+            properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+            payload: Bytes::from_static(BODY.get(..size).unwrap_or_default()),
+            null: false,
+            event_time_ms: None,
+            deliver_at_ms,
+        };
+        let publication = Publication { message, publish_time_ms: 1 };
+        bench.call(Call::Publish { producer, publication, token });
+    }
+}
+
+pub(super) fn credentials(script: &mut Script<'_>) -> Result<Option<Bytes>, TransportError> {
+    match script.below(8) {
+        0 => Ok(None),
+        1 if script.chance(8) => Err(TransportError {
+            kind: TransportErrorKind::Invalid,
+            address: "here".to_owned(),
+            cause: "the file is gone".to_owned(),
+        }),
+        _ => Ok(Some(Bytes::from_static(b"secret"))),
+    }
+}
+
+fn producer(script: &mut Script<'_>, bench: &Bench) -> u64 {
+    let known: Vec<u64> = bench.model.producers.keys().copied().collect();
+    script.pick(&known).unwrap_or(NO_HANDLE)
+}
+
+fn consumer(script: &mut Script<'_>, bench: &Bench) -> u64 {
+    let known: Vec<u64> = bench.model.consumers.keys().copied().collect();
+    script.pick(&known).unwrap_or(NO_HANDLE)
+}
+
+fn batching(script: &mut Script<'_>) -> Batching {
+    if script.chance(2) { Batching::On } else { Batching::Off }
+}
+
+fn subscription(script: &mut Script<'_>) -> Subscription {
+    if script.chance(2) {
+        return Subscription::Shared { name: "s".to_owned() };
+    }
+    Subscription::Reader {
+        name: "r".to_owned(),
+        start: place(script),
+        compacted: script.chance(2),
+        window: script.one([0, 1, 2, 10, 1_000]),
+    }
+}
+
+fn entry(script: &mut Script<'_>) -> EntryId {
+    EntryId { ledger: 7, entry: script.number() }
+}
+
+fn place(script: &mut Script<'_>) -> Place {
+    let batch_index = script.chance(3).then(|| u32::from(script.byte() % 4));
+    let position = Position { ledger: 7, entry: script.number(), batch_index };
+    let places = [
+        Place::Earliest,
+        Place::Latest,
+        Place::At(position),
+        Place::After(position),
+        Place::Since(script.number()),
+    ];
+    script.one(places)
+}
