@@ -256,7 +256,9 @@ impl Model {
                 Step::Noise | Step::Fail => assert!(is_over, "it goes on"),
                 Step::Tick if is_silent => assert!(is_over, "a silent broker is given up"),
                 Step::Tick => assert!(!is_over || self.is_idle(), "it ended in use"),
-                Step::Call(_) | Step::Part | Step::Unknown | Step::Wrote => assert!(!is_over, "it ended: {step:?}"),
+                Step::Call(_) | Step::Part | Step::Unknown | Step::Wrote => {
+                    assert!(!is_over, "it ended: {step:?}")
+                }
             }
         }
         let mut context = Context { is_over: is_over && !was_over, ..Context::default() };
