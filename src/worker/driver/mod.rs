@@ -8,6 +8,7 @@ mod inbox;
 mod lane;
 mod leaving;
 mod renewing;
+mod showing;
 mod view;
 
 use super::connection::{Connections, Monitor};

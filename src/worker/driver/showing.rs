@@ -1,0 +1,282 @@
+//! What people read: entries on the metadata topic, and dead letters.
+
+use super::effects::{fate, fetch, fetch_at_last};
+use super::lane::Lane;
+use super::view::{self, Body};
+use super::{Driver, Event, Fate, Showing};
+use crate::protocol::fold::Phase;
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::{Position, TaskId};
+use crate::transport::{Message, Outgoing};
+use crate::worker::keeper::Chore;
+use crate::worker::session::Backoff;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Driver {
+    /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
+    pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let epoch = lane.core.machine().fold(task_id).epoch;
+        if lane.keeper.has_shown_end(task_id, epoch) {
+            lane.core.handle_view_stored(task_id);
+            lane.forget_shown(task_id);
+        } else {
+            self.show_ended(id, task_id, kind);
+        }
+    }
+
+    /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
+    /// from the ledger, the payload of a task that another worker ran from T.
+    pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let epoch = task.fold.epoch;
+        let own = lane.bodies.get(&task_id).filter(|(at, _)| *at == epoch);
+        let body = match own {
+            Some((_, body)) => body.clone(),
+            None => {
+                self.read_body(id, task_id, task.state_at, false);
+                return;
+            }
+        };
+        let shown = lane.payloads.contains_key(&task_id) || lane.not_shown.contains(&task_id);
+        if task.fold.phase.is_terminal() && !shown {
+            self.read_task_to_show(id, task_id, kind);
+            return;
+        }
+        let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
+        let receipt = lane.show(view::message(&metadata, task));
+        self.showing += 1;
+        self.pending.push(Box::pin(async move {
+            let fate = fate(receipt).await;
+            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate }
+        }));
+    }
+
+    pub(super) fn handle_shown_receipt(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        epoch: Epoch,
+        kind: Showing,
+        fate: Fate,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the task; if that is refused too, the task must not hang on what M shows. The keeper
+            // tries again.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
+                let bare = !lane.not_shown.insert(task_id);
+                if bare && matches!(kind, Showing::Outcome | Showing::Repair) {
+                    lane.keeper.missed(task_id, self.env.clock.now());
+                }
+                bare
+            }
+        };
+        let fold = lane.core.machine().fold(task_id);
+        if fold.epoch != epoch {
+            return;
+        }
+        match (kind, stored) {
+            (Showing::Outcome, true) => {
+                lane.core.handle_view_stored(task_id);
+                lane.forget_shown(task_id);
+            }
+            (Showing::Retry, true) if fold.phase.is_terminal() => lane.forget_shown(task_id),
+            (Showing::Retry, true) => {
+                lane.bodies.remove(&task_id);
+            }
+            (Showing::Outcome | Showing::Repair, false) => self.show_end(id, task_id, kind),
+            (Showing::Repair, true) => {}
+            (Showing::Retry, false) if fold.phase == Phase::Retry => {
+                self.show_ended(id, task_id, kind);
+            }
+            (Showing::Processing, false) if fold.phase == Phase::Running => {
+                self.show_again(id, task_id, epoch);
+            }
+            (Showing::Retry | Showing::Processing, _) => {}
+        }
+    }
+
+    fn read_task_to_show(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
+        let backoff = Backoff::new(self.env.rng.fork());
+        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
+        self.pending.push(Box::pin(async move {
+            Event::TaskToShow { lane: id, id: task_id, message: read.await, kind }
+        }));
+    }
+
+    pub(super) fn handle_task_to_show(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        kind: Showing,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match message {
+            Some(message) => {
+                lane.payloads.insert(task_id, message.into());
+            }
+            None => {
+                lane.not_shown.insert(task_id);
+            }
+        }
+        self.show_end(id, task_id, kind);
+    }
+
+    fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let Some(at) = at else { return };
+        let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
+        self.pending.push(Box::pin(async move {
+            const WAIT: Duration = Duration::from_secs(1);
+            let message = read.await;
+            let message = message.ok().flatten();
+            if message.is_none() {
+                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop.
+                tokio::time::sleep(WAIT).await;
+            }
+            Event::Body { lane: id, id: task_id, message, dead_letter }
+        }));
+    }
+
+    pub(super) fn handle_body(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+        dead_letter: bool,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let (fold, state_at) = (task.fold, task.state_at);
+        if !fold.phase.is_terminal() {
+            return;
+        }
+        let Some(message) = message else {
+            return self.read_body(id, task_id, state_at, dead_letter);
+        };
+        let body = Body::read(fold.phase, message.payload);
+        lane.bodies.insert(task_id, (fold.epoch, body));
+        if dead_letter {
+            self.dead_letter(id, task_id);
+        } else {
+            self.show_end(id, task_id, Showing::Outcome);
+        }
+    }
+
+    /// Publishes the dead letter of a task that failed for good. Its payload is read again if it was dropped; if it is gone, the
+    /// dead letter goes out without it, for a missing one would be worse.
+    pub(super) fn dead_letter(&mut self, id: i32, task_id: TaskId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(task) = lane.core.machine().task(task_id).cloned() else { return };
+        let own = lane.bodies.get(&task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
+        let Some(body) = own.map(|(_, body)| body.clone()) else {
+            let closing = task.state_at;
+            self.read_body(id, task_id, closing, true);
+            return;
+        };
+        let topic = lane.topics.task.topic.clone();
+        match lane.payloads.get(&task_id).cloned() {
+            Some(payload) => {
+                let bytes = Some(payload.bytes);
+                let letter =
+                    view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
+                let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
+                self.pending.push(Box::pin(async move {
+                    Event::DeadLetter { lane: id, id: task_id, fate: fate(receipt).await }
+                }));
+            }
+            None => self.dead_letter_without_payload(id, task_id),
+        }
+    }
+
+    /// Reads the payload first. A broker that does not answer has not said that it is gone.
+    fn dead_letter_without_payload(&mut self, id: i32, task_id: TaskId) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
+        let backoff = Backoff::new(self.env.rng.fork());
+        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
+        self.pending.push(Box::pin(async move {
+            Event::Payload { lane: id, id: task_id, message: read.await }
+        }));
+    }
+
+    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let stored = match fate {
+            Fate::Stored => true,
+            Fate::Unknown => false,
+            // Published again without the payload, which may lie on T for a while; if that is refused too, it is given up.
+            Fate::Refused(cause) => {
+                tracing::warn!(task = %task_id, cause, "the dead letter is refused");
+                lane.not_shown.insert(task_id);
+                let payload = lane.payloads.get_mut(&task_id).map(|payload| &mut payload.bytes);
+                payload.is_none_or(|bytes| std::mem::take(bytes).is_empty())
+            }
+        };
+        if stored {
+            lane.core.handle_dead_letter_stored(task_id);
+        } else if lane.core.is_at_dead_letter(task_id) {
+            self.dead_letter(id, task_id);
+        }
+    }
+
+    /// Keeps M in order.
+    pub(super) fn keep_view(&mut self, id: i32, now: Moment) {
+        loop {
+            let Some(lane) = self.lanes.get_mut(&id) else { return };
+            let machine = lane.core.machine();
+            if !machine.is_ready() {
+                return;
+            }
+            match lane.keeper.poll(now, |task| machine.fold(task)) {
+                None => return,
+                Some(Chore::Evict(task)) => self.evict_from_view(id, task),
+                Some(Chore::Repair(task)) => {
+                    tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
+                    self.stats.repaired();
+                    self.show_ended(id, task, Showing::Repair);
+                }
+            }
+        }
+    }
+
+    /// Removes a task from M.
+    fn evict_from_view(&mut self, id: i32, task: TaskId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let key = Some(task.to_string());
+        let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() });
+        self.pending.push(Box::pin(async move {
+            Event::Evicted { lane: id, id: task, fate: fate(receipt).await }
+        }));
+    }
+
+    pub(super) fn handle_evicted(&mut self, id: i32, task: TaskId, fate: &Fate) {
+        match fate {
+            Fate::Stored => {}
+            Fate::Unknown => self.evict_from_view(id, task),
+            Fate::Refused(cause) => {
+                tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// The end of the task is on M: what was needed for that can go.
+    fn forget_shown(&mut self, id: TaskId) {
+        self.bodies.remove(&id);
+        self.payloads.remove(&id);
+        self.not_shown.remove(&id);
+    }
+}
