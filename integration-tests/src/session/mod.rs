@@ -65,6 +65,7 @@ impl Figures {
         self.receipts += other.receipts;
         self.unknown += other.unknown;
         self.unknown_stored += other.unknown_stored;
+        self.not_stored += other.not_stored;
         self.refused += other.refused;
         self.batches += other.batches;
         self.delivered += other.delivered;
