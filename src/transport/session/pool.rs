@@ -26,6 +26,10 @@ use tokio_util::task::TaskTracker;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
 /// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
 const GREETING_PARTS: u32 = 8;
+/// The least that a host has to take us in.
+const SHARE_MIN: Duration = Duration::from_millis(250);
+/// The least that there is for reading a token's file, or asking for a token.
+const CREDENTIALS_TIME_MIN: Duration = Duration::from_secs(1);
 /// Brokers that may send us on to another one until one owns the topic.
 const REDIRECTS_MAX: usize = 8;
 
@@ -65,9 +69,15 @@ impl Budget {
         self.until.since(Clock::System.now())
     }
 
-    /// The next host's part.
+    /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
+    /// is well need not suffer for it.
     fn share(&self) -> Duration {
-        self.left() / self.untried
+        (self.left() / self.untried).max(SHARE_MIN)
+    }
+
+    /// For what a host is to be shown.
+    fn for_credentials(&self) -> Duration {
+        self.left().max(CREDENTIALS_TIME_MIN)
     }
 
     fn without_one_host(self) -> Self {
@@ -279,7 +289,7 @@ async fn open(
     tracker: &TaskTracker,
 ) -> Result<Link, Failure> {
     let Place { endpoint, behind_proxy, .. } = place;
-    let auth_data = options.credentials.data_within(budget.left()).await;
+    let auth_data = options.credentials.data_within(budget.for_credentials()).await;
     let auth_data = auth_data.map_err(Failure::Credentials)?.map(Into::into);
     let greeting = Greeting { auth_method: options.credentials.method(), auth_data, behind_proxy };
     let share = budget.share();

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Pause after the ledger has refused an entry.
-const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a topic has refused an entry.
+pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn perform(&mut self, id: i32, effect: Effect) {

@@ -1,6 +1,6 @@
 //! What people read: entries on the metadata topic, and dead letters.
 
-use super::effects::{fate, fetch, fetch_at_last};
+use super::effects::{REFUSED_PAUSE, fate, fetch, fetch_at_last};
 use super::lane::Lane;
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
@@ -257,7 +257,12 @@ impl Driver {
         let key = Some(task.to_string());
         let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() });
         self.pending.push(Box::pin(async move {
-            Event::Evicted { lane: id, id: task, fate: fate(receipt).await }
+            let fate = fate(receipt).await;
+            if fate != Fate::Stored {
+                // It is tried again. What fails at once must not keep this worker from all else.
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
+            Event::Evicted { lane: id, id: task, fate }
         }));
     }
 
