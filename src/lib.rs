@@ -24,6 +24,8 @@ mod config;
 #[cfg(not(feature = "testing"))]
 mod gate;
 #[cfg(not(feature = "testing"))]
+mod ledger;
+#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
 #[cfg(not(feature = "testing"))]
@@ -59,6 +61,9 @@ pub mod clock;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod gate;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod ledger;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod protocol;

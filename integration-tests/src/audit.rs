@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::protocol::key::{Epoch, Key, OwnerId};
@@ -85,7 +86,7 @@ fn fold(
     once: &mut BTreeSet<Key>,
     message: &Message,
 ) -> Result<()> {
-    let entry = Entry::read(message.key.as_deref(), &message.properties, message.null)?;
+    let entry = ledger::read(message)?;
     if let (key @ Key::Once(_), false) = (entry.key(), message.null) {
         ensure!(once.insert(key), "{key} was used twice");
     }

@@ -14,6 +14,7 @@
 mod checks;
 
 use longhaul::clock::Clock;
+use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
 use longhaul::topics::TopicNames;
 use longhaul::transport::memory::{Every, Faults, Losses, MemoryBroker, MemoryTransport, Span};
@@ -297,9 +298,7 @@ impl Simulation {
         }
         let task = all[self.rng.usize(..all.len())];
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
-        let entry = Entry::Cancel(task);
-        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
-        self.broker.publish(&at, Outgoing { key, properties, ..Outgoing::default() });
+        self.broker.publish(&at, ledger::message(&Entry::Cancel(task), b""));
     }
 
     fn task(&mut self) -> Outgoing {

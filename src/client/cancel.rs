@@ -3,9 +3,10 @@
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
+use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::topics::TopicNameError;
-use crate::transport::{Outgoing, PublishError, TransportError};
+use crate::transport::{PublishError, TransportError};
 use crate::worker::Backoff;
 
 /// How often a request of unknown fate is published.
@@ -36,9 +37,7 @@ impl Client {
     /// When the request could not be stored. Cancelling again does no harm.
     pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
         let topic = partition(self.names(&task.topic)?.ledger, task.id.partition);
-        let entry = Entry::Cancel(task.id);
-        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
-        let message = Outgoing { key, properties, ..Outgoing::default() };
+        let message = ledger::message(&Entry::Cancel(task.id), b"");
         let mut backoff = Backoff::new(fastrand::Rng::new());
         for attempt in 1.. {
             match self.inner.publishers.publish(&topic, message.clone()).await {

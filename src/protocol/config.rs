@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// The version of the task protocol that this build speaks.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// A version of a ledger's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
-//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the body holds a result, a
-//! failure reason or a checkpoint.
+//! Entries of the ledger C, and their form as messages: the properties say what an entry is, the body (`body.rs`) holds a result, a
+//! failure reason or a checkpoint, and is never empty.
 //!
 //! | property | meaning |
 //! |---|---|
@@ -13,9 +13,11 @@
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
+use super::body;
 use super::config::LedgerConfig;
 use super::key::{Key, OnceKey, OwnerId, parse_owner};
 use crate::task::TaskId;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -125,6 +127,9 @@ pub enum EntryError {
     /// It has no key, or one of another form.
     #[error("key is missing or malformed")]
     Key,
+    /// Its body is empty, or has a form that this version does not know.
+    #[error("the body is empty or of an unknown form")]
+    Body,
     /// A property is missing, malformed, or contradicts the key.
     #[error("property `{0}` is missing, malformed or contradicts the key")]
     Property(&'static str),
@@ -211,19 +216,22 @@ impl Entry {
         out.0
     }
 
-    /// Reads an entry from a message's key and properties; `null` says that the message is a tombstone.
+    /// Reads an entry from a message's key, properties and body; `null` says that the message is a tombstone.
     ///
     /// # Errors
     /// When the message is not an entry that this version knows.
     pub fn read(
         key: Option<&str>,
         properties: &Properties,
+        body: &Bytes,
         null: bool,
     ) -> Result<Self, EntryError> {
         let key: Key = key.and_then(|key| key.parse().ok()).ok_or(EntryError::Key)?;
         if null {
             return Ok(Self::Tombstone(key));
         }
+        // A compaction would remove it: what some readers may never see, none must act upon.
+        body::decode(body).ok_or(EntryError::Body)?;
         let from = Reader(properties);
         match (from.text("k")?, key) {
             ("claim", Key::Once(key)) => from.claim(key).map(Self::Claim),

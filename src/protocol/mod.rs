@@ -5,6 +5,7 @@
 //! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
 
 pub mod binding;
+pub mod body;
 pub mod claim;
 pub mod config;
 pub mod entry;

@@ -1,5 +1,6 @@
 //! Properties of keys, entries and the fold, over random ledgers.
 
+use super::body;
 use super::config::LedgerConfig;
 use super::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties};
 use super::fold::{Phase, TaskFold, Verdict};
@@ -191,7 +192,7 @@ proptest! {
     fn an_entry_survives_its_message(entry in any_entry()) {
         let null = matches!(entry, Entry::Tombstone(_));
         let key = entry.key().to_string();
-        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), null), Ok(entry));
+        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), &body::encode(b""), null), Ok(entry));
     }
 
     #[test]
@@ -218,9 +219,9 @@ proptest! {
         properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
-        let read = Entry::read(Some(&key), &properties, null);
+        let read = Entry::read(Some(&key), &properties, &body::encode(b""), null);
         prop_assert!(read.is_err() || key.parse::<Key>().is_ok());
-        prop_assert!(Entry::read(None, &properties, null).is_err());
+        prop_assert!(Entry::read(None, &properties, &body::encode(b""), null).is_err());
     }
 
     /// One property at a time is replaced by nonsense: the entry is refused, or is what it was but for that property.
@@ -231,7 +232,7 @@ proptest! {
         let mut properties: Properties = entry.properties();
         properties.insert(name, value);
         let null = matches!(entry, Entry::Tombstone(_));
-        if let Ok(read) = Entry::read(Some(&entry.key().to_string()), &properties, null) {
+        if let Ok(read) = Entry::read(Some(&entry.key().to_string()), &properties, &body::encode(b""), null) {
             prop_assert_eq!(read.key(), entry.key());
         }
     }

@@ -6,6 +6,7 @@
 
 use super::handle::WorkerError;
 use crate::config::WorkerConfig;
+use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::topics::{
     Admin, Finding, FindingKind, Severity, StartCheck, TopicNames, TopicSettings, check_for_start,
@@ -112,9 +113,7 @@ async fn remembers_tasks(
 
 /// Whether somebody has claimed a task. A cancel proves no delivery: it may come before the first worker.
 fn is_of_an_attempt(message: &Message) -> bool {
-    let Message { key, properties, null, .. } = message;
-    let entry = Entry::read(key.as_deref(), properties, *null);
-    matches!(entry, Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
+    matches!(ledger::read(message), Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
 }
 
 fn silent(topic: &TopicPartition) -> TransportError {
@@ -143,7 +142,7 @@ mod tests {
             batch_size: None,
             key: Some(key.to_owned()),
             properties: properties.iter().map(text).collect(),
-            payload: bytes::Bytes::new(),
+            payload: crate::protocol::body::encode(b""),
             undecodable: None,
             null: false,
             publish_time_ms: 0,

@@ -2,7 +2,7 @@
 
 use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
-use longhaul::protocol::entry::Entry;
+use longhaul::ledger;
 use longhaul::protocol::fold::TaskFold;
 use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
@@ -54,9 +54,10 @@ async fn try_read(transport: &PulsarTransport, topic: &TopicPartition) -> Result
 
 /// A message of the ledger, for the checkers.
 pub(super) fn ledger_entry(message: Message) -> LedgerEntry {
-    let Message { position, key, properties, payload, null, publish_time_ms, .. } = message;
-    let entry = Entry::read(key.as_deref(), &properties, null).map_err(|error| error.to_string());
-    LedgerEntry { position, key: key.unwrap_or_default(), entry, body: payload, publish_time_ms }
+    let entry = ledger::read(&message).map_err(|error| error.to_string());
+    let body = ledger::content(&message).unwrap_or_default();
+    let Message { position, key, publish_time_ms, .. } = message;
+    LedgerEntry { position, key: key.unwrap_or_default(), entry, body, publish_time_ms }
 }
 
 /// A message of the metadata topic, for the checkers.
@@ -128,8 +129,7 @@ impl Tail {
             return;
         }
         self.last = Some(message.position);
-        let entry = Entry::read(message.key.as_deref(), &message.properties, message.null);
-        let Ok(entry) = entry else { return };
+        let Ok(entry) = ledger::read(message) else { return };
         let Some(task) = entry.task() else { return };
         let fold = self.folds.entry(task).or_default();
         let before = fold.phase.is_terminal();

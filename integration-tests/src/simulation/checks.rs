@@ -1,6 +1,7 @@
 //! What must hold after a run, by the numbers of `longhaul::protocol::invariants`.
 
 use super::{ATTEMPTS_MAX, Start};
+use longhaul::ledger;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::protocol::invariants as ids;
@@ -80,7 +81,7 @@ pub(super) fn view_agrees(evidence: &Evidence<'_>) -> bool {
 }
 
 fn read(message: &Message) -> Option<Entry> {
-    Entry::read(message.key.as_deref(), &message.properties, message.null).ok()
+    ledger::read(message).ok()
 }
 
 fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<String>) {

@@ -140,8 +140,8 @@ impl Log {
         self.messages.partition_point(|message| message.position.entry_id() <= entry)
     }
 
-    /// Compacts up to an index, as Pulsar does: the last message of every key is kept, unless it is a tombstone; what has no key
-    /// vanishes. The horizon never goes back, and never splits an entry.
+    /// Compacts up to an index, as Pulsar does: the last message of every key is kept, unless its payload is empty, which is what a
+    /// broker takes for a tombstone, whatever flags it carries; what has no key vanishes. The horizon never goes back, and never splits an entry.
     pub(super) fn compact(&mut self, upto: usize) {
         let last =
             upto.min(self.messages.len()).checked_sub(1).and_then(|last| self.messages.get(last));
@@ -155,7 +155,8 @@ impl Log {
             }
         }
         let mut survivors: Vec<usize> = latest.into_values().collect();
-        survivors.retain(|index| self.messages.get(*index).is_some_and(|message| !message.null));
+        let stays = |message: &Message| !message.payload.is_empty();
+        survivors.retain(|index| self.messages.get(*index).is_some_and(stays));
         survivors.sort_unstable();
         self.survivors = survivors;
         self.horizon = upto;

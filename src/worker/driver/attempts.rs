@@ -4,6 +4,7 @@ use super::effects::{fate, fetch_at_last, released};
 use super::lane::{Payload, Running};
 use super::view::Body;
 use super::{Driver, Event, Fate};
+use crate::ledger;
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -58,7 +59,7 @@ impl Driver {
         let token = cancelled.clone();
         let context = async move {
             let last_checkpoint = match read {
-                Some(read) => read.await.map(|message| message.payload),
+                Some(read) => read.await.and_then(|message| ledger::content(&message)),
                 None => None,
             };
             let shared = Shared {
@@ -151,7 +152,7 @@ impl Driver {
         let Some(key) = lane.core.handle_checkpoint(request.task, request.epoch) else {
             return answer(request, false);
         };
-        let receipt = lane.publish(&Entry::Checkpoint(key), request.bytes.clone(), None);
+        let receipt = lane.publish(&Entry::Checkpoint(key), &request.bytes, None);
         self.pending.push(Box::pin(async move {
             let stored = fate(receipt).await == Fate::Stored;
             Event::CheckpointReceipt { stored, reply: request }

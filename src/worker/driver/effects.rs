@@ -107,7 +107,7 @@ impl Driver {
 
     fn publish(&mut self, id: i32, entry: &Entry) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let body = match entry {
+        let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => Bytes::from_static(view::closing_reason(claim.kind).as_bytes()),
             Entry::Done(done) => {
@@ -127,7 +127,7 @@ impl Driver {
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
-        let receipt = lane.publish(entry, body, expires);
+        let receipt = lane.publish(entry, &content, expires);
         if let Some(key) = entry.counted() {
             self.pending.push(Box::pin(async move {
                 let fate = fate(receipt).await;

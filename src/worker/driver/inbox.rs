@@ -1,7 +1,7 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
 
 use super::Driver;
-use crate::protocol::entry::{Entry, EntryError};
+use crate::ledger;
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
 use crate::task::{TaskId, TaskMetadata, epoch_of};
@@ -23,7 +23,7 @@ impl Driver {
         if lane.generation != generation {
             return;
         }
-        match read_entry(message) {
+        match ledger::read(message) {
             Ok(entry) => {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
@@ -51,7 +51,7 @@ impl Driver {
         now: Moment,
     ) {
         let Some(lane) = self.lanes.get_mut(&lane) else { return };
-        if let Ok(entry) = read_entry(message)
+        if let Ok(entry) = ledger::read(message)
             && lane.reads_again(generation)
         {
             lane.core.handle_second_read(message.position, &entry, now);
@@ -101,12 +101,4 @@ impl Driver {
             lane.keeper.read(task, shown, &fold, rank, now, wall_ms);
         }
     }
-}
-
-pub(super) fn read_entry(message: &Message) -> Result<Entry, EntryError> {
-    // Half an entry is none: what one worker cannot read, none must act upon.
-    if message.undecodable.is_some() {
-        return Err(EntryError::Key);
-    }
-    Entry::read(message.key.as_deref(), &message.properties, message.null)
 }

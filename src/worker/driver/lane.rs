@@ -3,6 +3,7 @@
 
 use super::view::Body;
 use super::{Environment, Event};
+use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
@@ -296,16 +297,10 @@ impl Lane {
     pub(super) fn publish(
         &self,
         entry: &Entry,
-        body: Bytes,
+        content: &[u8],
         expires: Option<Moment>,
     ) -> oneshot::Receiver<Receipt> {
-        let message = Outgoing {
-            key: Some(entry.key().to_string()),
-            properties: entry.properties(),
-            payload: body,
-            ..Outgoing::default()
-        };
-        put(&self.ledger, message, expires)
+        put(&self.ledger, ledger::message(entry, content), expires)
     }
 
     /// Publishes to the metadata topic.

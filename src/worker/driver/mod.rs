@@ -375,7 +375,7 @@ impl Driver {
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
             Event::Body { lane, id, message, dead_letter } => {
-                self.handle_body(lane, id, message, dead_letter);
+                self.handle_body(lane, id, message.as_ref(), dead_letter);
             }
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);

@@ -4,6 +4,7 @@ use super::effects::{REFUSED_PAUSE, fate, fetch, fetch_at_last};
 use super::lane::Lane;
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
+use crate::ledger;
 use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -153,7 +154,7 @@ impl Driver {
         &mut self,
         id: i32,
         task_id: TaskId,
-        message: Option<Message>,
+        message: Option<&Message>,
         dead_letter: bool,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -162,10 +163,10 @@ impl Driver {
         if !fold.phase.is_terminal() {
             return;
         }
-        let Some(message) = message else {
+        let Some(content) = message.and_then(ledger::content) else {
             return self.read_body(id, task_id, state_at, dead_letter);
         };
-        let body = Body::read(fold.phase, message.payload);
+        let body = Body::read(fold.phase, content);
         lane.bodies.insert(task_id, (fold.epoch, body));
         if dead_letter {
             self.dead_letter(id, task_id);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gate::Gate;
+use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::key::OwnerId;
 use crate::task::{TaskMetadata, TaskOutcome};
@@ -112,8 +113,7 @@ impl Bench {
 
     /// Writes to the ledger what another worker or a client would.
     fn write(&self, entry: &Entry) {
-        let (key, properties) = (Some(entry.key().to_string()), entry.properties());
-        self.broker.publish(&self.ledger(), Outgoing { key, properties, ..Outgoing::default() });
+        self.broker.publish(&self.ledger(), ledger::message(entry, b""));
     }
 
     /// Lets the worker work for so long, or until it has ended. Returns how long that took.

@@ -6,6 +6,7 @@ use crate::chaos::load::{Flow, Script};
 use crate::chaos::{Host, Options, Row};
 use anyhow::{Context, Result};
 use longhaul::TaskId;
+use longhaul::ledger;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul::transport::{Batching, Outgoing, Schema, Transport};
@@ -93,13 +94,7 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
         let done =
             Entry::Done(Done { key: key(2 * index + 2), attempt: 1, outcome: Outcome::Completed });
         for entry in [claim, done] {
-            let message = Outgoing {
-                key: Some(entry.key().to_string()),
-                properties: entry.properties(),
-                payload: "bar".into(),
-                ..Outgoing::default()
-            };
-            flow.put(&mut publisher, message).await?;
+            flow.put(&mut publisher, ledger::message(&entry, b"bar")).await?;
         }
     }
     flow.finish().await.map(drop)

@@ -1,0 +1,39 @@
+//! Ledger entries as messages: the one place in which they are written and read.
+
+use crate::protocol::body;
+use crate::protocol::entry::{Entry, EntryError};
+use crate::transport::{Message, Outgoing};
+use bytes::Bytes;
+
+/// The message of an entry. `content` is what its body holds: a result, a failure reason, a checkpoint, or nothing.
+#[must_use]
+pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
+    let null = matches!(entry, Entry::Tombstone(_));
+    let payload = if null { Bytes::new() } else { body::encode(content) };
+    debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
+    Outgoing {
+        key: Some(entry.key().to_string()),
+        properties: entry.properties(),
+        payload,
+        null,
+        ..Outgoing::default()
+    }
+}
+
+/// Reads an entry.
+///
+/// # Errors
+/// When the message is not an entry that this version knows, or cannot be read whole: what one worker cannot read, none must act
+/// upon.
+pub fn read(message: &Message) -> Result<Entry, EntryError> {
+    if message.undecodable.is_some() {
+        return Err(EntryError::Key);
+    }
+    Entry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
+}
+
+/// What the body of an entry's message holds; `None` when it has no body of a form that this version knows.
+#[must_use]
+pub fn content(message: &Message) -> Option<Bytes> {
+    body::decode(&message.payload)
+}

@@ -1,0 +1,42 @@
+//! The body of a ledger entry: one byte that says its form, then the content.
+//!
+//! Why the byte: compaction takes a keyed message with an empty payload for a tombstone, whatever its properties say, so a claim
+//! without a body would be removed by it. Only a tombstone is empty.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// The content is the rest of the body, as it is: a result, a failure reason, a checkpoint, or nothing.
+const RAW: u8 = 0x01;
+
+/// The body with this content, which may be empty.
+#[must_use]
+pub fn encode(content: &[u8]) -> Bytes {
+    let mut body = BytesMut::with_capacity(1 + content.len());
+    body.put_u8(RAW);
+    body.put_slice(content);
+    body.freeze()
+}
+
+/// The content of a body; `None` when the body is empty or has a form that this version does not know.
+#[must_use]
+pub fn decode(body: &Bytes) -> Option<Bytes> {
+    (*body.first()? == RAW).then(|| body.slice(1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims and results without bytes once went out with an empty body: a compaction removed them, and every running task was
+    /// started a second time.
+    #[test]
+    fn no_body_is_empty_and_what_is_empty_is_no_body() {
+        for content in [b"".as_slice(), b"x", b"\x01"] {
+            let body = encode(content);
+            assert!(!body.is_empty());
+            assert_eq!(decode(&body).as_deref(), Some(content));
+        }
+        assert_eq!(decode(&Bytes::new()), None);
+        assert_eq!(decode(&Bytes::from_static(b"\x02x")), None);
+    }
+}
