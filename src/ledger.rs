@@ -9,7 +9,7 @@ use bytes::Bytes;
 #[must_use]
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
-    let payload = if null { Bytes::new() } else { body::encode(content) };
+    let payload = entry.body(content);
     debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
     Outgoing {
         key: Some(entry.key().to_string()),

@@ -115,7 +115,7 @@ fn agrees(fold: &TaskFold, last: Option<&Shown>) -> bool {
     let Some(last) = last else { return !fold.phase.is_terminal() };
     let Some(metadata) = &last.metadata else { return fold.phase.is_terminal() };
     let (state, outcome) = match fold.phase {
-        Phase::New => return false,
+        Phase::New | Phase::Sealed => return false,
         Phase::Running => (TaskState::Processing, None),
         // A released attempt shows nothing.
         Phase::Retry if metadata.state == TaskState::Processing => return true,

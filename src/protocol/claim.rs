@@ -2,9 +2,9 @@
 //!
 //! | fold says | holder of a delivery | any other worker (*adoption*) |
 //! |---|---|---|
-//! | NEW | if the delivery is fresh, else it hands it back | never: an empty fold proves nothing |
-//! | RETRY | when due, or at once to close it when it was cancelled | state live, overdue, payload read first |
-//! | RUNNING by another | when its owner is stale | state live, owner stale, payload read first |
+//! | NEW | at once | never: an empty fold proves nothing |
+//! | RETRY | when due, or at once to close it when it was cancelled | overdue, payload read first |
+//! | RUNNING by another | when its owner is stale | owner stale, payload read first |
 //!
 //! *Due* and *stale* are judged by the claimer's own clock (`silence.rs`); this module only says what follows.
 
@@ -13,19 +13,11 @@ use super::fold::{Phase, TaskFold};
 
 /// What a worker knows of a task besides its fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one independent fact of the table above"
-)]
 pub struct Circumstances {
     /// It holds a delivery of the task.
     pub holder: bool,
-    /// That delivery came at most R/4 ago: the broker never redelivers an acknowledged message, but an old copy may be of one.
-    pub delivery_fresh: bool,
     /// The payload is at hand.
     pub payload: bool,
-    /// The entry that made the folded state was read after the bootstrap.
-    pub live: bool,
     /// RETRY: the next attempt is due for a worker in this role. RUNNING: the owner is stale, and the delay of an adopter over.
     pub due: bool,
 }
@@ -37,8 +29,6 @@ pub enum Decision {
     Claim(NextClaim),
     /// Read the payload from the task topic, then decide again.
     ReadPayload,
-    /// Give the delivery back to the broker: it is too old to be trusted.
-    HandBack,
     /// Nothing now.
     Wait,
 }
@@ -67,14 +57,13 @@ pub const fn next_claim(fold: &TaskFold, attempts_max: u32) -> NextClaim {
 /// What a worker that is idle on a task does next.
 #[must_use]
 pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) -> Decision {
-    let Circumstances { holder, delivery_fresh, payload, live, due } = circumstances;
+    let Circumstances { holder, payload, due } = circumstances;
     match fold.phase {
-        Phase::New if holder && !delivery_fresh => return Decision::HandBack,
         Phase::New if holder => {}
         Phase::Retry if fold.cancel && holder => {}
-        Phase::Retry | Phase::Running if due && (holder || live) => {}
+        Phase::Retry | Phase::Running if due => {}
         Phase::New | Phase::Retry | Phase::Running => return Decision::Wait,
-        Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => {
+        Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
             return Decision::Wait;
         }
     }
@@ -90,15 +79,8 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) 
 mod tests {
     use super::*;
 
-    const HOLDER: Circumstances = Circumstances {
-        holder: true,
-        delivery_fresh: true,
-        payload: true,
-        live: false,
-        due: false,
-    };
-    const OTHER: Circumstances =
-        Circumstances { holder: false, payload: false, live: true, due: true, ..HOLDER };
+    const HOLDER: Circumstances = Circumstances { holder: true, payload: true, due: false };
+    const OTHER: Circumstances = Circumstances { holder: false, payload: false, due: true };
 
     const fn run(attempt: u32) -> Decision {
         Decision::Claim(NextClaim { kind: ClaimKind::Run, attempt })
@@ -114,24 +96,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fresh_delivery_claims_a_new_task() {
+    fn only_a_holder_claims_a_new_task() {
         let new = TaskFold::default();
         check(new, HOLDER, run(1));
-        check(new, Circumstances { delivery_fresh: false, ..HOLDER }, Decision::HandBack);
         check(new, OTHER, Decision::Wait);
         let cancelled = TaskFold { cancel: true, ..new };
         check(cancelled, HOLDER, close(ClaimKind::Cancelled, 0));
     }
 
     #[test]
-    fn others_adopt_what_is_live_and_due_with_the_payload() {
+    fn others_adopt_what_is_due_with_the_payload() {
         for phase in [Phase::Running, Phase::Retry] {
             let fold = TaskFold { phase, attempt: 1, ..TaskFold::default() };
             check(fold, HOLDER, Decision::Wait);
             check(fold, Circumstances { due: true, ..HOLDER }, run(2));
             check(fold, OTHER, Decision::ReadPayload);
             check(fold, Circumstances { payload: true, ..OTHER }, run(2));
-            check(fold, Circumstances { live: false, ..OTHER }, Decision::Wait);
+            check(fold, Circumstances { due: false, ..OTHER }, Decision::Wait);
             let last = TaskFold { attempt: 3, ..fold };
             check(last, OTHER, close(ClaimKind::Final, 3));
         }
@@ -149,7 +130,9 @@ mod tests {
 
     #[test]
     fn nothing_is_claimed_after_the_end() {
-        for phase in [Phase::Completed, Phase::Final, Phase::Cancelled, Phase::Expired] {
+        let over =
+            [Phase::Completed, Phase::Final, Phase::Cancelled, Phase::Expired, Phase::Sealed];
+        for phase in over {
             let fold = TaskFold { phase, ..TaskFold::default() };
             check(fold, Circumstances { due: true, ..HOLDER }, Decision::Wait);
         }

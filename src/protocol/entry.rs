@@ -3,7 +3,7 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `cfg` |
+//! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `cfg`, `seal` |
 //! | `t` | task id |
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome |
@@ -11,11 +11,13 @@
 //! | `b` | size of the batch that the task's message came in (claim) |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
+//! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
 use super::body;
 use super::config::LedgerConfig;
-use super::key::{Key, OnceKey, OwnerId, parse_owner};
+use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
+use super::seal::{self, Counts, Seal};
 use crate::task::TaskId;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -24,7 +26,7 @@ use std::fmt::Display;
 /// User properties of a message.
 pub type Properties = BTreeMap<String, String>;
 
-/// An entry of the ledger, without its body: the fold never looks at bodies.
+/// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// Asks for an epoch of a task.
@@ -37,6 +39,8 @@ pub enum Entry {
     Heartbeat(Heartbeat),
     /// Keeps what a running attempt wants its successor to find.
     Checkpoint(OnceKey),
+    /// Says that tasks are over for good: see `seal.rs`.
+    Seal(Seal),
     /// Settings that every worker on this ledger must share.
     Config(LedgerConfig),
     /// The key is of no more use.
@@ -145,6 +149,7 @@ impl Entry {
             Self::Checkpoint(key) => Key::Once(*key),
             Self::Cancel(task) => Key::Cancel(*task),
             Self::Heartbeat(heartbeat) => Key::Heartbeat(heartbeat.owner),
+            Self::Seal(seal) => Key::Seal(seal.key),
             Self::Config(config) => Key::Config(config.version),
             Self::Tombstone(key) => *key,
         }
@@ -158,6 +163,7 @@ impl Entry {
             Self::Checkpoint(_)
             | Self::Cancel(_)
             | Self::Heartbeat(_)
+            | Self::Seal(_)
             | Self::Config(_)
             | Self::Tombstone(_) => None,
         }
@@ -207,6 +213,12 @@ impl Entry {
                 }
                 out.put("u", heartbeat.uptime_ms);
             }
+            Self::Seal(seal) => {
+                let Counts { completed, failed, cancelled, expired } = seal.counts;
+                out.put("k", "seal");
+                out.put("o", seal.key.owner);
+                out.put("n", format_args!("{completed},{failed},{cancelled},{expired}"));
+            }
             Self::Config(config) => {
                 out.put("k", "cfg");
                 config.write(&mut |name, value| out.put(name, value));
@@ -214,6 +226,22 @@ impl Entry {
             Self::Tombstone(_) => {}
         }
         out.0
+    }
+
+    /// The body of the entry's message. `content` is what it holds besides what the entry says itself: a result, a failure reason, a
+    /// checkpoint, or nothing. Only a tombstone's is empty.
+    #[must_use]
+    pub fn body(&self, content: &[u8]) -> Bytes {
+        match self {
+            Self::Tombstone(_) => Bytes::new(),
+            Self::Seal(seal) => seal::encode(&seal.entries),
+            Self::Claim(_)
+            | Self::Done(_)
+            | Self::Cancel(_)
+            | Self::Heartbeat(_)
+            | Self::Checkpoint(_)
+            | Self::Config(_) => body::encode(content),
+        }
     }
 
     /// Reads an entry from a message's key, properties and body; `null` says that the message is a tombstone.
@@ -230,9 +258,12 @@ impl Entry {
         if null {
             return Ok(Self::Tombstone(key));
         }
-        // A compaction would remove it: what some readers may never see, none must act upon.
-        body::decode(body).ok_or(EntryError::Body)?;
         let from = Reader(properties);
+        if let ("seal", Key::Seal(key)) = (from.text("k")?, key) {
+            return from.seal(key, body).map(Self::Seal);
+        }
+        // A compaction would remove what is empty: what some readers may never see, none must act upon.
+        body::decode(body).ok_or(EntryError::Body)?;
         match (from.text("k")?, key) {
             ("claim", Key::Once(key)) => from.claim(key).map(Self::Claim),
             ("done", Key::Once(key)) => from.done(key).map(Self::Done),
@@ -339,6 +370,22 @@ impl<'a> Reader<'a> {
             _ => return Err(EntryError::Property("s")),
         };
         Ok(Done { key, attempt: self.number("a")?, outcome })
+    }
+
+    fn seal(&self, key: SealKey, body: &[u8]) -> Result<Seal, EntryError> {
+        if parse_owner(self.text("o")?) != Some(key.owner) {
+            return Err(EntryError::Property("o"));
+        }
+        let counts: Vec<u64> = self
+            .text("n")?
+            .split(',')
+            .map(|number| number.parse().map_err(|_| EntryError::Property("n")))
+            .collect::<Result<_, _>>()?;
+        let [completed, failed, cancelled, expired] =
+            counts.try_into().map_err(|_| EntryError::Property("n"))?;
+        let counts = Counts { completed, failed, cancelled, expired };
+        let entries = seal::decode(body).ok_or(EntryError::Body)?;
+        Ok(Seal { key, counts, entries })
     }
 
     fn heartbeat(&self, owner: OwnerId) -> Result<Heartbeat, EntryError> {

@@ -10,6 +10,8 @@
 //!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
 //! ```
 //!
+//! A seal that names the task ends all of this: it is terminal then, whatever else stands in the ledger.
+//!
 //! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". Whether an owner is stale or a
 //! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
 
@@ -51,13 +53,18 @@ pub enum Phase {
     Cancelled,
     /// Terminal: it was not started in time.
     Expired,
+    /// Terminal by a seal: it has ended in one of these ways, and nothing in the ledger about it counts any more.
+    Sealed,
 }
 
 impl Phase {
     /// Whether nothing can change it any more.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Completed | Self::Final | Self::Cancelled | Self::Expired)
+        matches!(
+            self,
+            Self::Completed | Self::Final | Self::Cancelled | Self::Expired | Self::Sealed
+        )
     }
 }
 
@@ -83,19 +90,34 @@ pub enum Reason {
     Fenced,
     /// An outcome or checkpoint of an attempt that is not running any more.
     NotRunning,
+    /// The task is over by a seal.
+    Sealed,
     /// Not an entry of a task.
     NotFolded,
 }
 
 impl TaskFold {
+    /// The state of a task that a seal names: whatever was known of it does not count any more.
+    pub const SEALED: Self = Self {
+        epoch: Epoch(0),
+        attempt: 0,
+        owner: OwnerId(0),
+        phase: Phase::Sealed,
+        cancel: false,
+        next_attempt: NextAttempt { at_ms: 0, delay_ms: 0 },
+    };
+
     /// Takes the task's next entry in log order.
     pub const fn apply(&mut self, entry: &Entry) -> Verdict {
+        if matches!(self.phase, Phase::Sealed) {
+            return Verdict::Ignored(Reason::Sealed);
+        }
         let verdict = match entry {
             Entry::Claim(claim) => self.judge_claim(claim),
             Entry::Done(done) => self.judge_owned(done.key.epoch, done.key.owner),
             Entry::Checkpoint(key) => self.judge_owned(key.epoch, key.owner),
             Entry::Cancel(_) => Verdict::Accepted,
-            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
                 Verdict::Ignored(Reason::NotFolded)
             }
         };
@@ -106,6 +128,7 @@ impl TaskFold {
                 Entry::Cancel(_) => self.cancel = true,
                 Entry::Checkpoint(_)
                 | Entry::Heartbeat(_)
+                | Entry::Seal(_)
                 | Entry::Config(_)
                 | Entry::Tombstone(_) => {}
             }

@@ -2,7 +2,7 @@
 //!
 //! The model, the simulation, the tests and the machine's own debug assertions share them. Those that look at one state are
 //! functions; those that look at what happened before are kept by a [`History`]: whoever drives workers tells it what each of
-//! them read, started, showed, acknowledged and evicted, and it answers with [`Violation`]s. A history is a value like any
+//! them read, started, showed, acknowledged and sealed, and it answers with [`Violation`]s. A history is a value like any
 //! other (it can be cloned, compared and hashed), because the model carries one in each of its states.
 //!
 //! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model decides; C-13 is a
@@ -28,7 +28,7 @@ pub const OWNER: &str = "C-03";
 pub const START: &str = "C-04";
 /// A terminal state is absorbing: no follower sees another one, and nothing starts after it.
 pub const TERMINAL: &str = "C-05";
-/// An ack follows an accepted terminal, and until its eviction every fresh bootstrap shows that terminal.
+/// An ack follows an accepted terminal, and every fresh bootstrap shows that terminal, or a seal of the task.
 pub const ACK: &str = "C-06";
 /// Followers at equal positions are equal.
 pub const FOLLOWERS: &str = "C-07";
@@ -46,17 +46,17 @@ pub const BINDING: &str = "C-12";
 pub const REREAD: &str = "C-13";
 /// With a broker that keeps both copies of a resent entry the violation of C-01 is found.
 pub const RESEND: &str = "C-14";
-/// Nothing starts after the eviction.
-pub const EVICTED: &str = "C-15";
-/// Without a delivery nothing is claimed but a live RUNNING or RETRY task whose payload was read.
+/// Nothing starts after a seal of the task has landed.
+pub const SEALED: &str = "C-15";
+/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read.
 pub const ADOPTION: &str = "C-16";
 /// The tasks of a frozen owner are taken over in time.
 pub const TAKEOVER: &str = "C-17";
-/// Eviction waits until the stored mark-delete position has passed the task.
-pub const MARK_DELETE: &str = "C-18";
+/// A seal names only tasks that are over, dead letter, view and ack included; and before it was read nothing of them is tombstoned.
+pub const SEAL: &str = "C-18";
 /// With `isolation = lease` no two bodies of a task run at once.
 pub const OVERLAP: &str = "C-19";
-/// An ack by a worker without the delivery, a second one, and one of an evicted task have no effect.
+/// An ack by a worker without the delivery, a second one, and one of a sealed task have no effect.
 pub const FOREIGN_ACK: &str = "C-20";
 /// The dead letter of a task that failed for good is stored before the task is shown as failed and acknowledged, and no other
 /// task has one.
@@ -95,8 +95,8 @@ pub fn may_start(fold: &TaskFold, epoch: Epoch, owner: OwnerId, attempt: u32, ma
 
 /// C-16: what a worker must know to publish this claim.
 #[must_use]
-pub fn may_claim(fold: &TaskFold, held: bool, live: bool, payload: bool, claim: NextClaim) -> bool {
-    let known = held || (live && matches!(fold.phase, Phase::Running | Phase::Retry));
+pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -> bool {
+    let known = held || matches!(fold.phase, Phase::Running | Phase::Retry);
     known && !fold.phase.is_terminal() && (payload || claim.kind != ClaimKind::Run)
 }
 
@@ -115,7 +115,7 @@ impl KeysUsed {
     pub fn published(&mut self, entry: &Entry) -> Option<Violation> {
         let key = match (entry, entry.key()) {
             (Entry::Tombstone(_), _) => return None,
-            (_, key @ Key::Once(_)) => key,
+            (_, key @ (Key::Once(_) | Key::Seal(_))) => key,
             (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => return None,
         };
         let what = "a write-once key was used again";
@@ -138,7 +138,8 @@ struct Deeds {
     terminal: Option<Terminal>,
     shown: Option<Phase>,
     dead_letter: bool,
-    evicted: bool,
+    acked: bool,
+    sealed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -186,10 +187,10 @@ impl History {
         self.tasks.get(&task)?.terminal.map(|terminal| terminal.phase)
     }
 
-    /// Whether the task's tombstones were sent.
+    /// Whether a seal of the task has landed.
     #[must_use]
-    pub fn is_evicted(&self, task: TaskId) -> bool {
-        self.tasks.get(&task).is_some_and(|deeds| deeds.evicted)
+    pub fn is_sealed(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|deeds| deeds.sealed)
     }
 
     /// The last phase that the metadata topic shows.
@@ -198,23 +199,22 @@ impl History {
         self.tasks.get(&task)?.shown
     }
 
-    /// A follower accepted an entry and now folds `fold`; `live`: after its bootstrap. A bootstrap that races with the
-    /// compaction of tombstones may show an evicted task in any state.
-    pub fn accepted(&mut self, entry: &Entry, fold: &TaskFold, live: bool) {
+    /// A follower accepted an entry and now folds `fold`.
+    pub fn accepted(&mut self, entry: &Entry, fold: &TaskFold) {
         let Some(task) = entry.task() else { return };
         match entry {
-            Entry::Claim(claim) => self.owned(task, claim.key.epoch, claim.key.owner, live),
+            Entry::Claim(claim) => self.owned(task, claim.key.epoch, claim.key.owner),
             Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)) => {
                 self.released(task, done.key.epoch);
             }
             Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {}
-            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => return,
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => return,
         }
         let Some(seen) = Terminal::of(fold) else { return };
         let deeds = self.tasks.entry(task).or_default();
         match deeds.terminal {
             None => deeds.terminal = Some(seen),
-            Some(first) if first != seen && (live || !deeds.evicted) => {
+            Some(first) if first != seen => {
                 self.violated(TERMINAL, "a second, different terminal was accepted", task);
             }
             Some(_) => {}
@@ -243,7 +243,7 @@ impl History {
         let again = |start: &Started| start.attempt == attempt && !start.released;
         let same_attempt = deeds.starts.iter().any(again);
         let superseded = deeds.terminal.map(|terminal| epoch <= terminal.epoch);
-        let evicted = deeds.evicted;
+        let sealed = deeds.sealed;
         deeds.starts.push(Started { epoch, attempt, released: false });
         deeds.starts.sort_by_key(|start| (start.epoch, start.attempt));
         if same_epoch {
@@ -257,8 +257,8 @@ impl History {
             Some(false) => self.violated(TERMINAL, "an attempt started after the terminal", task),
             None => {}
         }
-        if evicted {
-            self.violated(EVICTED, "an attempt started after the eviction", task);
+        if sealed {
+            self.violated(SEALED, "an attempt started after its task was sealed", task);
         }
     }
 
@@ -290,6 +290,7 @@ impl History {
     /// The message was acknowledged.
     pub fn acked(&mut self, task: TaskId) {
         let deeds = self.tasks.entry(task).or_default();
+        deeds.acked = true;
         let terminal = deeds.terminal.map(|terminal| terminal.phase);
         let (shown, dead_letter) = (deeds.shown, deeds.dead_letter);
         let Some(phase) = terminal else {
@@ -307,8 +308,9 @@ impl History {
     /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is now folds `fresh`.
     #[must_use]
     pub fn bootstrap_shows(&self, task: TaskId, fresh: &TaskFold) -> Option<Violation> {
-        let deeds = self.tasks.get(&task).filter(|deeds| !deeds.evicted)?;
+        let deeds = self.tasks.get(&task)?;
         let what = match (Terminal::of(fresh), deeds.terminal) {
+            (Some(seen), _) if seen.phase == Phase::Sealed && deeds.sealed => return None,
             (None, _) => "acknowledged, but a bootstrap shows no terminal",
             (Some(seen), Some(first)) if seen != first => {
                 "acknowledged, but a bootstrap shows another terminal"
@@ -318,23 +320,26 @@ impl History {
         Some(Violation { id: ACK, what, task: Some(task) })
     }
 
-    /// The task's tombstones are sent; `stored`: the stored mark-delete position has passed it.
-    pub fn evicted(&mut self, task: TaskId, stored: bool) {
-        self.tasks.entry(task).or_default().evicted = true;
-        if !stored {
-            let what = "evicted above the stored mark-delete position";
-            self.violated(MARK_DELETE, what, task);
+    /// A seal of the task has landed; `fold` is what the log says of it before the seal.
+    pub fn sealed(&mut self, task: TaskId, fold: &TaskFold) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.sealed = true;
+        let closed = deeds.acked && deeds.shown.is_some_and(Phase::is_terminal);
+        if !fold.phase.is_terminal() {
+            self.violated(SEAL, "a task was sealed that is not over", task);
+        } else if !closed {
+            self.violated(SEAL, "a task was sealed before its view and its ack", task);
         }
     }
 
-    fn owned(&mut self, task: TaskId, epoch: Epoch, owner: OwnerId, live: bool) {
+    fn owned(&mut self, task: TaskId, epoch: Epoch, owner: OwnerId) {
         let deeds = self.tasks.entry(task).or_default();
         match deeds.owners.iter().find(|(other, _)| *other == epoch) {
             None => {
                 deeds.owners.push((epoch, owner));
                 deeds.owners.sort_unstable();
             }
-            Some((_, first)) if *first != owner && (live || !deeds.evicted) => {
+            Some((_, first)) if *first != owner => {
                 self.violated(OWNER, "an epoch has two owners", task);
             }
             Some(_) => {}

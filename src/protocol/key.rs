@@ -1,7 +1,7 @@
 //! Keys of the ledger. The write-once keys are what makes compaction harmless.
 //!
-//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, where `serial` is a counter of the owner that never
-//! repeats. So no two publishes ever share such a key, and compaction, which keeps the last entry of a key, removes nothing
+//! A claim, an outcome and a checkpoint carry `task/epoch/owner/serial`, a seal `seal/owner/serial`, where `serial` is a counter of
+//! the owner that never repeats. So no two publishes ever share such a key, and compaction, which keeps the last entry of a key, removes nothing
 //! that the fold reads. Three keys are shared on purpose, because no position of theirs decides anything: `task/cancel`
 //! (sticky), `hb/owner` (the newest is enough) and `cfg/version`.
 
@@ -42,6 +42,8 @@ impl fmt::Display for Epoch {
 pub enum Key {
     /// A claim, an outcome or a checkpoint: used by exactly one publish, ever.
     Once(OnceKey),
+    /// A seal: used by exactly one publish, ever.
+    Seal(SealKey),
     /// A request to cancel a task.
     Cancel(TaskId),
     /// The heartbeat of an owner.
@@ -50,7 +52,16 @@ pub enum Key {
     Config(u32),
 }
 
-/// A write-once key.
+/// The write-once key of a seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SealKey {
+    /// Who publishes it.
+    pub owner: OwnerId,
+    /// Counter of that owner.
+    pub serial: u64,
+}
+
+/// A write-once key of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OnceKey {
     /// The task.
@@ -70,7 +81,7 @@ impl Key {
         match self {
             Self::Once(key) => Some(key.task),
             Self::Cancel(task) => Some(*task),
-            Self::Heartbeat(_) | Self::Config(_) => None,
+            Self::Seal(_) | Self::Heartbeat(_) | Self::Config(_) => None,
         }
     }
 }
@@ -81,6 +92,7 @@ impl fmt::Display for Key {
             Self::Once(OnceKey { task, epoch, owner, serial }) => {
                 write!(f, "{task}/{epoch}/{owner}/{serial}")
             }
+            Self::Seal(SealKey { owner, serial }) => write!(f, "seal/{owner}/{serial}"),
             Self::Cancel(task) => write!(f, "{task}/cancel"),
             Self::Heartbeat(owner) => write!(f, "hb/{owner}"),
             Self::Config(version) => write!(f, "cfg/{version}"),
@@ -105,6 +117,9 @@ fn parse(text: &str) -> Option<Key> {
     let mut parts = text.split('/');
     let (first, second) = (parts.next()?, parts.next()?);
     let key = match (first, second) {
+        ("seal", owner) => {
+            Key::Seal(SealKey { owner: parse_owner(owner)?, serial: parts.next()?.parse().ok()? })
+        }
         ("hb", owner) => Key::Heartbeat(parse_owner(owner)?),
         ("cfg", version) => Key::Config(version.parse().ok()?),
         (task, "cancel") => Key::Cancel(task.parse().ok()?),

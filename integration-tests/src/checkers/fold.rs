@@ -41,7 +41,7 @@ impl State {
             Entry::Done(done) => self.take_done(done),
             Entry::Checkpoint(key) => self.is_current(key.epoch.0, key.owner),
             Entry::Cancel(_) => true,
-            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => false,
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => false,
         }
     }
 
@@ -97,6 +97,8 @@ impl State {
             Phase::Final => Stand::Ended(End::Final),
             Phase::Cancelled => Stand::Ended(End::Cancelled),
             Phase::Expired => Stand::Ended(End::Expired),
+            // Neither fold is told of seals here: they are checked by themselves.
+            Phase::Sealed => return false,
         };
         let theirs = Self { epoch: fold.epoch.0, attempt: fold.attempt, owner: fold.owner, stand };
         *self == theirs

@@ -34,7 +34,20 @@ pub(super) fn check(
             }
         };
         let tombstone = matches!(entry, Entry::Tombstone(_));
-        if matches!(entry.key(), Key::Once(_)) && !tombstone && !keys.insert(&message.key) {
+        if let Entry::Seal(seal) = entry {
+            report.seals += 1;
+            // The whole log up to the seal must say that all of these have ended.
+            let named = known.iter().filter(|task| seal.entries.get(task.entry_id()).is_some());
+            let open = named.filter(|task| {
+                let own = followed.get(*task).map(|state| state.own.stand);
+                !matches!(own, Some(Stand::Ended(_)))
+            });
+            report.violations.extend(open.map(|task| Violation::SealedTooEarly(*task)));
+        }
+        if matches!(entry.key(), Key::Once(_) | Key::Seal(_))
+            && !tombstone
+            && !keys.insert(&message.key)
+        {
             report.violations.push(Violation::KeyTwice(message.key.clone()));
         }
         let Some(task) = entry.task().filter(|_| !tombstone) else { continue };
@@ -103,12 +116,13 @@ fn note(
         Entry::Cancel(_)
         | Entry::Checkpoint(_)
         | Entry::Heartbeat(_)
+        | Entry::Seal(_)
         | Entry::Config(_)
         | Entry::Tombstone(_) => false,
     };
     let epoch = match entry.key() {
         Key::Once(key) => key.epoch.0,
-        Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => return,
+        Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => return,
     };
     if ended && accepted.ends.insert(task, (epoch, message.body.clone())).is_some() {
         report.violations.push(Violation::EndedTwice(task));

@@ -106,6 +106,8 @@ pub enum Violation {
     AttemptTwice(TaskId, u32),
     /// A processor was started after its task had ended, by the position of its claim.
     RunAfterEnd(TaskId, u32),
+    /// A seal names a task that had not ended.
+    SealedTooEarly(TaskId),
     /// The last entry on the metadata topic is not what the ledger says.
     ViewDiffers(TaskId, String),
     /// The metadata topic showed an end that the ledger never had.
@@ -125,6 +127,8 @@ impl fmt::Display for Violation {
 /// What the checkers found, and a few figures by the way.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// Seals on the ledger.
+    pub seals: usize,
     /// Empty if all is well.
     pub violations: Vec<Violation>,
     /// Tasks that completed.

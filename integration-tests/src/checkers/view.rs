@@ -48,7 +48,9 @@ fn difference(shown: &ViewEntry, fold: &TaskFold, epoch: u32, body: &[u8]) -> Op
         Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
         Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
         Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
-        Phase::New | Phase::Running | Phase::Retry => return Some("it has not ended".to_owned()),
+        Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => {
+            return Some("it has not ended".to_owned());
+        }
     };
     if (*state, *outcome) != expected {
         return Some(format!("{state:?} {outcome:?} is shown, the ledger says {:?}", fold.phase));

@@ -49,9 +49,13 @@ pub struct Bounds {
     pub drain: u8,
     /// Self-fences at any time, as after a long outage.
     pub fences: u8,
-    /// Finished tasks are evicted from the ledger.
-    pub evict: bool,
-    /// The broker stores its mark-delete position only now and then, and eviction waits for the stored one.
+    /// Finished tasks are sealed, and their keys leave the ledger.
+    pub seal: bool,
+    /// Tombstones are published one at a time, in any order that the rules allow; else all that may go at once.
+    pub single: bool,
+    /// Unions of seals that are published.
+    pub merges: u8,
+    /// The broker stores its mark-delete position only now and then.
     pub marked: bool,
     /// Broker restarts that forget the acks above the stored mark-delete position.
     pub forgets: u8,
@@ -118,6 +122,7 @@ impl Bounds {
             "drain" => &mut self.drain,
             "fences" => &mut self.fences,
             "forgets" => &mut self.forgets,
+            "merges" => &mut self.merges,
             "receipts" => &mut self.receipts,
             "lease" => &mut self.lease,
             _ => return None,
@@ -134,7 +139,8 @@ impl Bounds {
             "batch" => &mut self.batch,
             "hang" => &mut self.hang,
             "brokerto" => &mut self.brokerto,
-            "evict" => &mut self.evict,
+            "seal" => &mut self.seal,
+            "single" => &mut self.single,
             "marked" => &mut self.marked,
             "fetch" => &mut self.fetch,
             "queue" => &mut self.queue,

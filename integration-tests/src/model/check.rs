@@ -3,7 +3,8 @@
 use super::bounds::Bounds;
 use super::world::{Worker, World, message_of, task_id};
 use longhaul::TaskId;
-use longhaul::protocol::fold::{Phase, TaskFold};
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::Phase;
 use longhaul::protocol::invariants::{
     COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
 };
@@ -43,9 +44,6 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
         if bounds.lease > 0 && bodies_running(world, task) > 1 {
             add(OVERLAP, "two bodies of a task run at once", id);
         }
-        if world.history.is_evicted(id) {
-            continue;
-        }
         let (full, fresh) = (world.fold(id, false), world.fold(id, true));
         if full != fresh {
             add(COMPACTION, "a follower of the compacted ledger folds another state", id);
@@ -62,7 +60,7 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Everything is done: acknowledged and, where tasks are evicted, evicted.
+/// Everything is done: acknowledged and, where tasks are sealed, sealed and swept.
 pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
     (0..bounds.tasks).all(|task| {
         if bounds.hang && task == 0 {
@@ -71,7 +69,7 @@ pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
         let id = task_id(bounds, task);
         let message = &world.messages[usize::from(message_of(bounds, task))];
         if message.acked {
-            return !bounds.evict || is_evicted(world, id);
+            return !bounds.seal || is_swept(world, id);
         }
         // A new task in a frozen worker's hands waits for the broker; where the broker never looks, it waits for ever.
         let waits = !bounds.brokerto && world.frozen.is_some() && message.at == world.frozen;
@@ -79,25 +77,18 @@ pub fn is_goal(bounds: &Bounds, world: &World) -> bool {
     })
 }
 
-/// The tombstones are out, and what is left in the ledger folds to nothing. Some keys may be left: those that an evictor which
-/// died did not come to are garbage to every follower.
-fn is_evicted(world: &World, id: TaskId) -> bool {
-    if !world.history.is_evicted(id) {
-        return false;
-    }
-    let gone = |index: usize, key| {
-        let later = world.log.iter().skip(index + 1);
-        later
-            .into_iter()
-            .any(|record| record.entry == longhaul::protocol::entry::Entry::Tombstone(key))
+/// The task is sealed, and every key of it has its tombstone.
+fn is_swept(world: &World, id: TaskId) -> bool {
+    let gone = |index: usize| {
+        let key = world.log[index].entry.key();
+        let mut later = world.log.iter().skip(index + 1);
+        world.log[index].removed || later.any(|record| record.entry == Entry::Tombstone(key))
     };
-    let mut fold = TaskFold::default();
-    for (index, record) in world.log.iter().enumerate() {
-        if record.entry.task() == Some(id) && !record.removed && !gone(index, record.entry.key()) {
-            fold.apply(&record.entry);
-        }
-    }
-    fold == TaskFold::default()
+    let of_task = |index: &usize| {
+        let entry = &world.log[*index].entry;
+        entry.task() == Some(id) && !matches!(entry, Entry::Tombstone(_))
+    };
+    world.fold(id, false).phase == Phase::Sealed && (0..world.log.len()).filter(of_task).all(gone)
 }
 
 /// Bodies run exactly where the machine says so.
@@ -114,10 +105,9 @@ fn bodies_match(worker: &Worker, id: TaskId, task: u8) -> bool {
 /// The ledger was seen to show a claim of this process as running, and nothing here runs, ends or awaits it.
 fn has_orphan(worker: &Worker, id: TaskId) -> bool {
     let Some(known) = worker.machine.task(id) else { return false };
-    let Task { fold, live, stage, .. } = known;
+    let Task { fold, stage, .. } = known;
     let awaited = matches!(stage, Stage::Claiming { epoch, .. } if *epoch == fold.epoch);
     worker.machine.is_ready()
-        && *live
         && fold.phase == Phase::Running
         && worker.machine.is_own(fold.owner)
         && !known.is_at_work()

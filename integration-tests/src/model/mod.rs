@@ -20,10 +20,10 @@
 pub mod binding;
 pub mod bounds;
 pub mod check;
-pub mod evict;
 pub mod fingerprint;
 pub mod moves;
 pub mod scenario;
+pub mod sealing;
 pub mod search;
 pub mod settle;
 pub mod show;

@@ -1,10 +1,10 @@
 //! Which steps are possible in a state of the world.
 
 use super::bounds::Bounds;
+use super::sealing;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id};
 use longhaul::protocol::claim::Decision;
-use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{Phase, TaskFold};
 use longhaul::worker::machine::{Stage, Step as Closing, Task};
 
@@ -24,8 +24,6 @@ pub enum Move {
     Read { worker: u8 },
     /// A worker claims the task, or asks for its payload first.
     Take { worker: u8, task: u8, live_owner: bool },
-    /// A worker gives an old delivery back.
-    HandBack { worker: u8, task: u8 },
     /// A body ends.
     Finish { worker: u8, body: u8, end: End },
     /// The first publish in flight lands.
@@ -52,8 +50,6 @@ pub enum Move {
     Trim { message: u8 },
     /// The view is too old: a new incarnation.
     Fence { worker: u8, landing: u8 },
-    /// A worker reads the next entry of its second read.
-    SecondRead { worker: u8 },
     /// The broker stores its mark-delete position.
     Persist,
     /// The broker restarts and has forgotten the acks above it.
@@ -62,8 +58,12 @@ pub enum Move {
     Effect { worker: u8, index: u8 },
     /// A worker closes a terminal task out of courtesy.
     Close { worker: u8, task: u8 },
-    /// A worker evicts a task.
-    Evict { worker: u8, task: u8 },
+    /// A worker seals these messages.
+    Seal { worker: u8, messages: u8 },
+    /// A worker publishes the union of the seals.
+    Merge { worker: u8 },
+    /// A worker publishes the tombstones of all keys that may go, or only of the one of this number among them.
+    Sweep { worker: u8, only: Option<u8> },
     /// Somebody cancels a task.
     Cancel { task: u8 },
     /// A worker is told to drain.
@@ -96,8 +96,7 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     }
     for (index, worker) in world.workers.iter().enumerate() {
         let number = small(index);
-        let fences_next = worker.stale && world.steps(index);
-        if !(worker.out.is_empty() || worker.left || fences_next) {
+        if !(worker.out.is_empty() || worker.left) {
             into.push(Move::Land { worker: number });
             if bounds.fault == Fault::Resend && world.budget.giveup > 0 {
                 into.push(Move::LandTwice { worker: number });
@@ -106,9 +105,8 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
         if !world.steps(index) {
             continue;
         }
-        if worker.stale {
-            into.push(Move::Fence { worker: number, landing: 0 });
-            continue;
+        if bounds.seal {
+            sealing::moves(bounds, world, (number, worker), into);
         }
         worker_moves(bounds, world, number, worker, into);
         for task in 0..bounds.tasks {
@@ -134,7 +132,7 @@ fn broker_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
             None => {
                 for (to, worker) in world.workers.iter().enumerate() {
                     let takes = world.steps(to) && worker.machine.is_ready();
-                    if takes && !worker.stale && !worker.draining {
+                    if takes && !worker.draining {
                         into.push(Move::Deliver { message: number, to: small(to) });
                     }
                 }
@@ -178,9 +176,6 @@ fn worker_moves(bounds: &Bounds, world: &World, number: u8, worker: &Worker, int
     let budget = &world.budget;
     if usize::from(worker.cursor) < world.log.len() {
         into.push(Move::Read { worker: number });
-    }
-    if worker.second.is_some() {
-        into.push(Move::SecondRead { worker: number });
     }
     for index in 0..worker.effects.len() {
         into.push(Move::Effect { worker: number, index: small(index) });
@@ -249,8 +244,7 @@ fn in_flight(task: &Task) -> bool {
         | Stage::Claiming { .. }
         | Stage::Running(_)
         | Stage::Finishing { .. }
-        | Stage::Closing(_)
-        | Stage::Evicting => true,
+        | Stage::Closing(_) => true,
     }
 }
 
@@ -274,7 +268,6 @@ fn task_moves(
                     into.push(Move::Take { worker: number, task, live_owner });
                 }
             }
-            (Decision::HandBack, _) => into.push(Move::HandBack { worker: number, task }),
             (Decision::Wait, _) => {}
         }
     }
@@ -284,11 +277,9 @@ fn task_moves(
     }
     let message = &world.messages[usize::from(message_of(bounds, task))];
     let closable = known.fold.phase.is_terminal() && known.stage == Stage::Idle;
-    if closable && !message.acked && bounds.adopt && worker.machine.is_ready() && known.live {
+    let useful = bounds.seal || !message.acked;
+    if closable && useful && bounds.adopt && worker.machine.is_ready() {
         into.push(Move::Close { worker: number, task });
-    }
-    if bounds.evict && may_evict(bounds, world, worker, task) {
-        into.push(Move::Evict { worker: number, task });
     }
 }
 
@@ -300,12 +291,11 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
     if !(known.held || bounds.adopt) {
         return (Decision::Wait, false);
     }
-    let fresh = !worker.is_old(task) || bounds.fault == Fault::OldDeliveryFresh;
     let live_owner = known.fold.phase == Phase::Running && world.is_alive(known.fold.owner);
     let due = !live_owner
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
-    (worker.machine.decide(id, fresh, due), live_owner)
+    (worker.machine.decide(id, due), live_owner)
 }
 
 /// The live owner has published this claim and waits for it. With lease semantics, also: it would have ended its body by now.
@@ -324,34 +314,6 @@ fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool 
                 _ => false,
             }
     })
-}
-
-/// Eviction waits for the stored mark-delete position and a complete view, and one worker at a time evicts: who has the next
-/// rank waits for what the one before it has on its way.
-fn may_evict(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> bool {
-    let id = task_id(bounds, task);
-    let message = message_of(bounds, task);
-    let index = usize::from(message);
-    let time = match bounds.fault {
-        Fault::EvictBeforeAck => true,
-        Fault::EvictAtReported => index < world.mark_delete(),
-        _ if bounds.marked => message < world.stored,
-        _ => world.messages[index].acked,
-    };
-    let Some(known) = worker.machine.task(id) else { return false };
-    let at_rest = matches!(known.stage, Stage::Idle | Stage::Closing(Closing::Closed));
-    let tombstone =
-        |entry: &Entry| matches!(entry, Entry::Tombstone(key) if key.task() == Some(id));
-    let alone = !world.ghosts.iter().flatten().any(tombstone)
-        && !world.workers.iter().any(|other| other.out.iter().any(tombstone));
-    let complete = usize::from(worker.cursor) == world.log.len();
-    time && alone
-        && complete
-        && worker.machine.is_ready()
-        && (known.fold.phase.is_terminal() || known.fold.phase == Phase::New)
-        && !known.held
-        && at_rest
-        && !known.trail.is_empty()
 }
 
 fn small(number: usize) -> u8 {

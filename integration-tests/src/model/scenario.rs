@@ -39,7 +39,9 @@ const BASE: Bounds = Bounds {
     brokerto: true,
     drain: 0,
     fences: 0,
-    evict: false,
+    seal: false,
+    single: false,
+    merges: 0,
     marked: false,
     forgets: 0,
     fetch: false,
@@ -52,14 +54,19 @@ const BASE: Bounds = Bounds {
 
 const ADOPT: Bounds = Bounds { adopt: true, ..BASE };
 const FREEZE: Bounds = Bounds { freeze: 1, thaw: 1, crash: 0, redeliver: 0, spurious: 0, ..ADOPT };
-const EVICT: Bounds =
-    Bounds { evict: true, crash: 0, spurious: 0, fail: false, receipts: 1, ..ADOPT };
-const MARKED: Bounds = Bounds { marked: true, forgets: 1, ..EVICT };
+const MARKED: Bounds =
+    Bounds { marked: true, forgets: 1, crash: 0, spurious: 0, fail: false, receipts: 1, ..ADOPT };
+/// No rule about R, mark-delete positions or the age of anything keeps these: acks are forgotten, deliveries come again.
+const SEAL: Bounds = Bounds { seal: true, compact: 2, receipts: 0, ..MARKED };
+/// Two tasks, any ranges.
+const SEAL_2T: Bounds = Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 1, ..SEAL };
 const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
 const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
 
 const ALL: Bounds = Bounds {
     tasks: 2,
+    seal: true,
+    merges: 2,
     fetch: true,
     queue: true,
     crash: 2,
@@ -174,30 +181,76 @@ pub const SCENARIOS: &[Scenario] = &[
         Bounds { lease: 2, spurious: 1, ..FREEZE },
         "overlap of bodies when owners end theirs in time",
     ),
-    named("ev", EVICT, "eviction"),
+    named("seal", SEAL, "seals; acks forgotten, redelivery, two sealers"),
     named(
-        "ev-crash",
-        Bounds { crash: 1, redeliver: 0, ..EVICT },
-        "the same and a crash, also of the evictor",
+        "seal-single",
+        Bounds { single: true, ..SEAL },
+        "the same, tombstones in any order that the rules allow",
     ),
     named(
-        "ev-freeze",
-        Bounds { freeze: 1, thaw: 1, redeliver: 0, ..EVICT },
+        "seal-crash",
+        Bounds { crash: 1, redeliver: 0, ..SEAL },
+        "the same and a crash, also of the sealer",
+    ),
+    named("seal-live", Bounds { spurious: 1, ..SEAL }, "seals and a takeover from a live owner"),
+    named("seal-freeze", Bounds { freeze: 1, thaw: 1, redeliver: 0, ..SEAL }, "seals and a freeze"),
+    named(
+        "seal-giveup",
+        Bounds { giveup: 1, redeliver: 0, ..SEAL },
+        "seals and publishes of unknown fate, also of seals and tombstones",
+    ),
+    named(
+        "seal-cancel",
+        Bounds { cancel: 1, redeliver: 0, ..SEAL },
+        "seals and a cancel request, also a late one",
+    ),
+    named("seal-drain", Bounds { drain: 1, redeliver: 0, ..SEAL }, "seals and a drain"),
+    named("seal-queue", Bounds { queue: true, ..SEAL }, "seals, and deliveries that wait unseen"),
+    named(
+        "seal-3w",
+        Bounds { workers: 3, redeliver: 0, attempts: 1, ..SEAL },
+        "seals, three workers",
+    ),
+    named("seal-merge", Bounds { merges: 1, ..SEAL }, "merging of two seals of one task"),
+    named(
+        "seal-merge-live",
+        Bounds { merges: 2, spurious: 1, redeliver: 0, ..SEAL },
+        "merging twice, takeover from a live owner",
+    ),
+    named(
+        "seal-merge-crash",
+        Bounds { merges: 1, crash: 1, redeliver: 0, ..SEAL },
+        "merging and a crash",
+    ),
+    named("seal-2t", SEAL_2T, "seals, two tasks, any ranges"),
+    named("seal-2t-hang", Bounds { hang: true, ..SEAL_2T }, "the same, the first task never ends"),
+    named(
+        "seal-2t-merge",
+        Bounds { merges: 1, workers: 1, crash: 1, ..SEAL_2T },
+        "two tasks, merging",
+    ),
+    named("seal-batch", Bounds { batch: true, ..SEAL_2T }, "one batch of two tasks"),
+    named(
+        "seal-dlq",
+        Bounds { fail: true, attempts: 1, redeliver: 0, receipts: 2, ..SEAL },
+        "seals and dead letters",
+    ),
+    named(
+        "seal-dlq-crash",
+        Bounds { fail: true, attempts: 1, redeliver: 0, crash: 1, receipts: 2, ..SEAL },
+        "the same and a crash: dead letters from what a bootstrap shows",
+    ),
+    named(
+        "seal-keep",
+        Bounds { fences: 1, redeliver: 0, ..SEAL },
+        "seals and a self-fence that keeps running attempts",
+    ),
+    named(
+        "seal-keep-freeze",
+        Bounds { fences: 1, freeze: 1, thaw: 1, redeliver: 0, ..SEAL },
         "the same and a freeze",
     ),
-    named(
-        "ev-giveup",
-        Bounds { giveup: 1, redeliver: 0, ..EVICT },
-        "the same and publishes of unknown fate, also of tombstones",
-    ),
-    named(
-        "ev-cancel",
-        Bounds { cancel: 1, redeliver: 0, ..EVICT },
-        "the same and a cancel request",
-    ),
-    named("ev-drain", Bounds { drain: 1, redeliver: 0, ..EVICT }, "the same and a drain"),
-    named("ev-queue", Bounds { queue: true, ..EVICT }, "deliveries wait unseen"),
-    named("md", MARKED, "eviction at the stored mark-delete position, acks forgotten"),
+    named("md", MARKED, "acks are forgotten"),
     named("md-crash", Bounds { crash: 1, redeliver: 0, ..MARKED }, "the same and a crash"),
     named(
         "md-freeze",
@@ -243,12 +296,6 @@ pub const SCENARIOS: &[Scenario] = &[
         Bounds { tasks: 2, attempts: 1, compact: 0, spurious: 0, hang: true, ..KEEP },
         "two tasks, one never ends",
     ),
-    named("keep-ev", Bounds { evict: true, receipts: 1, ..KEEP }, "a self-fence and eviction"),
-    named(
-        "keep-freeze-ev",
-        Bounds { evict: true, receipts: 1, fences: 0, freeze: 1, thaw: 1, ..KEEP },
-        "fenced by a stale view",
-    ),
     named("dlq", LETTER, "dead letter, view, ack, by whoever acknowledges"),
     named("dlq-crash", Bounds { crash: 1, redeliver: 0, ..LETTER }, "the same and a crash"),
     named(
@@ -263,7 +310,11 @@ pub const SCENARIOS: &[Scenario] = &[
     ),
     named("everything", ALL, "all that can go wrong, for random walks"),
     named("everything-batch", Bounds { batch: true, ..ALL }, "the same with a batch"),
-    named("amended", Bounds { fences: 1, freeze: 1, thaw: 1, ..LETTER }, "everything together"),
+    named(
+        "amended",
+        Bounds { fences: 1, freeze: 1, thaw: 1, seal: true, merges: 1, ..LETTER },
+        "everything together",
+    ),
 ];
 
 const fn named(name: &'static str, bounds: Bounds, about: &'static str) -> Scenario {

@@ -47,6 +47,9 @@ impl Settle<'_> {
 
     /// An entry lands.
     pub(super) fn append(&mut self, entry: Entry) {
+        if let Entry::Seal(seal) = &entry {
+            self.seal_lands(seal);
+        }
         self.world.log.change(|log| log.push(Record { entry, removed: false }));
     }
 
@@ -85,7 +88,6 @@ impl Settle<'_> {
                 }
             }
             Action::Tombstone(keys) => worker.out.extend(keys.into_iter().map(Entry::Tombstone)),
-            Action::ReadAgain => self.read_again(worker),
         }
     }
 
@@ -153,8 +155,8 @@ impl Settle<'_> {
     }
 
     fn is_key_used(&self, worker: &Worker, entry: &Entry) -> bool {
-        let key @ Key::Once(_) = entry.key() else { return false };
-        let same = |other: &Entry| other.key() == key;
+        let key @ (Key::Once(_) | Key::Seal(_)) = entry.key() else { return false };
+        let same = |other: &Entry| other.key() == key && !matches!(other, Entry::Tombstone(_));
         self.world.log.iter().any(|record| same(&record.entry))
             || worker.out.iter().any(same)
             || self.world.ghosts.iter().flatten().any(same)
@@ -179,22 +181,6 @@ impl Settle<'_> {
         fold: &longhaul::protocol::fold::TaskFold,
     ) {
         self.history(|history| history.started(id, of, attempt, fold));
-    }
-
-    fn read_again(&mut self, worker: &mut Worker) {
-        let end = self.world.end();
-        if self.bounds.fault == Fault::OneRead {
-            for index in std::mem::take(&mut worker.seen) {
-                let index = usize::from(index);
-                let entry = &self.world.log[index].entry;
-                worker.machine.second_read(super::world::position(index), entry);
-            }
-            worker.machine.second_read_ended();
-        } else if end == 0 {
-            worker.machine.second_read_ended();
-        } else {
-            worker.second = Some((0, end));
-        }
     }
 }
 

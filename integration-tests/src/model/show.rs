@@ -34,16 +34,11 @@ fn worker(bounds: &Bounds, state: &Worker) -> String {
     let owner = state.machine.owner().0;
     let mut text = format!("owner {owner}, reads {}/{}", state.cursor, state.end);
     text += &format!(", out [{}]", out.join(" "));
-    if let Some(second) = state.second {
-        text += &format!(", second {second:?}");
-    }
     if !state.effects.is_empty() {
         text += &format!(", {:?}", state.effects);
     }
-    for (flag, name) in [(state.stale, "stale"), (state.draining, "draining")] {
-        if flag {
-            text += &format!(", {name}");
-        }
+    if state.draining {
+        text += ", draining";
     }
     for task in 0..bounds.tasks {
         let Some(known) = state.machine.task(task_id(bounds, task)) else { continue };
@@ -57,8 +52,7 @@ fn worker(bounds: &Bounds, state: &Worker) -> String {
             if fold.cancel { " cancel" } else { "" },
             known.stage,
         );
-        for (flag, name) in [(known.held, "held"), (known.live, "live"), (known.payload, "payload")]
-        {
+        for (flag, name) in [(known.held, "held"), (known.payload, "payload")] {
             if flag {
                 text += &format!(" {name}");
             }
@@ -77,6 +71,14 @@ fn entry(entry: &Entry) -> String {
         Entry::Tombstone(Key::Once(of)) => format!("tombstone({})", key(of)),
         Entry::Tombstone(of) => format!("tombstone({of})"),
         Entry::Cancel(task) => format!("cancel({task})"),
+        Entry::Seal(seal) => {
+            let ranges: Vec<_> = seal
+                .entries
+                .ranges()
+                .map(|range| format!("{}..={}", range.first, range.last))
+                .collect();
+            format!("seal({} by {} #{})", ranges.join(","), seal.key.owner.0, seal.key.serial)
+        }
         Entry::Heartbeat(_) | Entry::Config(_) => format!("{entry:?}"),
     }
 }

@@ -34,7 +34,6 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         Move::Crash { worker, landing } => after.crash(worker, landing),
         Move::Leave { worker } => after.leave(worker),
         Move::Fence { worker, landing } => after.fence(worker, landing),
-        Move::Evict { worker, task } => after.evict(worker, task),
         Move::Land { worker } => after.land(worker),
         Move::LandTwice { worker } => {
             after.world.budget.giveup -= 1;
@@ -45,11 +44,12 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         | Move::SessionLost { worker }
         | Move::Read { worker }
         | Move::Take { worker, .. }
-        | Move::HandBack { worker, .. }
         | Move::Finish { worker, .. }
         | Move::ConnectionLost { worker }
         | Move::GiveUp { worker, .. }
-        | Move::SecondRead { worker }
+        | Move::Seal { worker, .. }
+        | Move::Merge { worker }
+        | Move::Sweep { worker, .. }
         | Move::Effect { worker, .. }
         | Move::Close { worker, .. }
         | Move::Drain { worker } => {
@@ -65,9 +65,6 @@ impl Settle<'_> {
             Move::Deliver { message, to } => {
                 self.world.messages[usize::from(message)].at = Some(to);
                 self.worker(to, |after, worker| {
-                    for task in members(after.bounds, message) {
-                        worker.old &= !(1 << task);
-                    }
                     if after.bounds.queue {
                         worker.queue |= 1 << message;
                     } else {
@@ -130,17 +127,19 @@ impl Settle<'_> {
         });
     }
 
-    /// The tombstones of an eviction land together: a reader that has come half-way through them is as one that is slower, and
-    /// a crash may still let any number of them land.
     fn land(&mut self, worker: u8) {
-        let mut landed = Vec::new();
-        self.worker(worker, |after, worker| {
+        let mut landed = None;
+        self.worker(worker, |_, worker| {
+            let entry = worker.out.remove(0);
             let tombstone = |entry: &Entry| matches!(entry, Entry::Tombstone(_));
-            let tombstones = worker.out.iter().take_while(|entry| tombstone(entry)).count();
-            landed.extend(worker.out.drain(..tombstones.max(1)));
-            after.eviction_ended(worker);
+            if tombstone(&entry) && !worker.out.iter().any(tombstone) {
+                worker.machine.tombstoned(true);
+            }
+            landed = Some(entry);
         });
-        landed.into_iter().for_each(|entry| self.append(entry));
+        if let Some(entry) = landed {
+            self.append(entry);
+        }
     }
 
     fn thaw(&mut self) {
@@ -185,9 +184,7 @@ impl Settle<'_> {
 
     fn fence(&mut self, worker: u8, landing: u8) {
         let index = usize::from(worker);
-        if !self.world.workers[index].stale {
-            self.world.budget.fences -= 1;
-        }
+        self.world.budget.fences -= 1;
         let out = self.world.workers[index].out.clone();
         self.haunt(out, landing);
         let owner = self.world.next_owner;
@@ -197,12 +194,9 @@ impl Settle<'_> {
             state.machine.fence(OwnerId(u128::from(owner)));
             state.cursor = 0;
             state.end = after.world.end();
-            state.second = None;
             state.out.clear();
             state.effects.clear();
-            state.seen.clear();
-            (state.late, state.old, state.queue, state.stale) = (0, 0, 0, false);
-            state.payloads = 0;
+            (state.late, state.queue, state.payloads) = (0, 0, 0);
             if state.end == 0 {
                 state.machine.bootstrap_ended();
             }
@@ -252,16 +246,19 @@ impl Settle<'_> {
                 self.drop_deliveries(number);
             }
             Move::Read { .. } => self.read(worker),
-            Move::SecondRead { .. } => self.second_read(worker),
+            Move::Seal { .. } | Move::Merge { .. } | Move::Sweep { .. } => {
+                self.sealing(step, worker);
+            }
             Move::Take { task, live_owner, .. } => self.take(worker, task, live_owner),
-            Move::HandBack { task, .. } => worker.machine.hand_back(task_id(self.bounds, task)),
             Move::Finish { body, end, .. } => self.finish(worker, usize::from(body), end),
             Move::ConnectionLost { .. } => {
                 self.world.budget.giveup -= 1;
                 for entry in std::mem::take(&mut worker.out) {
-                    publish_failed(worker, &entry.key());
+                    match entry {
+                        Entry::Tombstone(_) => worker.machine.tombstoned(false),
+                        entry => publish_failed(worker, &entry.key()),
+                    }
                 }
-                self.eviction_ended(worker);
             }
             Move::GiveUp { task, .. } => {
                 self.world.budget.giveup -= 1;
@@ -289,19 +286,18 @@ impl Settle<'_> {
         };
         worker.cursor = small(index + 1);
         let entry = self.world.log[index].entry.clone();
-        let was_ready = worker.machine.is_ready();
         let late = entry.task().is_some_and(|id| worker.is_late(task_number(id)));
         let late = (late && self.bounds.fault != Fault::LateClaimRun) || worker.draining;
+        if let Entry::Seal(seal) = &entry {
+            worker.machine.read_seal(position(index), seal);
+        }
         let read = ReadEntry { position: position(index), entry: &entry, publish_time_ms: 0, late };
         let verdict = worker.machine.read(read);
-        if self.bounds.fault == Fault::OneRead && !was_ready {
-            worker.seen.push(small(index));
-        }
         if verdict == Some(Verdict::Accepted)
             && let Some(id) = entry.task()
         {
             let fold = worker.machine.fold(id);
-            self.history(|history| history.accepted(&entry, &fold, was_ready));
+            self.history(|history| history.accepted(&entry, &fold));
         }
         self.end_bootstrap(worker);
     }
@@ -309,20 +305,6 @@ impl Settle<'_> {
     fn end_bootstrap(&mut self, worker: &mut Worker) {
         if !worker.machine.is_ready() && worker.cursor >= worker.end {
             worker.machine.bootstrap_ended();
-        }
-    }
-
-    fn second_read(&mut self, worker: &mut Worker) {
-        let Some((cursor, end)) = worker.second else { return };
-        let next = self.world.next_record(cursor);
-        let cursor = next.map_or_else(|| self.world.end(), |index| small(index + 1));
-        if let Some(index) = next {
-            worker.machine.second_read(position(index), &self.world.log[index].entry);
-        }
-        worker.second = Some((cursor, end));
-        if cursor >= end {
-            worker.second = None;
-            worker.machine.second_read_ended();
         }
     }
 
@@ -346,9 +328,9 @@ impl Settle<'_> {
         }
         worker.late &= !(1 << task);
         if let Some(known) = worker.machine.task(id)
-            && !may_claim(&known.fold, known.held, known.live, known.payload, claim)
+            && !may_claim(&known.fold, known.held, known.payload, claim)
         {
-            let what = "claimed without a delivery, a live state or the payload";
+            let what = "claimed without a delivery, a known state or the payload";
             self.violations.push(Violation { id: ADOPTION, what, task: Some(id) });
         }
         worker.machine.claim(id, claim);
@@ -380,8 +362,10 @@ fn failure(bounds: &Bounds, attempt: u32) -> Outcome {
 }
 
 fn publish_failed(worker: &mut Worker, key: &Key) {
-    if let Key::Once(key) = key {
-        worker.machine.publish_failed(*key);
+    match key {
+        Key::Once(key) => worker.machine.publish_failed(*key),
+        Key::Seal(_) => worker.machine.seal_failed(),
+        _ => {}
     }
 }
 

@@ -19,18 +19,22 @@ pub enum Fault {
     AckBeforeAccepted,
     /// A claim that came back late is run.
     LateClaimRun,
-    /// Tombstones are published whether the message is acknowledged or not.
-    EvictBeforeAck,
-    /// Tombstones are published when the message is acknowledged, though the broker may forget that.
-    EvictAtReported,
-    /// The second read is answered with what the first one saw.
-    OneRead,
-    /// A delivery that waited longer than R/4 is treated as fresh.
-    OldDeliveryFresh,
-    /// A bootstrap that took longer than R is accepted.
-    LongBootstrap,
-    /// A view that is older than R goes on.
-    NoSelfFence,
+    /// Tombstones of a task's keys are published together with its seal, before that was read back.
+    TombstonesBeforeSeal,
+    /// Tombstones are published in any order.
+    TombstonesInAnyOrder,
+    /// A task is sealed on its outcome, which was not read back.
+    SealUnread,
+    /// A seal names everything between its first task and its last, and one more.
+    SealOverHole,
+    /// A task is sealed before its dead letter, its view and its ack.
+    SealUnclosed,
+    /// A union leaves out a task, and its seals go all the same.
+    MergeForgets,
+    /// Seals go as soon as their union is published, before it was read back.
+    OldSealsFirst,
+    /// A seal goes if any other covers it, an earlier one included.
+    SealsCoverEachOther,
     /// The dead letter is published after the ack.
     DeadLetterAfterAck,
     /// The client sends an entry twice, and the broker keeps both copies.
@@ -48,12 +52,14 @@ impl Fault {
             Self::NoRelease,
             Self::AckBeforeAccepted,
             Self::LateClaimRun,
-            Self::EvictBeforeAck,
-            Self::EvictAtReported,
-            Self::OneRead,
-            Self::OldDeliveryFresh,
-            Self::LongBootstrap,
-            Self::NoSelfFence,
+            Self::TombstonesBeforeSeal,
+            Self::TombstonesInAnyOrder,
+            Self::SealUnread,
+            Self::SealOverHole,
+            Self::SealUnclosed,
+            Self::MergeForgets,
+            Self::OldSealsFirst,
+            Self::SealsCoverEachOther,
             Self::DeadLetterAfterAck,
             Self::Resend,
         ]
@@ -66,7 +72,11 @@ impl Fault {
     pub fn compaction_key(self, entry: &Entry) -> Key {
         match entry.key() {
             Key::Once(key) if self == Self::KeyReused => Key::Once(OnceKey { serial: 0, ..key }),
-            key @ (Key::Once(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => key,
+            key @ (Key::Once(_)
+            | Key::Seal(_)
+            | Key::Cancel(_)
+            | Key::Heartbeat(_)
+            | Key::Config(_)) => key,
         }
     }
 

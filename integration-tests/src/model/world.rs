@@ -68,6 +68,7 @@ pub struct Budget {
     pub drain: u8,
     pub fences: u8,
     pub forgets: u8,
+    pub merges: u8,
 }
 
 /// A worker: the production machine and what surrounds it.
@@ -79,8 +80,6 @@ pub struct Worker {
     pub cursor: u8,
     /// Where its bootstrap ends.
     pub end: u8,
-    /// Where its second read stands, and where that ends.
-    pub second: Option<(u8, u8)>,
     /// Publishes in flight.
     pub out: Vec<Entry>,
     /// Bodies that run.
@@ -89,20 +88,14 @@ pub struct Worker {
     pub effects: Vec<Effect>,
     /// Tasks whose claim in flight will come back late.
     pub late: u8,
-    /// Tasks whose delivery is older than R/4.
-    pub old: u8,
     /// Messages that wait in the client's queue: the worker does not know of them.
     pub queue: u8,
     /// Tasks whose payload the driver has at hand.
     pub payloads: u8,
-    /// The view is older than R: nothing but a self-fence can follow.
-    pub stale: bool,
     /// It takes nothing new and ends what runs.
     pub draining: bool,
     /// It is gone.
     pub left: bool,
-    /// What its bootstrap saw; kept only where the second read is answered with it.
-    pub seen: Vec<u8>,
 }
 
 /// A running body.
@@ -146,18 +139,14 @@ impl Worker {
             machine,
             cursor: 0,
             end,
-            second: None,
             out: Vec::new(),
             bodies: Vec::new(),
             effects: Vec::new(),
             late: 0,
-            old: 0,
             queue: 0,
             payloads: 0,
-            stale: false,
             draining: false,
             left: false,
-            seen: Vec::new(),
         }
     }
 
@@ -165,12 +154,6 @@ impl Worker {
     #[must_use]
     pub const fn is_late(&self, task: u8) -> bool {
         self.late >> task & 1 == 1
-    }
-
-    /// Whether the delivery of this task is old.
-    #[must_use]
-    pub const fn is_old(&self, task: u8) -> bool {
-        self.old >> task & 1 == 1
     }
 }
 
@@ -201,6 +184,7 @@ impl World {
                 drain: bounds.drain,
                 fences: bounds.fences,
                 forgets: bounds.forgets,
+                merges: bounds.merges,
             },
             next_owner: bounds.workers,
             history: Part::new(History::new(u32::from(bounds.attempts))),
@@ -224,24 +208,16 @@ impl World {
     #[must_use]
     pub fn fold(&self, task: TaskId, compacted: bool) -> TaskFold {
         let mut fold = TaskFold::default();
-        for record in self.log.iter().filter(|record| record.entry.task() == Some(task)) {
-            if !(compacted && record.removed) {
-                fold.apply(&record.entry);
+        for record in self.log.iter().filter(|record| !(compacted && record.removed)) {
+            match &record.entry {
+                Entry::Seal(seal) if seal.entries.get(task.entry_id()).is_some() => {
+                    return TaskFold::SEALED;
+                }
+                entry if entry.task() == Some(task) => drop(fold.apply(entry)),
+                _ => {}
             }
         }
         fold
-    }
-
-    /// Where the entry lies that ended the task.
-    #[must_use]
-    pub fn terminal_at(&self, task: TaskId) -> Option<usize> {
-        let mut fold = TaskFold::default();
-        self.log.iter().position(|record| {
-            if record.entry.task() == Some(task) {
-                fold.apply(&record.entry);
-            }
-            fold.phase.is_terminal()
-        })
     }
 
     /// The record that a reader at `cursor` comes to next.

@@ -3,6 +3,7 @@
 use super::{ATTEMPTS_MAX, Start};
 use longhaul::ledger;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::protocol::entry_set::EntrySet;
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::invariants::KeysUsed;
@@ -88,6 +89,14 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
     let mut keys = KeysUsed::default();
     for entry in log.iter().filter_map(read) {
         found.extend(keys.published(&entry).map(|violation| violation.to_string()));
+        if let Entry::Seal(seal) = &entry {
+            for (id, task) in told.iter() {
+                let named = seal.entries.get(id.entry_id()).is_some();
+                if named && !task.fold.phase.is_terminal() {
+                    found.push(format!("{}: task {id} was sealed before its end", ids::SEAL));
+                }
+            }
+        }
         let Some(id) = entry.task() else { continue };
         let task = told.entry(id).or_default();
         let before = task.fold;
@@ -100,6 +109,7 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
             | Entry::Cancel(_)
             | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
+            | Entry::Seal(_)
             | Entry::Config(_) => {}
         }
         let accepted = task.fold.apply(&entry) == Verdict::Accepted;
@@ -123,6 +133,7 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
             | Entry::Cancel(_)
             | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
+            | Entry::Seal(_)
             | Entry::Config(_)
             | Entry::Tombstone(_) => {}
         }
@@ -133,7 +144,7 @@ fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<Stri
     }
 }
 
-/// A bootstrap of the ledger as it is now folds the same, for tasks that were not evicted.
+/// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is over.
 fn compare_compacted(
     evidence: &Evidence<'_>,
     at: &TopicPartition,
@@ -141,17 +152,23 @@ fn compare_compacted(
     found: &mut Vec<String>,
 ) {
     let mut folds: BTreeMap<TaskId, TaskFold> = BTreeMap::new();
+    let mut sealed = EntrySet::default();
     for entry in evidence.broker.view(at, true).iter().filter_map(read) {
+        if let Entry::Seal(seal) = &entry {
+            sealed = sealed.union(&seal.entries);
+        }
         if let Some(id) = entry.task() {
             folds.entry(id).or_default().apply(&entry);
         }
     }
-    for (id, fold) in folds {
-        let task = told.get(&id).filter(|task| !task.evicted);
-        let Some(whole) = task.map(|task| task.fold) else { continue };
-        if fold != whole {
+    for (id, task) in told.iter().filter(|(id, _)| id.partition == at.partition) {
+        let fold = folds.get(id).copied().unwrap_or_default();
+        let over = sealed.get(id.entry_id()).is_some();
+        let same = if over { task.fold.phase.is_terminal() } else { fold == task.fold };
+        if !same {
+            let whole = task.fold;
             found.push(format!(
-                "{}: task {id}: {fold:?} compacted, {whole:?} whole",
+                "{}: task {id}: {fold:?} compacted (sealed: {over}), {whole:?} whole",
                 ids::COMPACTION
             ));
         }

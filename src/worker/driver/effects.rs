@@ -30,7 +30,6 @@ impl Driver {
                 self.stats.ready();
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
-            Effect::ReadFromStart => lane.read_from_start(&mut self.env, &mut self.services),
             Effect::Fenced => {
                 tracing::warn!(
                     partition = id,
@@ -45,15 +44,6 @@ impl Driver {
                 let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
-            }
-            Effect::AskMarkDelete => {
-                let (topic, subscription) =
-                    (lane.topics.task.clone(), lane.topics.subscription.clone());
-                let transport = Arc::clone(&self.env.transport);
-                self.pending.push(Box::pin(async move {
-                    let position = transport.mark_delete_position(&topic, &subscription).await;
-                    Event::MarkDelete { lane: id, position: position.ok().flatten() }
-                }));
             }
             Effect::Refused(error) => self.refused = Some(error),
         }
@@ -92,16 +82,7 @@ impl Driver {
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
-            Action::Tombstone(keys) => {
-                let topic = lane.topics.ledger.clone();
-                let stored = self.tombstone(topic, keys.iter().map(Key::to_string).collect());
-                let task = keys.first().and_then(Key::task);
-                self.pending.push(Box::pin(async move {
-                    stored.await;
-                    Event::Tombstoned { lane: id, task }
-                }));
-            }
-            Action::ReadAgain => lane.read_again(&mut self.env, &mut self.services),
+            Action::Tombstone(keys) => self.tombstone(id, &keys),
         }
     }
 
@@ -118,6 +99,7 @@ impl Driver {
             Entry::Cancel(_)
             | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
+            | Entry::Seal(_)
             | Entry::Config(_)
             | Entry::Tombstone(_) => Bytes::new(),
         };
@@ -125,7 +107,7 @@ impl Driver {
             // `handle_checkpoint` publishes it: it has the bytes.
             return;
         }
-        let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_));
+        let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
         let receipt = lane.publish(entry, &content, expires);
         if let Some(key) = entry.counted() {
@@ -140,27 +122,23 @@ impl Driver {
         }
     }
 
-    /// Publishes tombstones until they are stored, or gives up: they are idempotent, and others publish what is missing. By a publisher
-    /// of their own, so that what is stored of them is always a beginning: in the middle of other entries one that is lost would be
-    /// overtaken by the next, and what then stays of a task would say something else than all of it.
-    fn tombstone(
-        &mut self,
-        topic: TopicPartition,
-        keys: Vec<String>,
-    ) -> impl Future<Output = ()> + Send + use<> {
-        let transport = Arc::clone(&self.env.transport);
-        let mut backoff = Backoff::new(self.env.rng.fork());
-        async move {
-            const TRIES_MAX: usize = 20;
-            for _ in 0..TRIES_MAX {
-                match transport.tombstone(&topic, keys.clone()).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(%topic, %error, "tombstones not stored"),
-                }
-                backoff.wait().await;
+    /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
+    fn tombstone(&mut self, id: i32, keys: &[Key]) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let expires = Some(self.env.clock.now() + self.config.heartbeat);
+        let receipts: Vec<_> =
+            keys.iter().map(|key| lane.publish(&Entry::Tombstone(*key), b"", expires)).collect();
+        self.pending.push(Box::pin(async move {
+            let mut stored = true;
+            for receipt in receipts {
+                stored &= fate(receipt).await == Fate::Stored;
             }
-            tracing::warn!(%topic, count = keys.len(), "gave up on tombstones: another worker will publish them");
-        }
+            if !stored {
+                // What is missing is published again. What fails at once must not be tried at full speed.
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
+            Event::Tombstoned { lane: id, stored }
+        }));
     }
 
     pub(super) fn handle_payload(

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use crate::ledger;
+use crate::protocol::entry::Entry;
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
 use crate::task::{TaskId, TaskMetadata, epoch_of};
@@ -28,6 +29,9 @@ impl Driver {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
                 let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
+                if matches!(inbound.entry, Entry::Seal(_)) {
+                    lane.forget_sealed();
+                }
                 if let Some(Verdict::Ignored(reason)) = verdict {
                     self.stats.ignored(reason);
                 }
@@ -39,24 +43,6 @@ impl Driver {
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
                 self.stats.malformed();
-            }
-        }
-    }
-
-    pub(super) fn handle_again(
-        &mut self,
-        lane: i32,
-        generation: u64,
-        message: &Message,
-        now: Moment,
-    ) {
-        let Some(lane) = self.lanes.get_mut(&lane) else { return };
-        if let Ok(entry) = ledger::read(message)
-            && lane.reads_again(generation)
-        {
-            lane.core.handle_second_read(message.position, &entry, now);
-            if !lane.core.reads_again() {
-                lane.end_second_read();
             }
         }
     }

@@ -106,9 +106,6 @@ pub(super) struct Lane {
     pub(super) shown_at: Option<Position>,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
-    /// The reader of the second read, and its number among those.
-    second_reader: Option<AbortHandle>,
-    second_reads: u64,
 }
 
 /// The partitions that belong together.
@@ -178,8 +175,6 @@ impl Lane {
             shown_at: None,
             follower: None,
             consumer_service: None,
-            second_reader: None,
-            second_reads: 0,
         };
         opened.read_from_start(env, services);
         opened
@@ -201,31 +196,6 @@ impl Lane {
         let service = self.spawn_reader(env, services, sink);
         if let Some(before) = self.follower.replace(service) {
             before.abort();
-        }
-        self.end_second_read();
-    }
-
-    /// Reads the ledger once more, beside the follower.
-    pub(super) fn read_again(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
-        self.end_second_read();
-        let (lane, generation) = (self.id(), self.second_reads);
-        let sink = Sink::new(env.events.clone(), move |message| Event::Again {
-            lane,
-            generation,
-            message,
-        });
-        self.second_reader = Some(self.spawn_reader(env, services, sink));
-    }
-
-    /// Whether this second read is the one under way: of an earlier one, something may still be queued.
-    pub(super) const fn reads_again(&self, generation: u64) -> bool {
-        self.second_reader.is_some() && self.second_reads == generation
-    }
-
-    pub(super) fn end_second_read(&mut self) {
-        self.second_reads += 1;
-        if let Some(reader) = self.second_reader.take() {
-            reader.abort();
         }
     }
 
@@ -253,6 +223,15 @@ impl Lane {
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
         self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(*id, *epoch));
+    }
+
+    /// A seal was read: what is kept here of its tasks is of no more use.
+    pub(super) fn forget_sealed(&mut self) {
+        let machine = self.core.machine();
+        let known = |id: TaskId| machine.task(id).is_some();
+        self.bodies.retain(|id, _| known(*id));
+        self.not_shown.retain(|id| known(*id));
+        self.keeper.forget(known);
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.

@@ -25,7 +25,7 @@ use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, TaskId};
+use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Message, TopicPartition, Transport};
 use futures::StreamExt;
@@ -99,7 +99,6 @@ pub(super) enum Wish {
 /// Everything that can happen.
 pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
-    Again { lane: i32, generation: u64, message: Message },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
     Receipt { lane: i32, key: OnceKey, fate: Fate },
@@ -109,9 +108,8 @@ pub(super) enum Event {
     ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
     Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
     TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
-    MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
-    Tombstoned { lane: i32, task: Option<TaskId> },
+    Tombstoned { lane: i32, stored: bool },
     Evicted { lane: i32, id: TaskId, fate: Fate },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
@@ -346,9 +344,6 @@ impl Driver {
             Event::Ledger { lane, generation, message } => {
                 self.handle_ledger(lane, generation, &message, now);
             }
-            Event::Again { lane, generation, message } => {
-                self.handle_again(lane, generation, &message, now);
-            }
             Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
             Event::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {
@@ -380,21 +375,14 @@ impl Driver {
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
             }
-            Event::MarkDelete { lane, position } => {
-                if let (Some(lane), Some(position)) = (self.lanes.get_mut(&lane), position) {
-                    lane.core.handle_mark_delete(position, now);
-                    let machine = lane.core.machine();
-                    lane.keeper.forget(|task| machine.task(task).is_some());
-                }
-            }
             Event::BodyGone { lane, id, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(&lane) {
                     lane.core.handle_body_gone(id, epoch, now);
                 }
             }
-            Event::Tombstoned { lane, task } => {
-                if let (Some(lane), Some(task)) = (self.lanes.get_mut(&lane), task) {
-                    lane.core.handle_tombstoned(task);
+            Event::Tombstoned { lane, stored } => {
+                if let Some(lane) = self.lanes.get_mut(&lane) {
+                    lane.core.handle_tombstoned(stored, now);
                 }
             }
             Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
@@ -434,6 +422,7 @@ impl Driver {
             }
             let settings = PartitionSettings {
                 ledger: self.config.ledger(),
+                partition: id,
                 attempts_max: self.config.attempts_max,
                 backoff_max: self.config.backoff.max,
             };

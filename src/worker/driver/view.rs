@@ -71,7 +71,8 @@ pub(super) fn ended(
         Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
         Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
         Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
-        Phase::Retry | Phase::New | Phase::Running => (TaskState::Failed, None),
+        // Of a sealed task nothing is kept that could be shown.
+        Phase::Retry | Phase::New | Phase::Running | Phase::Sealed => (TaskState::Failed, None),
     };
     let (result, failure_reason) = match body {
         Body::Result(bytes) => (Some(bytes), None),

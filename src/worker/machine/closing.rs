@@ -1,10 +1,10 @@
-//! What follows an accepted terminal: dead letter, view, ack; and, long after, eviction.
+//! What follows an accepted terminal: dead letter, view, ack. Long after, a seal (`sealing.rs`).
 //!
 //! Whoever finished the task sees to it, and so does every holder of a delivery. An entry of a batch is acknowledged as a
 //! whole, so its ack waits until all of its tasks are terminal, and whoever acknowledges it shows the outcomes of all.
 
 use super::reading::is_gone;
-use super::{Action, Machine, Stage, Step, Task};
+use super::{Action, Machine, Stage, Step};
 use crate::protocol::fold::Phase;
 use crate::task::{EntryId, TaskId};
 
@@ -43,43 +43,11 @@ impl Machine {
         }
     }
 
-    /// Sees to a terminal task that its finisher may have left behind.
+    /// Sees to a terminal task that its finisher may have left behind: only who has done that itself may seal the task.
     pub fn close(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
-        if task.fold.phase.is_terminal() && (task.live || task.held) && task.stage == Stage::Idle {
+        if self.ready && task.fold.phase.is_terminal() && task.stage == Stage::Idle {
             self.begin_closing(id);
-        }
-    }
-
-    /// Tombstones the task's keys in the ledger. The caller has judged that it is time: R after the subscription's mark-delete
-    /// position passed the task. What folds to NEW by then is garbage, such as a cancel request for a task that was evicted.
-    pub fn evict(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        if self.ready && is_over(task) {
-            task.stage = Stage::Evicting;
-            let keys = task.trail.tombstones(id);
-            self.act(Action::Tombstone(keys));
-        }
-    }
-
-    /// The tasks that could be evicted, by id.
-    pub fn over(&self) -> impl Iterator<Item = TaskId> {
-        self.tasks().filter(|(_, task)| is_over(task)).map(|(id, _)| id)
-    }
-
-    /// The terminal tasks that nothing was done about, by id.
-    pub fn left_behind(&self) -> impl Iterator<Item = TaskId> {
-        let left = |task: &Task| task.fold.phase.is_terminal() && task.stage == Stage::Idle;
-        self.tasks().filter(move |(_, task)| left(task)).map(|(id, _)| id)
-    }
-
-    /// The tombstones have their receipts, or some of them failed. What is left then, now or later, can be evicted again.
-    pub fn eviction_ended(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id)
-            && task.stage == Stage::Evicting
-        {
-            let over = task.fold.phase.is_terminal();
-            task.stage = if over { Stage::Closing(Step::Closed) } else { Stage::Idle };
         }
     }
 
@@ -91,9 +59,8 @@ impl Machine {
                 task.stage = Stage::Closing(Step::Written);
                 self.try_ack(id);
             }
-            // Its tombstones are out: the message was acknowledged long ago, and is again. Or the ack that is on its way has
-            // overtaken this delivery, which would then stay unacknowledged.
-            Stage::Evicting | Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
+            // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
+            Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             Stage::Idle | Stage::Reading => self.begin_closing(id),
             Stage::Claiming { .. }
             | Stage::Running(_)
@@ -166,8 +133,7 @@ impl Machine {
             | Stage::Reading
             | Stage::Claiming { .. }
             | Stage::Running(_)
-            | Stage::Finishing { .. }
-            | Stage::Evicting => None,
+            | Stage::Finishing { .. } => None,
         }
     }
 
@@ -179,11 +145,4 @@ impl Machine {
             self.act(Action::DropPayload(id));
         }
     }
-}
-
-/// Nothing is left to do about the task but to tombstone its keys.
-fn is_over(task: &Task) -> bool {
-    let done = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
-    let over = task.fold.phase.is_terminal() || task.fold.phase == Phase::New;
-    over && done && !task.held && !task.trail.is_empty()
 }

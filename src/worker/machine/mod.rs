@@ -1,5 +1,5 @@
-//! The machine of one worker on one partition of the ledger: every rule about what it publishes, starts, stops, acknowledges
-//! and evicts. Pure and without time: it is told what was read and what was judged (`late`, `due`), and answers with
+//! The machine of one worker on one partition of the ledger: every rule about what it publishes, starts, stops, acknowledges,
+//! seals and tombstones. Pure and without time: it is told what was read and what was judged (`late`, `due`), and answers with
 //! [`Action`]s. The model explores this very code; [`partition`](super::partition) adds the clock.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!    │ └──────────────────┘             └──────────────────────────▶ Finishing   │ │
 //!    └──────────────────────────────────────────────────────┴───────────────────┘ │
 //!                                                    read back: retry             │ read back: terminal
-//!   gone ◀── Evicting ◀── Closing: dead letter, view, ack ◀────────────────────────┘
+//!   gone ◀── a seal is read ◀── Closing: dead letter, view, ack ◀──────────────────┘
 //! ```
 //!
 //! Invariants (numbers of `protocol::invariants`):
@@ -21,15 +21,16 @@
 mod closing;
 mod fence;
 mod reading;
+mod sealing;
 mod task;
 #[cfg(test)]
 mod tests;
 
-pub use fence::SecondRead;
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
 use reading::is_gone;
+use sealing::Sealing;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
@@ -77,10 +78,8 @@ pub enum Action {
     Ack(EntryId),
     /// Give the delivery back to the broker.
     HandBack(EntryId),
-    /// Publish these tombstones to the ledger, in this order.
+    /// Publish these tombstones to the ledger, in any order, then say [`Machine::tombstoned`].
     Tombstone(Vec<Key>),
-    /// Read the whole ledger once more, then say [`Machine::second_read_ended`].
-    ReadAgain,
 }
 
 /// Why a processor is stopped.
@@ -108,14 +107,14 @@ pub struct Machine {
     position: Option<Position>,
     /// Boxed: a map of large values takes up twice their size.
     tasks: BTreeMap<TaskId, Box<Task>>,
-    second: Option<SecondRead>,
+    sealing: Sealing,
     actions: VecDeque<Action>,
 }
 
 impl Machine {
     /// A machine that knows nothing yet and must read the ledger first.
     #[must_use]
-    pub const fn new(owner: OwnerId, attempts_max: u32) -> Self {
+    pub fn new(owner: OwnerId, attempts_max: u32) -> Self {
         Self {
             attempts_max,
             owner,
@@ -124,7 +123,7 @@ impl Machine {
             ready: false,
             position: None,
             tasks: BTreeMap::new(),
-            second: None,
+            sealing: Sealing::default(),
             actions: VecDeque::new(),
         }
     }
@@ -161,7 +160,11 @@ impl Machine {
     /// The folded state of a task; NEW when nothing is known.
     #[must_use]
     pub fn fold(&self, id: TaskId) -> TaskFold {
-        self.tasks.get(&id).map(|task| task.fold).unwrap_or_default()
+        match self.tasks.get(&id) {
+            Some(task) => task.fold,
+            None if self.is_sealed(id) => TaskFold::SEALED,
+            None => TaskFold::default(),
+        }
     }
 
     /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
@@ -184,11 +187,9 @@ impl Machine {
         match task.stage {
             Stage::Running(run) => run.epoch == epoch,
             Stage::Finishing { epoch: finishing, .. } => finishing == epoch,
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Closing(_)
-            | Stage::Evicting => task.fold.epoch == epoch,
+            Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => {
+                task.fold.epoch == epoch
+            }
         }
     }
 
@@ -205,6 +206,11 @@ impl Machine {
 
     /// A delivery came. The payload is at hand now.
     pub fn delivered(&mut self, id: TaskId, batch_size: Option<u32>) {
+        if self.is_sealed(id) {
+            self.act(Action::DropPayload(id));
+            self.act(Action::Ack(id.entry_id()));
+            return;
+        }
         let task = self.tasks.entry(id).or_default();
         task.held = true;
         task.payload = true;
@@ -260,21 +266,15 @@ impl Machine {
         self.tasks.remove(&id);
     }
 
-    /// What to do about a task that nothing is being done about; `fresh` and `due` as in [`Circumstances`].
+    /// What to do about a task that nothing is being done about; `due` as in [`Circumstances`].
     #[must_use]
-    pub fn decide(&self, id: TaskId, fresh: bool, due: bool) -> Decision {
+    pub fn decide(&self, id: TaskId, due: bool) -> Decision {
         let Some(task) = self.tasks.get(&id) else { return Decision::Wait };
         let own = task.fold.phase == Phase::Running && self.is_own(task.fold.owner);
         if task.stage != Stage::Idle || own || !self.ready {
             return Decision::Wait;
         }
-        let circumstances = Circumstances {
-            holder: task.held,
-            delivery_fresh: fresh,
-            payload: task.payload,
-            live: task.live,
-            due,
-        };
+        let circumstances = Circumstances { holder: task.held, payload: task.payload, due };
         decide(&task.fold, circumstances, self.attempts_max)
     }
 
@@ -309,8 +309,8 @@ impl Machine {
         let owner = self.owner;
         let Some(task) = self.tasks.get_mut(&id) else { return };
         debug_assert!(
-            may_claim(&task.fold, task.held, task.live, task.payload, claim),
-            "C-16: a claim without a delivery, a live state or the payload"
+            may_claim(&task.fold, task.held, task.payload, claim),
+            "C-16: a claim without a delivery, a known state or the payload"
         );
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
@@ -330,7 +330,7 @@ impl Machine {
         if run.epoch != epoch {
             return;
         }
-        if run.confirmed {
+        if self.ready {
             let owner = run.owner;
             self.publish_outcome(id, epoch, owner, outcome);
         } else {
@@ -341,14 +341,13 @@ impl Machine {
     /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is not running any more.
     pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
         let run = match self.tasks.get(&id)?.stage {
-            Stage::Running(run) if run.epoch == epoch && run.confirmed => run,
+            Stage::Running(run) if run.epoch == epoch && self.ready => run,
             Stage::Idle
             | Stage::Reading
             | Stage::Claiming { .. }
             | Stage::Running(_)
             | Stage::Finishing { .. }
-            | Stage::Closing(_)
-            | Stage::Evicting => return None,
+            | Stage::Closing(_) => return None,
         };
         let serial = self.next_serial();
         let key = OnceKey { task: id, epoch, owner: run.owner, serial };
@@ -373,8 +372,7 @@ impl Machine {
             | Stage::Claiming { .. }
             | Stage::Running(_)
             | Stage::Finishing { .. }
-            | Stage::Closing(_)
-            | Stage::Evicting => {}
+            | Stage::Closing(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Action, Machine, Run, Stage, Step, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
-use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::fold::{Phase, Reason, Verdict};
 use crate::protocol::invariants::may_start;
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
@@ -21,16 +21,21 @@ pub struct ReadEntry<'a> {
 }
 
 impl Machine {
-    /// Takes the next entry of the ledger. `None`: it was folded before (the log is being read again), or is not of a task.
+    /// Takes the next entry of the ledger, but for seals ([`Machine::read_seal`]). `None`: it was folded before (the log is being read
+    /// again), or is not of a task.
     pub fn read(&mut self, read: ReadEntry<'_>) -> Option<Verdict> {
         if self.position.is_some_and(|position| read.position <= position) {
             return None;
         }
         self.position = Some(read.position);
-        let id = read.entry.task()?;
         if let Entry::Tombstone(key) = read.entry {
-            self.read_tombstone(id, key);
+            self.read_tombstone(key);
             return None;
+        }
+        let id = read.entry.task()?;
+        if self.is_sealed(id) {
+            self.read_of_sealed(id, read.entry);
+            return Some(Verdict::Ignored(Reason::Sealed));
         }
         let ready = self.ready;
         let task = self.tasks.entry(id).or_default();
@@ -42,9 +47,6 @@ impl Machine {
         if accepted && matches!(read.entry, Entry::Claim(_)) {
             task.taken_over = before.phase == Phase::Running;
         }
-        if (task.fold.epoch, task.fold.phase) != (before.epoch, before.phase) {
-            task.live = ready;
-        }
         if ready {
             self.react(id, &read, accepted);
             if accepted && let (Entry::Checkpoint(key), Some((_, old))) = (read.entry, outdated) {
@@ -54,7 +56,9 @@ impl Machine {
         Some(verdict)
     }
 
-    fn read_tombstone(&mut self, id: TaskId, key: &Key) {
+    fn read_tombstone(&mut self, key: &Key) {
+        self.read_tombstone_of(key);
+        let Some(id) = key.task() else { return };
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.trail.remove(key);
         if task.checkpoint.as_deref().is_some_and(|(_, kept)| Key::Once(*kept) == *key) {
@@ -103,7 +107,7 @@ impl Machine {
     /// The owner tombstones its checkpoint when it has read back the next one.
     fn drop_checkpoint(&mut self, newer: &OnceKey, old: OnceKey) {
         if self.is_own(newer.owner) {
-            self.act(Action::Tombstone(vec![Key::Once(old)]));
+            self.drop_key(Key::Once(old));
         }
     }
 
@@ -125,7 +129,7 @@ impl Machine {
                 may_start(&fold, epoch, owner, claim.attempt, self.attempts_max),
                 "C-04: a start outside the own accepted claim"
             );
-            let run = Run { epoch, owner, confirmed: true, ended: None };
+            let run = Run { epoch, owner, ended: None };
             self.set_stage(id, Stage::Running(run));
             self.act(Action::Start { task: id, epoch, attempt: fold.attempt });
         }
@@ -137,9 +141,6 @@ impl Machine {
             if matches!(entry, Entry::Cancel(_)) {
                 self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Cancelled });
             }
-        } else if (fold.epoch, fold.owner) == (run.epoch, run.owner) && run.ended.is_some() {
-            // Published before a self-fence, landed after it.
-            self.outcome_came_back(id, entry);
         } else {
             self.set_stage(id, Stage::Idle);
             self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
@@ -158,20 +159,17 @@ impl Machine {
     }
 
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
-    fn release_orphan(&mut self, id: TaskId) {
+    pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
         let awaited =
             matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch);
-        if self.is_orphan(task) && !awaited && task.live {
+        if self.is_orphan(task) && !awaited {
             self.release(id);
         }
     }
 
-    pub(super) fn is_orphan(&self, task: &Task) -> bool {
-        task.fold.phase == Phase::Running
-            && self.is_own(task.fold.owner)
-            && task.fold.epoch > task.disowned
-            && !task.is_at_work()
+    fn is_orphan(&self, task: &Task) -> bool {
+        task.fold.phase == Phase::Running && self.is_own(task.fold.owner) && !task.is_at_work()
     }
 
     pub(super) fn set_stage(&mut self, id: TaskId, stage: Stage) {
@@ -181,11 +179,9 @@ impl Machine {
     }
 }
 
-/// All keys of the task are tombstoned and nothing here needs it: it was evicted. It need not look terminal: in a bootstrap that
-/// races with the compaction of the tombstones, its outcome may be missing.
+/// Nothing of the task stands in the ledger, and nothing here needs it.
 pub(super) fn is_gone(task: &Task) -> bool {
-    let at_rest =
-        matches!(task.stage, Stage::Idle | Stage::Evicting | Stage::Closing(Step::Closed));
+    let at_rest = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
     task.trail.is_empty() && !task.held && at_rest
 }
 
@@ -214,6 +210,9 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             }
         }
         Entry::Cancel(_) => task.trail.cancel = true,
-        Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+        Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+    }
+    if accepted && task.fold.phase.is_terminal() && task.ended_ms == 0 {
+        task.ended_ms = read.publish_time_ms;
     }
 }

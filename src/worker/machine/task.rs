@@ -14,15 +14,10 @@ pub struct Task {
     pub stage: Stage,
     /// Size of the batch that the message came in.
     pub batch_size: Option<u32>,
-    /// The entry that made the folded state was read after the bootstrap. What only the bootstrap showed may be the ghost of
-    /// an evicted task.
-    pub live: bool,
     /// A delivery of it is here, unacknowledged.
     pub held: bool,
     /// Its payload is at hand.
     pub payload: bool,
-    /// Claims of former owner ids up to this epoch are dealt with.
-    pub disowned: Epoch,
     /// Where the accepted entry lies that made the folded state: its body is the result or the failure reason.
     pub state_at: Option<Position>,
     /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
@@ -31,7 +26,9 @@ pub struct Task {
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
-    /// The keys that eviction must tombstone.
+    /// When the entry was published that ended it, in ms by the wall clock of its worker; zero while it has not ended.
+    pub ended_ms: u64,
+    /// Its keys, which go when the task is sealed.
     pub trail: Trail,
 }
 
@@ -67,8 +64,6 @@ pub enum Stage {
     },
     /// The task is terminal, and this worker sees to what follows.
     Closing(Step),
-    /// Its tombstones are on their way.
-    Evicting,
 }
 
 /// A running attempt.
@@ -78,9 +73,7 @@ pub struct Run {
     pub epoch: Epoch,
     /// Owner of the claim; a former id of this process when the attempt was kept through a self-fence.
     pub owner: OwnerId,
-    /// The ledger is known to show the claim as current. False after a self-fence, until two full reads have shown it.
-    pub confirmed: bool,
-    /// It ended before it was confirmed: its outcome waits.
+    /// It ended before a self-fence was over: its outcome waits until the ledger is known to show the claim as current.
     pub ended: Option<Outcome>,
 }
 
@@ -136,7 +129,7 @@ impl Trail {
             Key::Once(once) => self.keys.retain(|trace| {
                 (trace.epoch, trace.owner, trace.serial) != (once.epoch, once.owner, once.serial)
             }),
-            Key::Heartbeat(_) | Key::Config(_) => {}
+            Key::Seal(_) | Key::Heartbeat(_) | Key::Config(_) => {}
         }
     }
 
@@ -146,17 +139,17 @@ impl Trail {
         self.keys.is_empty() && !self.cancel
     }
 
-    /// The keys in the order of their tombstones: rejected entries first, then accepted ones in log order, so that whatever is
-    /// left when the evictor dies folds to NEW or to garbage and never makes a losing claim win.
-    #[must_use]
-    pub fn tombstones(&self, task: TaskId) -> Vec<Key> {
-        let key = |trace: &Trace| {
+    /// The keys that may go next, once the task is sealed: those that the fold did not accept; when there is none, all others. In
+    /// any other order what the log rejected could come to be accepted by a view that lags.
+    pub fn sweepable(&self, task: TaskId) -> impl Iterator<Item = Key> {
+        let rejected = self.keys.iter().any(|trace| !trace.accepted);
+        let cancel = (self.cancel && !rejected).then_some(Key::Cancel(task));
+        let next = self.keys.iter().filter(move |trace| trace.accepted != rejected);
+        next.map(move |trace| {
             let Trace { epoch, owner, serial, .. } = *trace;
             Key::Once(OnceKey { task, epoch, owner, serial })
-        };
-        let rejected = self.keys.iter().filter(|trace| !trace.accepted).map(key);
-        let accepted = self.keys.iter().filter(|trace| trace.accepted).map(key);
-        rejected.chain(accepted).chain(self.cancel.then_some(Key::Cancel(task))).collect()
+        })
+        .chain(cancel)
     }
 }
 
@@ -169,11 +162,7 @@ impl Task {
             Stage::Finishing { epoch, owner, .. } => {
                 self.fold.epoch == epoch && self.fold.owner == owner
             }
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Closing(_)
-            | Stage::Evicting => false,
+            Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => false,
         }
     }
 }

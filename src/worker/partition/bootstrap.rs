@@ -1,14 +1,13 @@
-//! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence and the second read after it.
+//! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence.
 
 use super::looking::Open;
+use super::sealing::Finished;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
 use crate::protocol::entry::{Entry, Heartbeat};
-use crate::protocol::eviction::MarkDelete;
 use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
-use crate::task::Position;
 use crate::worker::machine::Action;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ impl Partition {
             return;
         }
         self.silence.came_back(heartbeat.number, now);
-        if matches!(self.mode, Mode::Bootstrap(_)) && self.silence.view_at().is_some() {
+        if matches!(self.mode, Mode::Bootstrap) && self.silence.view_at().is_some() {
             self.end_bootstrap(now, wall_ms);
         }
         for id in std::mem::take(&mut self.stalled) {
@@ -40,7 +39,7 @@ impl Partition {
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
-            self.fence(now);
+            self.fence();
         }
     }
 
@@ -70,33 +69,16 @@ impl Partition {
             self.effects.push_back(Effect::Do(Action::Publish(config)));
         }
         self.machine.bootstrap_ended();
-        self.bootstrapped = now;
         for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
             let fold = &task.fold;
             let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
             let due = now + wait.min(self.settings.backoff_max);
             self.open.insert(id, Open::new(fold, now, due));
+            self.agenda.set(id, now);
         }
-        self.mark_delete_asked = now;
+        self.begin_to_seal(now);
         self.effects.push_back(Effect::Ready);
         self.settle();
-    }
-
-    /// An entry of the second read came. It ends with a heartbeat that was sent after it began.
-    pub fn handle_second_read(&mut self, position: Position, entry: &Entry, now: Moment) {
-        self.machine.second_read(position, entry);
-        let Some((_, number)) = self.second_read else { return };
-        let ends = matches!(entry, Entry::Heartbeat(heartbeat)
-            if heartbeat.owner == self.machine.owner() && heartbeat.number >= number);
-        if ends {
-            self.second_read = None;
-            self.machine.second_read_ended();
-            let ids: Vec<_> = self.open.keys().copied().collect();
-            for id in ids {
-                self.agenda.set_by(id, now);
-            }
-            self.settle();
-        }
     }
 
     /// The log is to be read from its start.
@@ -105,12 +87,12 @@ impl Partition {
         self.from_start = true;
     }
 
-    pub(super) fn fence(&mut self, now: Moment) {
+    pub(super) fn fence(&mut self) {
         self.machine.fence(self.spare_owner);
         self.silence = Silence::new(self.settings.ledger.heartbeat);
         self.gaps = Gaps::default();
         self.begin_from_start();
-        self.mode = Mode::Bootstrap(now);
+        self.mode = Mode::Bootstrap;
         self.freed += self.claims.len();
         self.claims.clear();
         self.open.clear();
@@ -118,10 +100,7 @@ impl Partition {
         self.waiting.clear();
         self.stalled.clear();
         self.reading.clear();
-        self.ended.clear();
-        self.mark_delete = MarkDelete::default();
-        self.second_read = None;
-        self.wants_second_read = false;
+        self.finished = Finished::default();
         let dropped = std::mem::take(&mut self.effects);
         self.effects.push_back(Effect::Fenced);
         for effect in dropped {
@@ -133,12 +112,7 @@ impl Partition {
                         self.sent.given_up(key.owner);
                     }
                 }
-                Effect::Do(_)
-                | Effect::Ready
-                | Effect::ReadFromStart
-                | Effect::Fenced
-                | Effect::AskMarkDelete
-                | Effect::Refused(_) => {}
+                Effect::Do(_) | Effect::Ready | Effect::Fenced | Effect::Refused(_) => {}
             }
         }
     }

@@ -17,9 +17,6 @@ const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 
-/// A worker reads the ledger anew if a bootstrap takes longer than this part of R.
-const BOOTSTRAP_PART: u32 = 4;
-
 /// What time says of a task that is not terminal.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
@@ -71,8 +68,6 @@ impl Open {
 
 /// What time says about claiming a task.
 struct Judgement {
-    /// The delivery is fresh.
-    fresh: bool,
     /// The retry is due, or the owner stale, for a worker in this role.
     due: bool,
     /// When that may change by time alone.
@@ -83,14 +78,10 @@ impl Partition {
     /// Does what is due. Call it after every other call, and at [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
         slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
-        if let Mode::Bootstrap(since) = self.mode {
-            if now.since(since) > self.settings.ledger.ledger_retention / BOOTSTRAP_PART {
-                self.restart_bootstrap(now);
-            }
-        } else if self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
-            self.fence(now);
+        let works = self.mode != Mode::Bootstrap;
+        if works && self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
+            self.fence();
         }
-        self.read_again(now);
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
@@ -102,7 +93,7 @@ impl Partition {
         while let Some(id) = self.agenda.pop_due(now) {
             self.look(id, now, slots);
         }
-        self.ask_mark_delete(now);
+        self.look_after_finished(now);
         self.settle();
         slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
     }
@@ -114,45 +105,17 @@ impl Partition {
         if let Some(at) = self.agenda.next() {
             next = next.min(at);
         }
-        match (self.mode, self.silence.view_at()) {
-            (Mode::Bootstrap(since), _) => {
-                let limit = self.settings.ledger.ledger_retention / BOOTSTRAP_PART;
-                next = next.min(since + limit + Duration::from_millis(1));
-            }
-            (_, Some(at)) => {
-                next = next.min(at + self.fence_after() + Duration::from_millis(1));
-                next = next.min(self.mark_delete_at());
-            }
-            (_, None) => {}
+        if let Some(at) = self.silence.view_at()
+            && self.mode != Mode::Bootstrap
+        {
+            next = next.min(at + self.fence_after() + Duration::from_millis(1));
+            next = next.min(self.look_after_at());
         }
         next
     }
 
     const fn fence_after(&self) -> Duration {
         self.settings.ledger.self_fence
-    }
-
-    /// What was read so far may be older than what was evicted meanwhile.
-    fn restart_bootstrap(&mut self, now: Moment) {
-        self.mode = Mode::Bootstrap(now);
-        self.begin_from_start();
-        self.machine.restart_bootstrap();
-        self.effects.push_back(Effect::ReadFromStart);
-    }
-
-    /// Begins the second read, or begins it again when it takes too long.
-    fn read_again(&mut self, now: Moment) {
-        let limit = self.settings.ledger.ledger_retention / BOOTSTRAP_PART;
-        if self.second_read.is_some_and(|(since, _)| now.since(since) > limit) {
-            self.second_read = None;
-            self.machine.second_read_failed();
-            self.settle();
-        }
-        if std::mem::take(&mut self.wants_second_read) {
-            self.effects.push_back(Effect::Do(Action::ReadAgain));
-            self.send_heartbeats(now);
-            self.second_read = self.silence.last_number().map(|number| (now, number));
-        }
     }
 
     fn send_heartbeats(&mut self, now: Moment) {
@@ -195,13 +158,12 @@ impl Partition {
             self.hand_back(id);
             return;
         }
-        match self.machine.decide(id, judgement.fresh, judgement.due) {
+        match self.machine.decide(id, judgement.due) {
             Decision::Wait => {
                 if let Some(again) = judgement.again {
                     self.agenda.set(id, again.max(now + Duration::from_millis(1)));
                 }
             }
-            Decision::HandBack => self.hand_back(id),
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
@@ -279,14 +241,12 @@ impl Partition {
 
     fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judgement> {
         let task = self.machine.task(id)?;
-        let (fold, held, live) = (task.fold, task.held, task.live);
+        let (fold, held) = (task.fold, task.held);
         if task.stage != Stage::Idle {
             return None;
         }
         let own = self.machine.is_own(fold.owner);
-        let part = self.settings.ledger.ledger_retention / 4;
         let open = self.open.get(&id)?;
-        let fresh = open.received.is_some_and(|at| now.since(at) <= part);
         let due_at = match fold.phase {
             Phase::Retry => {
                 let at = open.cancelled.map_or(open.due, |cancelled| open.due.min(cancelled));
@@ -294,17 +254,18 @@ impl Partition {
                 // The last owner has the payload and goes first, as a holder does.
                 if held || own { at } else { at + patience + self.delay(id, now) }
             }
-            Phase::Running if (held || live) && !own => self.stale_at(id, &fold, held, now)?,
+            Phase::Running if !own => self.stale_at(id, &fold, held, now)?,
             Phase::New => {
-                return Some(Judgement { fresh, due: false, again: None });
+                return Some(Judgement { due: false, again: None });
             }
             Phase::Running
             | Phase::Completed
             | Phase::Final
             | Phase::Cancelled
-            | Phase::Expired => return None,
+            | Phase::Expired
+            | Phase::Sealed => return None,
         };
-        Some(Judgement { fresh, due: now >= due_at, again: Some(due_at) })
+        Some(Judgement { due: now >= due_at, again: Some(due_at) })
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.

@@ -2,18 +2,17 @@
 //! done comes back as [`Effect`]s.
 //!
 //! The machine knows what follows from what; this module judges *when*: whose silence makes an owner stale, which retry is due,
-//! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task may be evicted, and
-//! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank, eviction}`.
+//! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task is sealed, and
+//! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
 mod bootstrap;
-mod evicting;
 mod looking;
+mod sealing;
 mod sent;
 mod slots;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
-use crate::protocol::eviction::MarkDelete;
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
@@ -23,6 +22,7 @@ use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
 use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
 use looking::Open;
+use sealing::Finished;
 use sent::Sent;
 pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,6 +33,8 @@ use std::time::Duration;
 pub struct PartitionSettings {
     /// The settings that all workers on the ledger share: H, R, G, subscription.
     pub ledger: LedgerConfig,
+    /// The partition of the task topic, or -1.
+    pub partition: i32,
     /// Attempts a task has.
     pub attempts_max: u32,
     /// The longest backoff: after a bootstrap, no retry waits longer.
@@ -46,13 +48,9 @@ pub enum Effect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// Read the ledger from its start again; nothing else changes.
-    ReadFromStart,
     /// The worker has fenced itself: close the consumer, drop queued publishes, read the ledger from its start. Processors go on.
     /// Draw a new [`Partition::set_spare_owner`].
     Fenced,
-    /// Ask for the subscription's mark-delete position.
-    AskMarkDelete,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
 }
@@ -60,8 +58,8 @@ pub enum Effect {
 /// Why nothing is claimed, if so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Reads the ledger, since this time.
-    Bootstrap(Moment),
+    /// Reads the ledger.
+    Bootstrap,
     /// Works.
     Live,
     /// Works on what it has, takes nothing new.
@@ -103,17 +101,7 @@ pub struct Partition {
     gaps: Gaps,
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
-    mark_delete: MarkDelete,
-    mark_delete_asked: Moment,
-    /// When the last bootstrap ended.
-    bootstrapped: Moment,
-    /// When this worker first saw a task as terminal, or saw a cancel request for one that nobody knows. What is not here has
-    /// been so since the bootstrap: of a hundred thousand finished tasks a new worker keeps no time.
-    ended: BTreeMap<TaskId, Moment>,
-    /// The second read that was asked for: since when, and the number of the heartbeat that ends it.
-    second_read: Option<(Moment, u64)>,
-    /// A second read is to begin.
-    wants_second_read: bool,
+    finished: Finished,
     effects: VecDeque<Effect>,
 }
 
@@ -137,7 +125,7 @@ impl Partition {
             read_to: None,
             from_start: false,
             silence: Silence::new(settings.ledger.heartbeat),
-            mode: Mode::Bootstrap(now),
+            mode: Mode::Bootstrap,
             draining: false,
             started: now,
             spare_owner: spare,
@@ -152,12 +140,7 @@ impl Partition {
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
-            mark_delete: MarkDelete::default(),
-            mark_delete_asked: now,
-            bootstrapped: now,
-            ended: BTreeMap::new(),
-            second_read: None,
-            wants_second_read: false,
+            finished: Finished::default(),
             effects: VecDeque::new(),
             settings,
         }
@@ -177,7 +160,7 @@ impl Partition {
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
-        if matches!(effect, Some(Effect::Fenced | Effect::ReadFromStart)) {
+        if matches!(effect, Some(Effect::Fenced)) {
             self.from_start = false;
         }
         effect
@@ -205,10 +188,7 @@ impl Partition {
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
             Entry::Config(config) => self.handle_config(config),
-            Entry::Tombstone(Key::Heartbeat(owner)) => {
-                self.silence.left(*owner);
-                self.gaps.left(*owner);
-            }
+            Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
             Entry::Claim(_)
             | Entry::Done(_)
             | Entry::Cancel(_)
@@ -223,6 +203,12 @@ impl Partition {
             Entry::Claim(claim) => claim.key.owner,
             Entry::Done(done) => done.key.owner,
             Entry::Checkpoint(key) => key.owner,
+            Entry::Seal(seal) => seal.key.owner,
+            Entry::Tombstone(Key::Heartbeat(owner)) => {
+                self.silence.left(*owner);
+                self.gaps.left(*owner);
+                return;
+            }
             Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
                 return;
             }
@@ -233,11 +219,14 @@ impl Partition {
     }
 
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {
-        let id = inbound.entry.task()?;
         let heartbeat = self.settings.ledger.heartbeat;
+        let id = inbound.entry.task();
+        let was_over = id.is_some_and(|id| self.machine.fold(id).phase.is_terminal());
         // A draining worker starts nothing either: the attempt is given back.
-        let late =
-            self.draining || self.claims.get(&id).is_some_and(|sent| now.since(*sent) > heartbeat);
+        let late = self.draining
+            || id
+                .and_then(|id| self.claims.get(&id))
+                .is_some_and(|sent| now.since(*sent) > heartbeat);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,
             entry: &inbound.entry,
@@ -249,9 +238,12 @@ impl Partition {
         {
             self.gaps.read(key.owner);
         }
-        if self.machine.is_ready() {
+        if let Some(id) = id.filter(|_| self.machine.is_ready()) {
             if late && self.is_own_run(&inbound.entry) {
                 self.back_off(id, now);
+            }
+            if !was_over && self.machine.fold(id).phase.is_terminal() {
+                self.finished.push(id, now);
             }
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
         }
@@ -353,12 +345,6 @@ impl Partition {
         self.settle();
     }
 
-    /// The tombstones of an eviction are stored, or were given up.
-    pub fn handle_tombstoned(&mut self, id: TaskId) {
-        self.machine.eviction_ended(id);
-        self.settle();
-    }
-
     /// An ack has its receipt.
     pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
         self.machine.acked(entry, partition);
@@ -384,12 +370,6 @@ impl Partition {
         self.draining
     }
 
-    /// The ledger is being read a second time.
-    #[must_use]
-    pub const fn reads_again(&self) -> bool {
-        self.wants_second_read || self.second_read.is_some()
-    }
-
     /// Processors that have not ended are here.
     #[must_use]
     pub fn has_bodies(&self) -> bool {
@@ -399,9 +379,9 @@ impl Partition {
     /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
-        // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads and evictions.
+        // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads.
         let quiet = |stage| match stage {
-            Stage::Idle | Stage::Reading | Stage::Evicting => true,
+            Stage::Idle | Stage::Reading => true,
             Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
             Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
         };
@@ -425,21 +405,14 @@ impl Partition {
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let Some(task) = self.machine.task(id) else {
             self.open.remove(&id);
-            self.ended.remove(&id);
             self.agenda.remove(id);
             return;
         };
-        let (fold, live) = (task.fold, task.live);
+        let fold = task.fold;
         if fold.phase.is_terminal() {
             self.open.remove(&id);
             self.agenda.remove(id);
-            self.ended.entry(id).or_insert(now);
             return;
-        }
-        if fold.phase == Phase::New {
-            self.ended.entry(id).or_insert(now);
-        } else {
-            self.ended.remove(&id);
         }
         let wait = Duration::from_millis(fold.next_attempt.delay_ms);
         let due = if fold.phase == Phase::Retry { now + wait } else { now };
@@ -448,9 +421,7 @@ impl Partition {
         if cancelled {
             open.cancelled.get_or_insert(now);
         }
-        if live || open.received.is_some() {
-            self.agenda.set(id, now);
-        }
+        self.agenda.set(id, now);
     }
 
     /// Passes on what the machine wants, and gives back the slots of claims that came to nothing.
@@ -463,10 +434,6 @@ impl Partition {
             }
             if let Action::Start { task, epoch, .. } = action {
                 self.bodies.insert((task, epoch));
-            } else if action == Action::ReadAgain {
-                // It begins with a heartbeat, at the next call of `run`.
-                self.wants_second_read = true;
-                continue;
             }
             self.effects.push_back(Effect::Do(action));
         }

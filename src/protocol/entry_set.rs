@@ -1,0 +1,228 @@
+//! Sets of entries of one partition of the task topic, as ranges: the entries of a topic are dense, so what is over is a few ranges
+//! and not a million ids.
+
+use crate::task::EntryId;
+
+/// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can still be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ended {
+    /// All are COMPLETED.
+    Completed,
+    /// All are over without a result: FINAL, CANCELLED, EXPIRED.
+    Failed,
+    /// A batch of which some are COMPLETED and some are not; which ones is not known any more.
+    Mixed,
+}
+
+/// A set of entries, each with how its tasks ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EntrySet {
+    /// Sorted, apart from each other, and none longer than it must be: equal sets are equal values.
+    ranges: Vec<Range>,
+}
+
+/// Entries of one ledger of the managed log, one behind the other, that ended alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// The ledger of the managed log.
+    pub ledger: u64,
+    /// The first entry.
+    pub first: u64,
+    /// The last entry.
+    pub last: u64,
+    /// How the tasks of all of them ended.
+    pub ended: Ended,
+}
+
+impl Range {
+    /// Whether the entry lies in it.
+    const fn contains(&self, entry: EntryId) -> bool {
+        self.ledger == entry.ledger && self.first <= entry.entry && entry.entry <= self.last
+    }
+
+    /// Whether the next entry, ended alike, would lengthen it.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        self.ledger == next.ledger
+            && self.last.checked_add(1) == Some(next.first)
+            && self.ended == next.ended
+    }
+}
+
+impl EntrySet {
+    /// Adds a range that lies behind all that is there; `false` if it does not, or is empty: it is not added then.
+    pub fn push(&mut self, range: Range) -> bool {
+        let behind = self
+            .ranges
+            .last()
+            .is_none_or(|last| (last.ledger, last.last) < (range.ledger, range.first));
+        if !behind || range.first > range.last {
+            return false;
+        }
+        match self.ranges.last_mut() {
+            Some(last) if last.is_followed_by(&range) => last.last = range.last,
+            _ => self.ranges.push(range),
+        }
+        true
+    }
+
+    /// Adds one entry that lies behind all that is there.
+    pub fn push_entry(&mut self, entry: EntryId, ended: Ended) -> bool {
+        let EntryId { ledger, entry } = entry;
+        self.push(Range { ledger, first: entry, last: entry, ended })
+    }
+
+    /// How the tasks of this entry ended, if it is in the set.
+    #[must_use]
+    pub fn get(&self, entry: EntryId) -> Option<Ended> {
+        let behind = |range: &Range| (range.ledger, range.last) < (entry.ledger, entry.entry);
+        let range = self.ranges.get(self.ranges.partition_point(behind))?;
+        range.contains(entry).then_some(range.ended)
+    }
+
+    /// The ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range> {
+        self.ranges.iter().copied()
+    }
+
+    /// How many ranges it has: what it costs to keep.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// What is in either. Where both have an entry, `self` says how it ended; no two seals of a ledger differ in that.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let mut union = Self::default();
+        let (mut ours, mut theirs) = (self.ranges(), other.ranges());
+        let (mut our, mut their) = (ours.next(), theirs.next());
+        loop {
+            match (our, their) {
+                (Some(a), Some(b)) if (b.ledger, b.first) < (a.ledger, a.first) => {
+                    // What lies before our next range goes in, and the rest of it is looked at again.
+                    let cut = if b.ledger == a.ledger { b.last.min(a.first - 1) } else { b.last };
+                    union.push(Range { last: cut, ..b });
+                    their = if cut < b.last {
+                        Some(Range { first: cut + 1, ..b })
+                    } else {
+                        theirs.next()
+                    };
+                }
+                (Some(a), Some(b)) if b.ledger == a.ledger && b.first <= a.last => {
+                    their = if b.last > a.last {
+                        Some(Range { first: a.last + 1, ..b })
+                    } else {
+                        theirs.next()
+                    };
+                }
+                (Some(a), _) => {
+                    union.push(a);
+                    our = ours.next();
+                }
+                (None, Some(b)) => {
+                    union.push(b);
+                    their = theirs.next();
+                }
+                (None, None) => return union,
+            }
+        }
+    }
+
+    /// Whether all that is in `other` is in this set, too, whatever is said of how it ended.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        other.ranges().all(|wanted| {
+            let mut next = wanted.first;
+            let behind = |range: &Range| (range.ledger, range.last) < (wanted.ledger, wanted.first);
+            let from = self.ranges.partition_point(behind);
+            for range in self.ranges.get(from..).unwrap_or_default() {
+                if range.ledger != wanted.ledger || range.first > next {
+                    return false;
+                }
+                if range.last >= wanted.last {
+                    return true;
+                }
+                next = range.last + 1;
+            }
+            false
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Model = BTreeMap<(u64, u64), Ended>;
+
+    fn any_model() -> impl Strategy<Value = Model> {
+        let ended = prop_oneof![4 => Just(Ended::Completed), 1 => Just(Ended::Failed)];
+        prop::collection::btree_map((0..3_u64, 0..12_u64), ended, 0..24)
+    }
+
+    fn set(model: &Model) -> EntrySet {
+        let mut set = EntrySet::default();
+        for ((ledger, entry), ended) in model {
+            assert!(set.push_entry(EntryId { ledger: *ledger, entry: *entry }, *ended));
+        }
+        set
+    }
+
+    fn listed(set: &EntrySet) -> Model {
+        let mut model = Model::new();
+        for range in set.ranges() {
+            for entry in range.first..=range.last {
+                assert_eq!(model.insert((range.ledger, entry), range.ended), None);
+            }
+        }
+        model
+    }
+
+    #[test]
+    fn neighbours_that_ended_alike_are_one_range() {
+        let mut set = EntrySet::default();
+        for entry in 0..50_000 {
+            set.push_entry(EntryId { ledger: 7, entry }, Ended::Completed);
+        }
+        assert_eq!(set.len(), 1);
+        assert!(!set.push_entry(EntryId { ledger: 7, entry: 3 }, Ended::Completed));
+        assert!(!set.push_entry(EntryId { ledger: 6, entry: 60_000 }, Ended::Completed));
+        let last = EntryId { ledger: 7, entry: u64::MAX };
+        assert!(set.push_entry(last, Ended::Failed) && !set.push_entry(last, Ended::Failed));
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_was_put_in(model in any_model()) {
+            let set = set(&model);
+            prop_assert_eq!(listed(&set), model.clone());
+            for ledger in 0..4 {
+                for entry in 0..13 {
+                    let expected = model.get(&(ledger, entry)).copied();
+                    prop_assert_eq!(set.get(EntryId { ledger, entry }), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn a_union_holds_both(one in any_model(), other in any_model()) {
+            let union = set(&one).union(&set(&other));
+            let mut both = other.clone();
+            both.extend(one.clone());
+            prop_assert_eq!(&listed(&union), &both);
+            // Two equal sets are one value, however they came about.
+            prop_assert_eq!(&union, &set(&both));
+            prop_assert!(union.covers(&set(&one)) && union.covers(&set(&other)));
+            let covered = other.keys().all(|entry| one.contains_key(entry));
+            prop_assert_eq!(set(&one).covers(&set(&other)), covered);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Seals: what is over for good, in a few bytes.
+//!
+//! A finished task keeps its keys in the ledger for a while. Then a seal names its entry on the task topic as over, and whoever has
+//! read the seal may tombstone the keys. A task in a seal is terminal, whatever else stands in the ledger, before the seal or
+//! behind it. The order of the tombstones makes this safe, and no clock: first every entry that the fold did not accept, and when
+//! those are gone the accepted ones. So what the log rejected is either gone or stands behind an accepted entry, or behind a seal
+//! that a reader must still pass; a view may lag, but never accepts what was rejected.
+//!
+//! Many small seals are merged: their union is published and read back, every key of their tasks goes, and then the seals that
+//! it covers. Only a seal that stands before the one that covers it may go.
+
+use super::entry_set::{Ended, EntrySet, Range};
+use super::key::SealKey;
+use crate::task::{EntryId, Position, TaskId};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+
+/// The largest body of a seal, in bytes.
+pub const SEAL_BYTES_MAX: usize = 64 * 1024;
+
+/// How many tasks ended how. What two workers sealed at once is counted by both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counts {
+    /// COMPLETED.
+    pub completed: u64,
+    /// FINAL.
+    pub failed: u64,
+    /// CANCELLED.
+    pub cancelled: u64,
+    /// EXPIRED.
+    pub expired: u64,
+}
+
+impl Counts {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            completed: self.completed.saturating_add(other.completed),
+            failed: self.failed.saturating_add(other.failed),
+            cancelled: self.cancelled.saturating_add(other.cancelled),
+            expired: self.expired.saturating_add(other.expired),
+        }
+    }
+}
+
+/// A seal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seal {
+    /// Its key.
+    pub key: SealKey,
+    /// How many tasks ended how.
+    pub counts: Counts,
+    /// Entries of the task topic, of the ledger's own partition, whose tasks are all over.
+    pub entries: EntrySet,
+}
+
+/// Form byte of a body that holds a set of entries.
+const ENTRIES: u8 = 0x02;
+
+/// The body of a seal: the form byte, then each range as three variable-length numbers: how far its ledger is from the last one's,
+/// where it begins (from the end of the last range, in the same ledger), and its length less one with, in the two lowest bits, how
+/// it ended.
+#[must_use]
+pub fn encode(entries: &EntrySet) -> Bytes {
+    let mut body = BytesMut::with_capacity(1 + 4 * entries.len());
+    body.put_u8(ENTRIES);
+    let (mut ledger, mut next) = (0, 0);
+    for range in entries.ranges() {
+        put(&mut body, u128::from(range.ledger - ledger));
+        let from = if range.ledger == ledger { next } else { 0 };
+        put(&mut body, u128::from(range.first - from));
+        let ended = match range.ended {
+            Ended::Completed => 0,
+            Ended::Failed => 1,
+            Ended::Mixed => 2,
+        };
+        put(&mut body, u128::from(range.last - range.first) << 2 | ended);
+        (ledger, next) = (range.ledger, range.last.saturating_add(1));
+    }
+    body.freeze()
+}
+
+/// Reads the body of a seal; `None` if it is not one.
+#[must_use]
+pub fn decode(body: &[u8]) -> Option<EntrySet> {
+    let (form, mut rest) = body.split_first()?;
+    if *form != ENTRIES || body.len() > SEAL_BYTES_MAX {
+        return None;
+    }
+    let mut entries = EntrySet::default();
+    let (mut ledger, mut next) = (0_u64, 0_u64);
+    while !rest.is_empty() {
+        let delta = u64::try_from(take(&mut rest)?).ok()?;
+        let from = if delta == 0 { next } else { 0 };
+        ledger = ledger.checked_add(delta)?;
+        let first = from.checked_add(u64::try_from(take(&mut rest)?).ok()?)?;
+        let length = take(&mut rest)?;
+        let last = first.checked_add(u64::try_from(length >> 2).ok()?)?;
+        let ended = match length & 3 {
+            0 => Ended::Completed,
+            1 => Ended::Failed,
+            2 => Ended::Mixed,
+            _ => return None,
+        };
+        if !entries.push(Range { ledger, first, last, ended }) {
+            return None;
+        }
+        next = last.saturating_add(1);
+    }
+    Some(entries)
+}
+
+/// Appends a number: seven bits a byte, the lowest first, the highest bit set on all but the last.
+fn put(body: &mut BytesMut, mut number: u128) {
+    loop {
+        let low = u8::try_from(number & 0x7f).unwrap_or(0x7f);
+        number >>= 7;
+        if number == 0 {
+            return body.put_u8(low);
+        }
+        body.put_u8(low | 0x80);
+    }
+}
+
+fn take(rest: &mut &[u8]) -> Option<u128> {
+    // Ten bytes hold 64 bits and the two that say how a range ended.
+    const BYTES_MAX: u32 = 10;
+    let mut number = 0;
+    for place in 0..BYTES_MAX {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        number |= u128::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// All seals of a ledger that were read and not tombstoned, and what they say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seals {
+    /// What any seal says, those included that are gone since another one covers them.
+    all: EntrySet,
+    seals: BTreeMap<SealKey, Placed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Placed {
+    at: Position,
+    counts: Counts,
+    entries: EntrySet,
+}
+
+impl Seals {
+    /// Whether the task is over by a seal, and how its entry ended.
+    #[must_use]
+    pub fn get(&self, task: TaskId) -> Option<Ended> {
+        self.all.get(task.entry_id())
+    }
+
+    /// Whether the entry is over by a seal.
+    #[must_use]
+    pub fn holds(&self, entry: EntryId) -> bool {
+        self.all.get(entry).is_some()
+    }
+
+    /// A seal was read.
+    pub fn read(&mut self, at: Position, seal: &Seal) {
+        self.all = self.all.union(&seal.entries);
+        let Seal { key, counts, ref entries, .. } = *seal;
+        self.seals.insert(key, Placed { at, counts, entries: entries.clone() });
+    }
+
+    /// The tombstone of a seal was read. What it said stays: another seal says it.
+    pub fn gone(&mut self, key: SealKey) {
+        self.seals.remove(&key);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.seals.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seals.is_empty()
+    }
+
+    /// What all of them say together.
+    #[must_use]
+    pub const fn all(&self) -> &EntrySet {
+        &self.all
+    }
+
+    /// The seals that may go, in log order, with what each says: one that stands behind it says as much.
+    pub fn covered(&self) -> impl Iterator<Item = (SealKey, &EntrySet)> {
+        let covers =
+            |one: &Placed, other: &Placed| other.at > one.at && other.entries.covers(&one.entries);
+        self.seals
+            .iter()
+            .filter(move |(_, one)| self.seals.values().any(|other| covers(one, other)))
+            .map(|(key, placed)| (*key, &placed.entries))
+    }
+
+    /// The union of those seals that no other covers, the smallest first, as far as it fits into one: `None` when there are fewer
+    /// than two that fit.
+    #[must_use]
+    pub fn merged(&self) -> Option<(Counts, EntrySet)> {
+        let covered: Vec<SealKey> = self.covered().map(|(key, _)| key).collect();
+        let mut seals: Vec<&Placed> = self
+            .seals
+            .iter()
+            .filter(|(key, _)| !covered.contains(key))
+            .map(|(_, placed)| placed)
+            .collect();
+        seals.sort_by_key(|placed| (placed.entries.len(), placed.at));
+        let (mut counts, mut union, mut merged) = (Counts::default(), EntrySet::default(), 0);
+        for placed in seals {
+            let next = union.union(&placed.entries);
+            if encode(&next).len() > SEAL_BYTES_MAX {
+                break;
+            }
+            (counts, union, merged) = (counts.plus(placed.counts), next, merged + 1);
+        }
+        (merged >= 2).then_some((counts, union))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::key::OwnerId;
+    use proptest::prelude::*;
+
+    fn any_entries() -> impl Strategy<Value = EntrySet> {
+        let number = prop_oneof![0..200_u64, any::<u64>()];
+        let ended = prop_oneof![Just(Ended::Completed), Just(Ended::Failed), Just(Ended::Mixed)];
+        let range = (number.clone(), number.clone(), number, ended);
+        prop::collection::vec(range, 0..40).prop_map(|mut ranges| {
+            ranges.sort_unstable();
+            let mut entries = EntrySet::default();
+            for (ledger, first, length, ended) in ranges {
+                let last = first.saturating_add(length);
+                // What overlaps the range before it is left out.
+                entries.push(Range { ledger, first, last, ended });
+            }
+            entries
+        })
+    }
+
+    fn at(entry: u64) -> Position {
+        Position { ledger: 9, entry, batch_index: None }
+    }
+
+    fn seal(serial: u64, entries: &[u64]) -> Seal {
+        let mut set = EntrySet::default();
+        for entry in entries {
+            set.push_entry(EntryId { ledger: 1, entry: *entry }, Ended::Completed);
+        }
+        let counts = Counts { completed: entries.len() as u64, ..Counts::default() };
+        Seal { key: SealKey { owner: OwnerId(1), serial }, counts, entries: set }
+    }
+
+    fn covered(seals: &Seals) -> Vec<u64> {
+        seals.covered().map(|(key, _)| key.serial).collect()
+    }
+
+    #[test]
+    fn a_dense_ledger_is_a_few_bytes() {
+        let all: Vec<u64> = (0..50_000).collect();
+        assert!(encode(&seal(1, &all).entries).len() <= 8);
+    }
+
+    #[test]
+    fn only_a_seal_that_stands_before_the_one_that_covers_it_may_go() {
+        let mut seals = Seals::default();
+        seals.read(at(1), &seal(1, &[1, 2]));
+        seals.read(at(2), &seal(2, &[3]));
+        assert_eq!(covered(&seals), [0_u64; 0]);
+        seals.read(at(3), &seal(3, &[1, 2, 3]));
+        assert_eq!(covered(&seals), [1, 2]);
+        // Of two that say the same the later one stays.
+        seals.read(at(4), &seal(4, &[1, 2, 3]));
+        assert_eq!(covered(&seals), [1, 2, 3]);
+        for serial in 1..=3 {
+            seals.gone(SealKey { owner: OwnerId(1), serial });
+        }
+        assert_eq!(covered(&seals), [0_u64; 0]);
+        assert!(seals.holds(EntryId { ledger: 1, entry: 2 }));
+    }
+
+    #[test]
+    fn a_union_says_what_its_seals_say_and_is_no_larger_than_a_seal_may_be() {
+        let mut seals = Seals::default();
+        seals.read(at(1), &seal(1, &[1, 2]));
+        assert_eq!(seals.merged(), None);
+        seals.read(at(2), &seal(2, &[3, 9]));
+        let (counts, union) = seals.merged().expect("there are two");
+        assert_eq!((counts.completed, union), (4, seal(3, &[1, 2, 3, 9]).entries));
+        // Every other entry: two bytes for each, and more, so that two such seals are too large for one.
+        for serial in 3..5 {
+            let entries: Vec<u64> = (0..15_000).map(|n| 100_000 * serial + 2 * n).collect();
+            seals.read(at(serial), &seal(serial, &entries));
+        }
+        let (counts, union) = seals.merged().expect("there are four");
+        assert!(encode(&union).len() <= SEAL_BYTES_MAX);
+        assert_eq!(counts.completed, 15_004);
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_survives_its_body(entries in any_entries()) {
+            let body = encode(&entries);
+            prop_assert_eq!(decode(&body), Some(entries));
+        }
+
+        #[test]
+        fn garbage_is_read_without_a_panic(mut body in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Some(form) = body.first_mut() {
+                *form = ENTRIES;
+            }
+            if let Some(entries) = decode(&body) {
+                prop_assert_eq!(decode(&encode(&entries)), Some(entries));
+            }
+        }
+    }
+}

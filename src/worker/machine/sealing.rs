@@ -1,0 +1,274 @@
+//! Seals, and the keys of sealed tasks that are still to go. The rules, and why they are safe: `protocol::seal`.
+
+use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
+use crate::protocol::entry::Entry;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::fold::Phase;
+use crate::protocol::key::{Key, SealKey};
+use crate::protocol::seal::{Counts, SEAL_BYTES_MAX, Seal, Seals, encode};
+use crate::task::{EntryId, Position, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// What a worker knows of seals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Sealing {
+    seals: Seals,
+    /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
+    left: BTreeMap<TaskId, Trail>,
+    /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of dead owners.
+    useless: BTreeSet<Key>,
+    /// The seal that was published and has not come back.
+    underway: Option<SealKey>,
+    /// Keys whose tombstones were published and have not come back.
+    sent: BTreeSet<Key>,
+    /// Those of them whose receipts are waited for.
+    waiting: Vec<Key>,
+}
+
+impl Machine {
+    /// What the seals say that were read.
+    #[must_use]
+    pub const fn seals(&self) -> &Seals {
+        &self.sealing.seals
+    }
+
+    /// Whether a task is over by a seal.
+    #[must_use]
+    pub fn is_sealed(&self, id: TaskId) -> bool {
+        self.sealing.seals.holds(id.entry_id())
+    }
+
+    /// How many sealed tasks still have keys in the ledger.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.sealing.left.len()
+    }
+
+    /// Whether a seal of this worker is on its way.
+    #[must_use]
+    pub const fn seals_underway(&self) -> bool {
+        self.sealing.underway.is_some()
+    }
+
+    /// Whether all tasks of the entry are over, and this worker has seen to their dead letters, their entries on the metadata topic
+    /// and their ack itself: nothing in the ledger says that another one did.
+    #[must_use]
+    pub fn may_seal(&self, entry: EntryId) -> bool {
+        let size = self.members(entry).find_map(|(_, task)| task.batch_size).unwrap_or(1);
+        let known = self.members(entry).count();
+        let closed = |task: &Task| {
+            task.fold.phase.is_terminal() && task.stage == Stage::Closing(Step::Closed)
+        };
+        known > 0
+            && u32::try_from(known).unwrap_or(u32::MAX) >= size
+            && self.members(entry).all(|(_, task)| closed(task))
+    }
+
+    /// Publishes a seal of those of these entries, in their order, that may be sealed. No more than one is under way at a time.
+    /// Returns how many it names: no more than fit into one.
+    pub fn seal(&mut self, entries: &[EntryId]) -> usize {
+        if !self.ready || self.sealing.underway.is_some() {
+            return 0;
+        }
+        let mut some: Vec<EntryId> =
+            entries.iter().copied().filter(|entry| self.may_seal(*entry)).collect();
+        some.sort_unstable();
+        some.dedup();
+        loop {
+            let (counts, set) = self.summed_up(&some);
+            if set.is_empty() {
+                return 0;
+            }
+            if encode(&set).len() <= SEAL_BYTES_MAX {
+                self.publish_seal(counts, set);
+                return some.len();
+            }
+            some.truncate(some.len() / 2);
+        }
+    }
+
+    /// Publishes the union of the seals, where there are at least so many, so that they can go.
+    pub fn merge_seals(&mut self, min: usize) {
+        if !self.ready || self.sealing.underway.is_some() || self.sealing.seals.len() < min {
+            return;
+        }
+        if let Some((counts, union)) = self.sealing.seals.merged() {
+            self.publish_seal(counts, union);
+        }
+    }
+
+    /// The seal under way is given up: should it land, it counts all the same.
+    pub const fn seal_failed(&mut self) {
+        self.sealing.underway = None;
+    }
+
+    /// The keys that may be tombstoned now, and of which no tombstone is under way: those of sealed tasks, those that the fold did
+    /// not accept before any other of the task; seals that a later one covers, when no key of their tasks is left.
+    pub fn sweepable(&self) -> impl Iterator<Item = Key> {
+        let Sealing { seals, left, .. } = &self.sealing;
+        let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
+        let nothing_left = |entries: &EntrySet| {
+            entries.ranges().all(|range| {
+                left.range(ids(range.ledger, range.first, range.last)).next().is_none()
+            })
+        };
+        let covered = seals.covered().filter(move |(_, entries)| nothing_left(entries));
+        of_tasks
+            .chain(covered.map(|(key, _)| Key::Seal(key)))
+            .filter(|key| !self.sealing.sent.contains(key))
+    }
+
+    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of keys that are of no use to anybody. One such batch is
+    /// under way at a time; [`Machine::tombstoned`] ends it.
+    pub fn sweep(&mut self, keys: Vec<Key>) {
+        if !self.ready || !self.sealing.waiting.is_empty() {
+            return;
+        }
+        let mut all = keys;
+        all.extend(self.sealing.useless.difference(&self.sealing.sent).copied());
+        if !all.is_empty() {
+            self.sealing.sent.extend(all.iter().copied());
+            self.sealing.waiting.clone_from(&all);
+            self.act(Action::Tombstone(all));
+        }
+    }
+
+    /// Whether nothing stands against the next batch of tombstones.
+    #[must_use]
+    pub fn may_sweep(&self) -> bool {
+        self.ready && self.sealing.waiting.is_empty()
+    }
+
+    /// Whether a key is of no use to anybody, and its tombstone not yet under way.
+    #[must_use]
+    pub fn has_useless_keys(&self) -> bool {
+        self.sealing.useless.difference(&self.sealing.sent).next().is_some()
+    }
+
+    /// The batch of tombstones is stored, or not all of it is: what has not come back is published again then.
+    pub fn tombstoned(&mut self, stored: bool) {
+        let waiting = std::mem::take(&mut self.sealing.waiting);
+        if !stored {
+            for key in waiting {
+                self.sealing.sent.remove(&key);
+            }
+        }
+    }
+
+    /// The key is of no more use to anybody; the next batch of tombstones takes it.
+    pub fn drop_key(&mut self, key: Key) {
+        self.sealing.useless.insert(key);
+    }
+
+    /// Takes the next entry of the ledger, a seal. Its tasks are over: whatever is done about them here ends, and what is held is
+    /// acknowledged. Returns them.
+    pub fn read_seal(&mut self, position: Position, seal: &Seal) -> Vec<TaskId> {
+        if self.position.is_some_and(|last| position <= last) {
+            return Vec::new();
+        }
+        self.position = Some(position);
+        if self.sealing.underway == Some(seal.key) {
+            self.sealing.underway = None;
+        }
+        self.sealing.seals.read(position, seal);
+        let mut over = Vec::new();
+        for range in seal.entries.ranges() {
+            let known = self.tasks.range(ids(range.ledger, range.first, range.last));
+            over.extend(known.map(|(id, _)| *id));
+        }
+        for id in &over {
+            self.end_by_seal(*id);
+        }
+        over
+    }
+
+    fn end_by_seal(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        if let Stage::Running(run) = task.stage {
+            self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
+        }
+        if task.held {
+            self.act(Action::Ack(id.entry_id()));
+        }
+        if task.payload || !matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed)) {
+            self.act(Action::DropPayload(id));
+        }
+        if !task.trail.is_empty() {
+            self.sealing.left.insert(id, task.trail);
+        }
+    }
+
+    /// An entry of a sealed task was read: it counts for nothing, and its key can go.
+    pub(super) fn read_of_sealed(&mut self, id: TaskId, entry: &Entry) {
+        let trail = self.sealing.left.entry(id).or_default();
+        match entry.key() {
+            Key::Once(key) => trail.note(key, false),
+            Key::Cancel(_) => trail.cancel = true,
+            Key::Seal(_) | Key::Heartbeat(_) | Key::Config(_) => {}
+        }
+    }
+
+    /// A tombstone was read.
+    pub(super) fn read_tombstone_of(&mut self, key: &Key) {
+        let Sealing { seals, left, useless, sent, .. } = &mut self.sealing;
+        sent.remove(key);
+        useless.remove(key);
+        if let Key::Seal(seal) = key {
+            seals.gone(*seal);
+        }
+        if let Some(id) = key.task()
+            && let Some(trail) = left.get_mut(&id)
+        {
+            trail.remove(key);
+            if trail.is_empty() {
+                left.remove(&id);
+            }
+        }
+    }
+
+    fn publish_seal(&mut self, counts: Counts, entries: EntrySet) {
+        let key = SealKey { owner: self.owner, serial: self.next_serial() };
+        self.sealing.underway = Some(key);
+        self.act(Action::Publish(Entry::Seal(Seal { key, counts, entries })));
+    }
+
+    /// How the tasks of these entries ended.
+    fn summed_up(&self, entries: &[EntryId]) -> (Counts, EntrySet) {
+        let (mut counts, mut set) = (Counts::default(), EntrySet::default());
+        for entry in entries {
+            let before = counts;
+            for (_, task) in self.members(*entry) {
+                match task.fold.phase {
+                    Phase::Completed => counts.completed += 1,
+                    Phase::Final => counts.failed += 1,
+                    Phase::Cancelled => counts.cancelled += 1,
+                    Phase::Expired => counts.expired += 1,
+                    Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => {}
+                }
+            }
+            let completed = counts.completed - before.completed;
+            let all = u64::try_from(self.members(*entry).count()).unwrap_or(u64::MAX);
+            let ended = match completed {
+                0 => Ended::Failed,
+                some if some == all => Ended::Completed,
+                _ => Ended::Mixed,
+            };
+            set.push_entry(*entry, ended);
+        }
+        (counts, set)
+    }
+
+    /// The known tasks of an entry.
+    fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
+        let EntryId { ledger, entry } = entry;
+        self.tasks.range(ids(ledger, entry, entry)).map(|(id, task)| (*id, task.as_ref()))
+    }
+}
+
+/// The ids of all tasks of these entries, whatever their partition and place in a batch.
+const fn ids(ledger: u64, first: u64, last: u64) -> RangeInclusive<TaskId> {
+    let first = TaskId { ledger, entry: first, partition: i32::MIN, batch_index: None };
+    let last = TaskId { ledger, entry: last, partition: i32::MAX, batch_index: Some(u32::MAX) };
+    first..=last
+}

@@ -1,0 +1,285 @@
+//! When finished tasks are sealed, and who sweeps what is left of them. None of the times here is needed for safety.
+//!
+//! Whoever finished a task seals it, R after its end. What nobody has sealed a good while later, because its finisher died, is
+//! closed again by another worker, in turns by rank, and sealed by it. One worker of the partition, the first by rank, merges
+//! seals and publishes the tombstones.
+
+use super::{Mode, Partition};
+use crate::protocol::key::Key;
+use crate::protocol::moment::Moment;
+use crate::protocol::seal::Seal;
+use crate::task::{EntryId, Position, TaskId};
+use crate::worker::machine::{Stage, Step};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The partition looks after finished tasks this often within R.
+const LOOKS_PER_RETENTION: u32 = 8;
+
+/// When a look has left something undone, the next one follows after this.
+const NEXT_LOOK: Duration = Duration::from_millis(100);
+
+/// Tasks that go into a seal at one go, so that reading it takes no worker long.
+const SEALED_AT_ONCE_MAX: usize = 10_000;
+
+/// Tasks left behind that are being closed at the same time.
+const CLOSING_MAX: usize = 1_000;
+
+/// Tombstones that are under way at the same time.
+const TOMBSTONES_AT_ONCE_MAX: usize = 1_000;
+
+/// Above so many finished tasks the oldest are sealed before R has passed.
+const FINISHED_MAX: usize = 100_000;
+
+/// But never before 2 H and this: so long a zombie may write on the metadata topic, which is mended from the task's keys.
+const AGE_MIN: Duration = Duration::from_secs(60);
+
+/// From so many seals on they are merged.
+const SEALS_MAX: usize = 16;
+
+/// Tasks that are over and not sealed, by what is to be done about them next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finished {
+    /// By the time at which this worker first saw their end; after a bootstrap, by that of the bootstrap.
+    queue: VecDeque<(Moment, TaskId)>,
+    /// It was time to seal them, but this worker had not closed them: with the time of their end, and when to look again.
+    left: VecDeque<(Moment, TaskId, Moment)>,
+    /// This worker has set out to close them.
+    closing: VecDeque<(Moment, TaskId)>,
+    /// They are in the seal that is under way, unless it was too small for them.
+    sealing: Vec<(Moment, TaskId)>,
+    /// When that was published.
+    sealed_at: Moment,
+    /// When to look next.
+    look_at: Moment,
+}
+
+impl Finished {
+    /// A task has ended. Times never go back.
+    pub(super) fn push(&mut self, id: TaskId, now: Moment) {
+        self.queue.push_back((now, id));
+    }
+
+    /// The seal has come, or will not: what it does not name waits as before.
+    fn unseal(&mut self) {
+        for ended in std::mem::take(&mut self.sealing).into_iter().rev() {
+            self.queue.push_front(ended);
+        }
+    }
+}
+
+impl Partition {
+    /// How many finished tasks are not sealed.
+    #[must_use]
+    pub fn finished(&self) -> usize {
+        let Finished { queue, left, closing, sealing, .. } = &self.finished;
+        queue.len() + left.len() + closing.len() + sealing.len()
+    }
+
+    /// When to look after finished tasks next.
+    pub(super) fn look_after_at(&self) -> Moment {
+        let Finished { queue, look_at, .. } = &self.finished;
+        match queue.front() {
+            Some((ended, _)) if queue.len() > FINISHED_MAX => {
+                let at = *ended + self.sealing_age();
+                at.max(self.finished.sealed_at + NEXT_LOOK).min(*look_at)
+            }
+            _ => *look_at,
+        }
+    }
+
+    /// How long a finished task keeps its keys.
+    fn sealing_age(&self) -> Duration {
+        let ledger = &self.settings.ledger;
+        let pressed = self.finished.queue.len() > FINISHED_MAX;
+        let least = 2 * ledger.heartbeat + AGE_MIN;
+        if pressed { least.min(ledger.ledger_retention) } else { ledger.ledger_retention }
+    }
+
+    /// All that is known after a bootstrap begins to age now.
+    pub(super) fn begin_to_seal(&mut self, now: Moment) {
+        self.finished = Finished { look_at: self.next_look(now), ..Finished::default() };
+        let over = self.machine.tasks().filter(|(_, task)| task.fold.phase.is_terminal());
+        self.finished.queue = over.map(|(id, _)| (now, id)).collect();
+    }
+
+    fn next_look(&self, now: Moment) -> Moment {
+        now + self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION
+    }
+
+    /// Seals what is due, closes what was left behind, sweeps.
+    pub(super) fn look_after_finished(&mut self, now: Moment) {
+        if matches!(self.mode, Mode::Bootstrap) || now < self.look_after_at() {
+            return;
+        }
+        self.finished.look_at = self.next_look(now);
+        let patience = 2 * self.settings.ledger.heartbeat;
+        if self.machine.seals_underway() && now.since(self.finished.sealed_at) > patience {
+            self.machine.seal_failed();
+            self.finished.unseal();
+        }
+        let more = self.seal(now);
+        if self.goes_first(now) && !self.machine.seals_underway() {
+            self.machine.merge_seals(SEALS_MAX);
+            self.finished.sealed_at = now;
+        }
+        self.sweep(now);
+        self.forget_dead_owners(now);
+        if more || self.machine.seals_underway() {
+            self.finished.look_at = now + NEXT_LOOK;
+        }
+    }
+
+    /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
+    fn seal(&mut self, now: Moment) -> bool {
+        if self.machine.seals_underway() {
+            return true;
+        }
+        let mut due = Vec::new();
+        let more_closed = self.take_closed(now, &mut due);
+        let more_due = self.take_due(now, &mut due);
+        let more_left = self.take_left(now, &mut due);
+        if !due.is_empty() {
+            let mut entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
+            entries.sort_unstable();
+            entries.dedup();
+            self.machine.seal(&entries);
+            self.finished.sealed_at = now;
+            self.finished.sealing = due;
+        }
+        more_closed || more_due || more_left
+    }
+
+    /// What has come of age.
+    fn take_due(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+        let age = self.sealing_age();
+        let again = now + self.settings.ledger.ledger_retention / 4;
+        let mut looked = 0;
+        while let Some((ended, id)) = self.finished.queue.front().copied()
+            && now.since(ended) >= age
+        {
+            if looked == SEALED_AT_ONCE_MAX {
+                return true;
+            }
+            looked += 1;
+            self.finished.queue.pop_front();
+            if self.machine.may_seal(id.entry_id()) {
+                due.push((ended, id));
+            } else if self.is_over(id) {
+                self.finished.left.push_back((ended, id, again));
+            }
+        }
+        false
+    }
+
+    /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it is.
+    fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+        let turn = self.settings.ledger.ledger_retention / 4;
+        let mut looked = 0;
+        while let Some((ended, id, look_at)) = self.finished.left.front().copied()
+            && look_at <= now
+        {
+            if looked == SEALED_AT_ONCE_MAX || self.finished.closing.len() >= CLOSING_MAX {
+                return true;
+            }
+            looked += 1;
+            self.finished.left.pop_front();
+            if self.machine.may_seal(id.entry_id()) {
+                due.push((ended, id));
+                continue;
+            }
+            let Some(task) = self.machine.task(id) else { continue };
+            let places = u32::try_from(self.rank(id, now) + 1).unwrap_or(u32::MAX);
+            let its_turn = now.since(ended)
+                >= self.settings.ledger.ledger_retention + turn.saturating_mul(places);
+            if its_turn && task.stage == Stage::Idle {
+                self.machine.close(id);
+                self.finished.closing.push_back((ended, id));
+            } else {
+                self.finished.left.push_back((ended, id, now + turn));
+            }
+        }
+        false
+    }
+
+    /// What this worker has closed that others had left behind.
+    fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+        let again = now + self.settings.ledger.ledger_retention / 4;
+        for _ in 0..self.finished.closing.len() {
+            let Some((ended, id)) = self.finished.closing.pop_front() else { break };
+            let Some(task) = self.machine.task(id) else { continue };
+            match task.stage {
+                Stage::Closing(Step::Closed) if self.machine.may_seal(id.entry_id()) => {
+                    due.push((ended, id));
+                }
+                Stage::Closing(step) if step < Step::Written => {
+                    self.finished.closing.push_back((ended, id));
+                }
+                Stage::Closing(Step::Ack) => self.finished.closing.push_back((ended, id)),
+                // The ack of a batch waits for its other tasks.
+                _ => self.finished.left.push_back((ended, id, again)),
+            }
+        }
+        !self.finished.closing.is_empty()
+    }
+
+    fn is_over(&self, id: TaskId) -> bool {
+        self.machine.task(id).is_some_and(|task| task.fold.phase.is_terminal())
+    }
+
+    /// A seal was read.
+    pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
+        let waited = self.machine.seals_underway();
+        for id in self.machine.read_seal(position, seal) {
+            self.open.remove(&id);
+            self.agenda.remove(id);
+            self.waiting.remove(id);
+            self.stalled.remove(&id);
+        }
+        if waited && !self.machine.seals_underway() {
+            self.finished.unseal();
+            self.finished.look_at = now;
+        }
+        self.settle();
+        self.sweep(now);
+    }
+
+    /// A batch of tombstones is stored, or not all of it is.
+    pub fn handle_tombstoned(&mut self, stored: bool, now: Moment) {
+        self.machine.tombstoned(stored);
+        self.sweep(now);
+        self.settle();
+    }
+
+    /// Publishes the next tombstones.
+    pub(super) fn sweep(&mut self, now: Moment) {
+        if !self.machine.may_sweep() {
+            return;
+        }
+        let keys: Vec<Key> = if self.goes_first(now) {
+            self.machine.sweepable().take(TOMBSTONES_AT_ONCE_MAX).collect()
+        } else {
+            Vec::new()
+        };
+        if !keys.is_empty() || self.machine.has_useless_keys() {
+            self.machine.sweep(keys);
+        }
+    }
+
+    /// Whether this worker does what one worker of the partition does for all.
+    fn goes_first(&self, now: Moment) -> bool {
+        let partition = self.settings.partition;
+        let any = TaskId { ledger: 0, entry: 0, partition, batch_index: None };
+        self.rank(any, now) == 0
+    }
+
+    fn forget_dead_owners(&mut self, now: Moment) {
+        let retention = self.settings.ledger.ledger_retention;
+        let dead: Vec<_> = self.silence.silent_for(retention, now).collect();
+        for owner in dead {
+            self.silence.left(owner);
+            self.machine.drop_key(Key::Heartbeat(owner));
+        }
+        self.settle();
+    }
+}
