@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
+use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::properties::ledger;
 use proptest::prelude::*;
 
@@ -31,13 +32,16 @@ impl Bench {
     fn land(&mut self, entry: &Entry) -> Vec<Action> {
         self.length += 1;
         let position = Position { ledger: 0, entry: self.length, batch_index: None };
+        if let Entry::Seal(seal) = entry {
+            self.machine.read_seal(position, seal);
+        }
         self.machine.read(ReadEntry { position, entry, publish_time_ms: 0, late: false });
         self.actions()
     }
 
     /// Claims the task as a holder, and answers with what was published.
     fn claim(&mut self, id: TaskId) -> Entry {
-        let Decision::Claim(claim) = self.machine.decide(id, true, true) else {
+        let Decision::Claim(claim) = self.machine.decide(id, true) else {
             panic!("nothing to claim: {:?}", self.machine.task(id))
         };
         self.machine.claim(id, claim);
@@ -163,22 +167,6 @@ fn a_refused_outcome_is_replaced_under_a_fresh_key() {
     assert_eq!(bench.actions(), []);
 }
 
-/// Random walks found it: an old copy came while the task was being evicted, and its session ended; the payload stayed.
-#[test]
-fn a_payload_goes_with_an_evicted_task() {
-    let mut bench = Bench::new();
-    let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
-    bench.land(&claim);
-    bench.land(&done);
-    bench.machine.evict(T);
-    bench.machine.delivered(T, None);
-    bench.machine.session_lost();
-    bench.actions();
-    bench.land(&Entry::Tombstone(claim.key()));
-    assert_eq!(bench.land(&Entry::Tombstone(done.key())), [Action::DropPayload(T)]);
-    assert_eq!(bench.machine.task(T), None);
-}
-
 /// A delivery of a task that is closed already is acknowledged once more; its payload stayed.
 #[test]
 fn a_second_delivery_of_a_closed_task_leaves_nothing() {
@@ -195,33 +183,197 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
-/// A tombstone that failed left its task in `Evicting` for ever: nobody ever finished the eviction.
+/// Completes and closes the task, and answers with the keys of its claim and its outcome.
+fn closed(bench: &mut Bench) -> [Key; 2] {
+    let done = bench.complete();
+    let claim = OnceKey { epoch: Epoch(1), serial: 1, ..done.key };
+    bench.land(&Entry::Done(done));
+    bench.machine.view_stored(T);
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.actions();
+    [Key::Once(claim), Key::Once(done.key)]
+}
+
+/// Publishes a seal of the task, and answers with it.
+fn sealed(bench: &mut Bench) -> Entry {
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 1);
+    match bench.actions().pop() {
+        Some(Action::Publish(entry @ Entry::Seal(_))) => entry,
+        other => panic!("no seal was published: {other:?}"),
+    }
+}
+
+fn sweepable(bench: &Bench) -> Vec<Key> {
+    bench.machine.sweepable().collect()
+}
+
+/// Nothing in the ledger says that another worker wrote the dead letter, the view and the ack.
 #[test]
-fn an_eviction_that_failed_is_tried_again() {
+fn only_who_closed_a_task_seals_it() {
     let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "it runs");
+    bench.land(&done_by(OTHER, 1, Outcome::Completed));
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "another worker finished it");
+    bench.machine.close(T);
+    assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
+    bench.machine.view_stored(T);
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "the ack has no receipt");
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.actions();
+    sealed(&mut bench);
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "one is under way");
+}
+
+#[test]
+fn a_batch_is_sealed_when_all_of_it_is_closed() {
+    let mut bench = Bench::new();
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..T });
+    let entry = |of: &Entry, task| match of {
+        Entry::Claim(claim) => Entry::Claim(Claim {
+            key: OnceKey { task, ..claim.key },
+            batch_size: Some(2),
+            ..*claim
+        }),
+        Entry::Done(done) => Entry::Done(Done { key: OnceKey { task, ..done.key }, ..*done }),
+        other => other.clone(),
+    };
     let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
-    bench.land(&claim);
-    bench.land(&done);
-    bench.machine.evict(T);
-    assert_eq!(bench.actions(), [Action::Tombstone(vec![claim.key(), done.key()])]);
-    bench.land(&Entry::Tombstone(claim.key()));
-    bench.machine.eviction_ended(T);
-    bench.machine.evict(T);
-    assert_eq!(bench.actions(), [Action::Tombstone(vec![done.key()])]);
-    bench.land(&Entry::Tombstone(done.key()));
+    for task in [first, second] {
+        bench.land(&entry(&claim, task));
+    }
+    bench.land(&entry(&done, first));
+    bench.machine.close(first);
+    bench.machine.view_stored(first);
+    bench.machine.acked(T.entry_id(), T.partition);
+    assert!(!bench.machine.may_seal(T.entry_id()), "the other one runs");
+    bench.land(&entry(&done, second));
+    bench.machine.close(second);
+    bench.machine.view_stored(second);
+    bench.machine.acked(T.entry_id(), T.partition);
+    assert!(bench.machine.may_seal(T.entry_id()));
+}
+
+/// What the log rejected must be gone before what it accepted goes: else a view that lags accepts it.
+#[test]
+fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {
+    let mut bench = Bench::new();
+    let accepted = closed(&mut bench);
+    let late = claim_by(OTHER, 1);
+    bench.land(&late);
+    assert_eq!(sweepable(&bench), []);
+    let seal = sealed(&mut bench);
+    assert_eq!(sweepable(&bench), [], "the seal has not come back");
+    bench.land(&seal);
+    assert_eq!(bench.machine.task(T), None);
+    assert_eq!(sweepable(&bench), [late.key()]);
+    bench.machine.sweep(vec![late.key()]);
+    assert_eq!(bench.actions(), [Action::Tombstone(vec![late.key()])]);
+    bench.machine.tombstoned(true);
+    assert_eq!(sweepable(&bench), [], "its tombstone has not come back");
+    bench.land(&Entry::Tombstone(late.key()));
+    assert_eq!(sweepable(&bench), accepted);
+}
+
+/// Tombstones once were given up after twenty tries, and nobody published them again.
+#[test]
+fn tombstones_that_are_not_stored_are_published_again() {
+    let mut bench = Bench::new();
+    let keys = closed(&mut bench);
+    let seal = sealed(&mut bench);
+    bench.land(&seal);
+    bench.machine.sweep(keys.to_vec());
+    assert!(!bench.machine.may_sweep(), "one batch at a time");
+    bench.machine.tombstoned(false);
+    assert_eq!(sweepable(&bench), keys);
+}
+
+/// A cancel request for a task that was over used to stay for ever.
+#[test]
+fn entries_that_land_behind_the_seal_count_for_nothing_and_go() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    let seal = sealed(&mut bench);
+    bench.land(&seal);
+    for key in sweepable(&bench) {
+        bench.land(&Entry::Tombstone(key));
+    }
+    for late in [Entry::Cancel(T), claim_by(OTHER, 1), claim_by(OTHER, 2)] {
+        assert_eq!(bench.land(&late), []);
+        assert_eq!(bench.machine.fold(T), TaskFold::SEALED);
+        assert_eq!(sweepable(&bench), [late.key()]);
+        bench.land(&Entry::Tombstone(late.key()));
+    }
+}
+
+#[test]
+fn a_delivery_of_a_sealed_task_is_acknowledged_and_nothing_else() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    let seal = sealed(&mut bench);
+    bench.land(&seal);
+    bench.machine.delivered(T, None);
+    let expected = [Action::DropPayload(T), Action::Ack(T.entry_id())];
+    assert_eq!(bench.actions(), expected);
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// A cancel request for a task that was evicted stays in the ledger, and folds to NEW in every worker. It goes by the same
-/// rule as everything else.
+/// Another worker has sealed what this one runs, holds or waits for: its view was far behind.
 #[test]
-fn an_orphan_cancel_is_evicted() {
+fn a_seal_ends_whatever_is_done_about_its_tasks() {
+    let mut other = Bench::new();
+    closed(&mut other);
+    let seal = sealed(&mut other);
+
     let mut bench = Bench::new();
-    bench.land(&Entry::Cancel(T));
-    bench.machine.evict(T);
-    assert_eq!(bench.actions(), [Action::Tombstone(vec![Key::Cancel(T)])]);
-    bench.land(&Entry::Tombstone(Key::Cancel(T)));
-    assert_eq!(bench.machine.task(T), None);
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    let actions = bench.land(&seal);
+    let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::Fenced };
+    assert_eq!(actions, [stop, Action::Ack(T.entry_id()), Action::DropPayload(T)]);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    assert_eq!(bench.actions(), [], "nobody waits for its outcome");
+}
+
+/// Two seals of one task, as when two workers closed it: the earlier one goes, when no key of the task is left.
+#[test]
+fn a_seal_that_a_later_one_covers_goes_last() {
+    let mut bench = Bench::new();
+    let keys = closed(&mut bench);
+    let first = sealed(&mut bench);
+    bench.land(&first);
+    let Entry::Seal(mut again) = first.clone() else { panic!("not a seal") };
+    again.key.serial += 100;
+    bench.land(&Entry::Seal(again));
+    assert_eq!(sweepable(&bench), keys);
+    for key in keys {
+        bench.land(&Entry::Tombstone(key));
+    }
+    assert_eq!(sweepable(&bench), [first.key()]);
+    bench.land(&Entry::Tombstone(first.key()));
+    assert_eq!(sweepable(&bench), []);
+    assert_eq!(bench.machine.fold(T), TaskFold::SEALED);
+}
+
+#[test]
+fn seals_are_merged_when_there_are_enough_of_them() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    let seal = sealed(&mut bench);
+    bench.land(&seal);
+    let Entry::Seal(mut other) = seal else { panic!("not a seal") };
+    other.key.serial += 100;
+    other.entries = EntrySet::default();
+    other.entries.push_entry(EntryId { entry: T.entry + 1, ..T.entry_id() }, Ended::Failed);
+    bench.land(&Entry::Seal(other));
+    bench.machine.merge_seals(3);
+    assert_eq!(bench.actions(), []);
+    bench.machine.merge_seals(2);
+    match bench.actions().pop() {
+        Some(Action::Publish(Entry::Seal(union))) => assert_eq!(union.entries.len(), 2),
+        other => panic!("no union was published: {other:?}"),
+    }
 }
 
 /// Former owner ids are forgotten after a while, but not the one under which an attempt still runs: its heartbeats would end,

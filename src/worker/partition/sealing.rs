@@ -136,7 +136,7 @@ impl Partition {
             return true;
         }
         let mut due = Vec::new();
-        let more_closed = self.take_closed(now, &mut due);
+        self.take_closed(now, &mut due);
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
         if !due.is_empty() {
@@ -147,7 +147,7 @@ impl Partition {
             self.finished.sealed_at = now;
             self.finished.sealing = due;
         }
-        more_closed || more_due || more_left
+        more_due || more_left || !self.finished.closing.is_empty()
     }
 
     /// What has come of age.
@@ -203,7 +203,7 @@ impl Partition {
     }
 
     /// What this worker has closed that others had left behind.
-    fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+    fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) {
         let again = now + self.settings.ledger.ledger_retention / 4;
         for _ in 0..self.finished.closing.len() {
             let Some((ended, id)) = self.finished.closing.pop_front() else { break };
@@ -220,7 +220,6 @@ impl Partition {
                 _ => self.finished.left.push_back((ended, id, again)),
             }
         }
-        !self.finished.closing.is_empty()
     }
 
     fn is_over(&self, id: TaskId) -> bool {

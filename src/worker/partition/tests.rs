@@ -12,8 +12,6 @@ struct Worker {
     core: Partition,
     slots: Slots,
     cursor: usize,
-    /// How far its second read has come, if one is under way.
-    again: Option<usize>,
     /// Makes no step, as after SIGSTOP.
     frozen: bool,
     /// Cut off: publishes go nowhere, nothing is read.
@@ -37,6 +35,7 @@ impl Pair {
         for id in 1..=workers {
             let settings = PartitionSettings {
                 ledger: crate::WorkerConfig::default().ledger(),
+                partition: -1,
                 attempts_max: 3,
                 backoff_max: Duration::from_secs(300),
             };
@@ -45,7 +44,6 @@ impl Pair {
                 core,
                 slots: Slots::new(2),
                 cursor: 0,
-                again: None,
                 frozen: false,
                 offline: false,
                 did: Vec::new(),
@@ -74,11 +72,6 @@ impl Pair {
                     now,
                     wall_ms,
                 );
-            }
-            while let Some(index) = worker.again.filter(|index| *index < self.log.len()) {
-                let position = Position { ledger: 1, entry: index as u64, batch_index: None };
-                worker.again = Some(index + 1);
-                worker.core.handle_second_read(position, &self.log[index], now);
             }
             worker.core.run(now, &mut worker.slots);
             while let Some(effect) = worker.core.poll_effect() {
@@ -122,18 +115,6 @@ impl Pair {
         core.handle_body_gone(TASK, Epoch(epoch), self.now);
     }
 
-    /// The mark-delete position lies on the task, so many samples long.
-    fn pass_mark_delete(&mut self, samples: u32) {
-        for _ in 0..samples {
-            self.run_until(0, "ask mark-delete");
-            let now = self.now;
-            for worker in &mut self.workers {
-                worker.core.handle_mark_delete(TASK.entry_id(), now);
-            }
-            self.run_for(Duration::from_secs(1));
-        }
-    }
-
     fn did(&self, worker: usize) -> Vec<&str> {
         self.workers[worker].did.iter().map(|(_, did)| did.as_str()).collect()
     }
@@ -146,9 +127,12 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
                 if let Key::Once(key) = entry.key() {
                     worker.core.handle_receipt(key);
                 }
-                log.push(entry);
+                log.push(entry.clone());
             }
-            return;
+            match entry {
+                Entry::Seal(seal) => format!("seal {}", seal.entries.len()),
+                _ => return,
+            }
         }
         Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
         Effect::Do(Action::Stop { task, epoch, why }) => {
@@ -170,11 +154,8 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
         Effect::Do(Action::HandBack(_)) => "hand back".to_owned(),
         Effect::Do(Action::Tombstone(keys)) => {
             log.extend(keys.iter().map(|key| Entry::Tombstone(*key)));
-            "tombstone".to_owned()
-        }
-        Effect::Do(Action::ReadAgain) => {
-            worker.again = Some(0);
-            "read again".to_owned()
+            worker.core.handle_tombstoned(true, now);
+            format!("tombstone {}", keys.len())
         }
         Effect::Do(Action::DropPayload(_)) => return,
         Effect::Do(other) => format!("{other:?}"),
@@ -185,11 +166,6 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             worker.cursor = 0;
             "self-fence".to_owned()
         }
-        Effect::ReadFromStart => {
-            worker.cursor = 0;
-            "read from start".to_owned()
-        }
-        Effect::AskMarkDelete => "ask mark-delete".to_owned(),
         Effect::Refused(error) => format!("refused: {error}"),
     };
     worker.did.push((now, did));
@@ -273,7 +249,7 @@ fn a_worker_cut_off_for_long_fences_itself_and_its_work_goes_on() {
     pair.workers[0].offline = true;
     pair.run_until(0, "self-fence");
     pair.workers[0].offline = false;
-    pair.run_until(0, "read again");
+    pair.run_until(0, "ready");
     pair.run_for(Duration::from_secs(1));
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
@@ -322,28 +298,98 @@ fn a_new_task_that_finds_no_slot_is_handed_back_for_others() {
     assert!(took >= Duration::from_secs(1) && took <= Duration::from_millis(2100), "{took:?}");
 }
 
+const R: Duration = Duration::from_secs(3600);
+
+/// What is left in the ledger when all tombstones have been compacted away, heartbeats and settings left out.
+fn left(log: &[Entry]) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    for entry in log {
+        match entry {
+            Entry::Tombstone(key) => keys.retain(|other| other != key),
+            Entry::Heartbeat(_) | Entry::Config(_) => {}
+            _ => keys.push(entry.key()),
+        }
+    }
+    keys
+}
+
+/// Keys used to wait for the oldest unfinished task; one task of a day kept those of all that ended in that day.
 #[test]
-fn a_finished_task_leaves_the_ledger_when_the_mark_delete_position_has_stayed_past_it() {
+fn a_finished_task_is_sealed_after_its_retention_and_its_keys_go() {
     let mut pair = Pair::new(2);
+    let other = TaskId { entry: 1, ..TASK };
+    pair.deliver(0, other);
+    pair.run_until(0, "start 1");
     pair.deliver(0, TASK);
     pair.run_until(0, "start 1");
     pair.finish(0, 1, Outcome::Completed);
-    pair.pass_mark_delete(10);
-    let known = |worker: usize| pair.workers[worker].core.machine().task(TASK).is_some();
-    assert!(!known(0) && !known(1), "both have forgotten it");
-    let evictions = [0, 1].map(|w| pair.did(w).iter().filter(|did| **did == "tombstone").count());
-    assert_eq!(evictions[0] + evictions[1], 1, "one of them evicted it");
+    pair.run_for(R - Duration::from_secs(1));
+    assert!(!pair.did(0).contains(&"seal 1"));
+    pair.run_until(0, "seal 1");
+    pair.run_for(Duration::from_secs(1));
+    for worker in &pair.workers {
+        assert!(
+            worker.core.machine().is_sealed(TASK) && worker.core.machine().task(TASK).is_none()
+        );
+        assert_eq!(worker.core.finished(), 0);
+    }
+    let tombstones =
+        |worker: usize| pair.did(worker).iter().filter(|did| **did == "tombstone 2").count();
+    assert_eq!(tombstones(0) + tombstones(1), 1, "one of them swept");
+    let keys = left(&pair.log);
+    assert!(
+        matches!(keys[..], [Key::Once(claim), Key::Seal(_)] if claim.task == other),
+        "{keys:?}"
+    );
 }
 
-/// Such a request once stayed for ever: only what had ended was ever looked at.
+/// A task whose finisher died before it was sealed would keep its keys for ever.
 #[test]
-fn a_cancel_request_for_a_task_that_nobody_knows_leaves_the_ledger_too() {
-    let mut pair = Pair::new(1);
-    pair.log.push(Entry::Cancel(TASK));
+fn what_a_dead_worker_left_behind_is_closed_and_sealed_by_another() {
+    let mut pair = Pair::new(3);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
-    assert!(pair.workers[0].core.machine().task(TASK).is_some());
-    pair.pass_mark_delete(10);
-    assert!(pair.workers[0].core.machine().task(TASK).is_none());
+    pair.workers[0].frozen = true;
+    pair.run_for(2 * R);
+    let did = |what: &str| [1, 2].map(|worker| pair.did(worker).contains(&what));
+    assert_eq!(did("seal 1").iter().filter(|sealed| **sealed).count(), 1);
+    assert_eq!(did("show outcome"), did("seal 1"), "whoever sealed it had closed it");
+    assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
+}
+
+/// A cancel request for a task that is over used to wait for the mark-delete position.
+#[test]
+fn what_lands_behind_the_seal_goes_too() {
+    let mut pair = Pair::new(1);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(R);
+    pair.run_until(0, "seal 1");
+    pair.run_for(Duration::from_secs(1));
+    pair.log.push(Entry::Cancel(TASK));
+    pair.run_until(0, "tombstone 1");
+    assert!(matches!(left(&pair.log)[..], [Key::Seal(_)]), "{:?}", left(&pair.log));
+}
+
+/// A worker that starts afresh knows nothing of what it closed before: it closes once more what is not sealed.
+#[test]
+fn a_new_worker_seals_what_its_predecessors_finished() {
+    let mut pair = Pair::new(1);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    let settings = pair.workers[0].core.settings.clone();
+    let worker = &mut pair.workers[0];
+    worker.core = Partition::new(settings, OwnerId(50), OwnerId(51), pair.now);
+    worker.cursor = 0;
+    worker.did.clear();
+    pair.run_for(R);
+    pair.run_until(0, "seal 1");
+    assert!(pair.did(0).contains(&"ack"));
 }
 
 /// A broker that trims the ledger lets a slow reader skip entries without a word.
