@@ -3,9 +3,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
-#[allow(dead_code, reason = "each suite uses a part of it")]
-mod support;
-
+use crate::support;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;

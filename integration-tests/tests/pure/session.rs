@@ -12,10 +12,10 @@
     reason = "what is checked of a script may fail as tests do"
 )]
 
-#[path = "../../fuzz/src/corpus.rs"]
+#[path = "../../../fuzz/src/corpus.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the other half stores what was found")]
 mod corpus;
-#[path = "../../fuzz/src/session/mod.rs"]
+#[path = "../../../fuzz/src/session/mod.rs"]
 #[expect(unreachable_pub, reason = "the fuzz target is another crate")]
 mod hostile;
 

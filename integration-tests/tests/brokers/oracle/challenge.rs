@@ -1,9 +1,9 @@
 //! A guarded Pulsar asks for a new token when the old one ends: the one command that it sends nobody else.
 
-use crate::connection::{Connection, Event};
-use crate::keys::{ADDRESS, Authority, Secret};
-use crate::proxy::{Proxy, Treatment};
-use crate::recording::Recording;
+use crate::oracle::connection::{Connection, Event};
+use crate::oracle::proxy::{Proxy, Treatment};
+use crate::oracle::recording::Recording;
+use crate::security::keys::{ADDRESS, Authority, Secret};
 use anyhow::{Context, Result, bail};
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Security};
 use longhaul_wire::messages::{

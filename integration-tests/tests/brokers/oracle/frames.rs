@@ -4,11 +4,11 @@
 //! embedded broker, and what they are answered, for the tests of the crate. Then as an interpreter: each frame is decoded, its
 //! batch unpacked, and all of it packed and encoded again, and nobody must notice.
 
-use crate::challenge;
-use crate::clients::{self, ours, pulsar};
-use crate::proxy::{Proxy, Treatment};
-use crate::recording::{Recording, Side};
-use crate::{PULSAR, compare, play, recorded, tell};
+use crate::oracle::challenge;
+use crate::oracle::clients::{self, ours, pulsar};
+use crate::oracle::proxy::{Proxy, Treatment};
+use crate::oracle::recording::{Recording, Side};
+use crate::oracle::{PULSAR, compare, play, recorded, tell};
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::clients::{ClientProgram, Language};
 use integration_tests::sandbox::{BrokerKind, Sandbox};

@@ -24,11 +24,8 @@ mod connection;
 mod diff;
 mod differences;
 mod frames;
-#[path = "../security/keys.rs"]
-#[expect(dead_code, reason = "the suite of a guarded broker needs more of it")]
-mod keys;
 mod proxy;
-#[path = "../../../crates/longhaul-wire/tests/recorded/recording.rs"]
+#[path = "../../../../crates/longhaul-wire/tests/recorded/recording.rs"]
 mod recording;
 mod scenarios;
 mod show;
@@ -177,7 +174,8 @@ fn block(text: &str) -> String {
 }
 
 fn record_path(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle")).join(format!("{name}.txt"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/brokers/oracle"))
+        .join(format!("{name}.txt"))
 }
 
 fn recorded(name: &str) -> Result<Traces> {

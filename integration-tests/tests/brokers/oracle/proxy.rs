@@ -4,8 +4,8 @@
 //! It answers for the broker's address in lookups, since clients would connect past it otherwise: that answer is the one frame
 //! that is always changed, and it is kept as the broker sent it.
 
-use crate::anew;
-use crate::recording::{Recording, Side};
+use crate::oracle::anew;
+use crate::oracle::recording::{Recording, Side};
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;

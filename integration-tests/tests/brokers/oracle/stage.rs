@@ -1,7 +1,7 @@
 //! Where a script plays: connections to one broker, its admin interface, and the trace of what was seen.
 
-use crate::connection::{Connection, Event};
-use crate::show::Names;
+use crate::oracle::connection::{Connection, Event};
+use crate::oracle::show::Names;
 use anyhow::{Context, Result, ensure};
 use longhaul_wire::messages::{Command, CommandConnect, CommandLookupTopic};
 use longhaul_wire::payload::Payload;

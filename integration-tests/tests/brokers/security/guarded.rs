@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::keys::{ADDRESS, Authority, Secret};
+use crate::security::keys::{ADDRESS, Authority, Secret};
 
 /// The role that may use topics, and nothing else.
 pub(crate) const ROLE: &str = "tasks";

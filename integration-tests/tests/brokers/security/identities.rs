@@ -2,8 +2,10 @@
 //!
 //! Passwords and certificates need a real Pulsar: the embedded broker knows tokens alone.
 
-use crate::guarded::{Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused, note};
-use crate::keys::{Authority, Certified};
+use crate::security::guarded::{
+    Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused, note,
+};
+use crate::security::keys::{Authority, Certified};
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::BrokerKind;
 use longhaul::topics::{Admin, AdminErrorKind, AdminOptions};

@@ -14,7 +14,7 @@
 
 mod guarded;
 mod identities;
-mod keys;
+pub(crate) mod keys;
 
 use anyhow::{Result, bail, ensure};
 use guarded::{Guarded, ROLE, check_error, check_refused};

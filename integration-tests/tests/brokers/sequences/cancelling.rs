@@ -1,7 +1,7 @@
 //! Tasks whose end a client asks for, by a plain message on the ledger.
 
-use crate::drain;
-use crate::plain::Plain;
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;

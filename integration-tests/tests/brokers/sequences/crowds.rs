@@ -1,8 +1,8 @@
 //! Many tasks at once: on one worker, on several, in partitions, in batches.
 
-use crate::drain;
-use crate::plain::Plain;
-use crate::reference::{
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
+use crate::sequences::reference::{
     FIRST_ATTEMPT_EXCEEDS_MAX_DURATION, RETRY_WITH_RECOVERY, SUCCESS, TERMINAL_FAILURE, play,
 };
 use anyhow::{Context, Result, ensure};

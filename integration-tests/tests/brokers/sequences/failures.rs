@@ -1,7 +1,7 @@
 //! Attempts that end badly, or in another way than with a result.
 
-use crate::plain::Plain;
-use crate::{SILENCE, drain};
+use crate::sequences::plain::Plain;
+use crate::sequences::{SILENCE, drain};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use integration_tests::audit::read_whole;

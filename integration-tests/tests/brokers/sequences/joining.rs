@@ -1,7 +1,7 @@
 //! How a worker begins.
 
-use crate::drain;
-use crate::plain::Plain;
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::sandbox::Sandbox;

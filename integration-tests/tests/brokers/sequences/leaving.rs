@@ -1,7 +1,7 @@
 //! How a worker ends.
 
-use crate::plain::Plain;
-use crate::{DRAIN, drain};
+use crate::sequences::plain::Plain;
+use crate::sequences::{DRAIN, drain};
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;

@@ -1,7 +1,7 @@
 //! Workers that vanish, and topics that move while tasks run.
 
-use crate::drain;
-use crate::plain::Plain;
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
 use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;

@@ -1,7 +1,7 @@
 //! The four sequences that the tests of the Java reference assert, seen by a stock Java client, and byte for byte.
 
-use crate::plain::Plain;
-use crate::{SILENCE, drain};
+use crate::sequences::plain::Plain;
+use crate::sequences::{SILENCE, drain};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -1,7 +1,7 @@
 //! The metadata topic carries the reference's schema, whoever comes first.
 
-use crate::drain;
-use crate::plain::Plain;
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
 use anyhow::{Context, Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::java::JavaClient;

@@ -1,7 +1,7 @@
 //! Finding a broker and its topics, or saying soon why not.
 
 use crate::support::{self, Broker};
-use crate::{EARLIEST, follow_to, keys, publish, take};
+use crate::transport::{EARLIEST, follow_to, keys, publish, take};
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Batching, TopicPartition, Transport, TransportErrorKind};

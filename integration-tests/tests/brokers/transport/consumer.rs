@@ -1,7 +1,7 @@
 //! Deliveries: exactly those that were asked for, held until they are acknowledged or handed back.
 
 use crate::support::{self, Broker, outgoing, within};
-use crate::{EARLIEST, SILENCE, keys, nothing_comes, publish, take};
+use crate::transport::{EARLIEST, SILENCE, keys, nothing_comes, publish, take};
 use anyhow::{Result, ensure};
 use longhaul::transport::{Batching, Schema, Transport};
 use longhaul::{EntryId, Position};

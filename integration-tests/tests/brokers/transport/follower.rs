@@ -1,7 +1,7 @@
 //! Reading a topic in order, single messages of it, and where it ends.
 
 use crate::support::{self, Broker, outgoing, within};
-use crate::{EARLIEST, LATEST, follow_to, key_list, keys, publish, publish_all, take};
+use crate::transport::{EARLIEST, LATEST, follow_to, key_list, keys, publish, publish_all, take};
 use anyhow::{Context, Result, ensure};
 use longhaul::Position;
 use longhaul::transport::{

@@ -7,9 +7,8 @@ mod consumer;
 mod follower;
 mod publisher;
 mod routes;
-#[path = "../support/mod.rs"]
-mod support;
 
+use crate::support::{outgoing, within};
 use anyhow::{Result, bail};
 use longhaul::Position;
 use longhaul::transport::session::PulsarTransport;
@@ -18,7 +17,6 @@ use longhaul::transport::{
     TopicPartition, Transport,
 };
 use std::time::Duration;
-use support::{outgoing, within};
 use tokio::time::timeout;
 
 pub(crate) const EARLIEST: Follow = Follow { start: Start::Earliest, compacted: false };

@@ -1,7 +1,9 @@
 //! What is published where, and what receipts say.
 
 use crate::support::{self, Broker, outgoing, within};
-use crate::{COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take};
+use crate::transport::{
+    COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take,
+};
 use anyhow::{Context, Result, ensure};
 use longhaul::transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 //! Each test first asks by hand what the broker answers to a lookup, so that it cannot pass where the way is not taken.
 
 use crate::support::{Broker, note, within};
-use crate::{EARLIEST, follow_to, keys, publish, take};
+use crate::transport::{EARLIEST, follow_to, keys, publish, take};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
 use integration_tests::sandbox::{BrokerKind, Cluster, PulsarProxy, Sandbox};

@@ -1,8 +1,8 @@
 //! Acknowledgements, and what comes again.
 
 use super::consuming::publish;
-use crate::commands::{ack, batch, close_consumer, flow, producer, redeliver, subscribe};
-use crate::stage::Stage;
+use crate::oracle::commands::{ack, batch, close_consumer, flow, producer, redeliver, subscribe};
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{AckType, CommandAck, MessageIdData, SubType};
 
@@ -39,7 +39,7 @@ pub(super) async fn redelivery_of_all(stage: &mut Stage) -> Result<()> {
         stage.ask(a, subscribe(&topic, id, kind), 1).await?;
         stage.ask(p, producer(&topic, id), 1).await?;
         for sequence in 0..4 {
-            let (command, payload) = crate::commands::plain(id, sequence);
+            let (command, payload) = crate::oracle::commands::plain(id, sequence);
             stage.send_message(p, command, &payload).await;
         }
         stage.answers(p, 4).await?;

@@ -1,10 +1,10 @@
 //! Compaction, and the last message.
 
-use crate::commands::{
+use crate::oracle::commands::{
     EARLIEST, batch, close_consumer, flow, keyed, metadata, plain, producer, reader, send,
     subscribe,
 };
-use crate::stage::Stage;
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use bytes::Bytes;
 use longhaul_wire::compression;
@@ -58,7 +58,7 @@ pub(super) async fn last_ids(stage: &mut Stage) -> Result<()> {
     stage.ask(a, last(1, 13), 1).await?;
     stage.note("after an acknowledgement");
     let first = stage.id(0);
-    stage.ask(a, crate::commands::ack(1, vec![first]), 0).await?;
+    stage.ask(a, crate::oracle::commands::ack(1, vec![first]), 0).await?;
     stage.ask(a, last(1, 14), 1).await?;
     stage.note("of a reader");
     stage.ask(a, reader(&topic, 2, EARLIEST), 1).await?;

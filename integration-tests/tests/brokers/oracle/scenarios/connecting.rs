@@ -1,7 +1,7 @@
 //! Before and besides topics.
 
-use crate::commands::{plain, producer, subscribe};
-use crate::stage::Stage;
+use crate::oracle::commands::{plain, producer, subscribe};
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{Command, CommandConnect, CommandPing, OtherRequest, SubType};
 

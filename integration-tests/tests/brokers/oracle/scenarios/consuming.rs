@@ -1,10 +1,10 @@
 //! Consumers, and who gets what.
 
-use crate::commands::{
+use crate::oracle::commands::{
     Slot, ack, batch, close_consumer, flow, keyed, metadata, plain, producer, redeliver, send,
     subscribe,
 };
-use crate::stage::Stage;
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
     CommandConsumerStats, CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageMetadata,

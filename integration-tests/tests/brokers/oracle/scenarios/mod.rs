@@ -8,7 +8,7 @@ mod moving;
 mod producing;
 mod topics;
 
-use crate::stage::Stage;
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use std::pin::Pin;
 

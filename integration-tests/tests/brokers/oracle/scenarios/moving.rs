@@ -1,8 +1,10 @@
 //! Readers, seeks, and the end of subscriptions.
 
 use super::consuming::{more, publish};
-use crate::commands::{EARLIEST, LATEST, ack, close_consumer, flow, reader, redeliver, subscribe};
-use crate::stage::Stage;
+use crate::oracle::commands::{
+    EARLIEST, LATEST, ack, close_consumer, flow, reader, redeliver, subscribe,
+};
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
     CommandSeek, CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, SubType,

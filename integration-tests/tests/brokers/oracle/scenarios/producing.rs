@@ -1,7 +1,7 @@
 //! Producers.
 
-use crate::commands::{batch, close_producer, keyed, plain, producer, send};
-use crate::stage::Stage;
+use crate::oracle::commands::{batch, close_producer, keyed, plain, producer, send};
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use bytes::Bytes;
 use longhaul_wire::messages::{AccessMode, CommandPing, CommandProducer, CommandSend};
@@ -177,7 +177,7 @@ pub(super) async fn deduplication(stage: &mut Stage) -> Result<()> {
             let (command, _) = plain(1, sequence);
             let metadata = longhaul_wire::messages::MessageMetadata {
                 producer_name: "given".to_owned(),
-                ..crate::commands::metadata(sequence)
+                ..crate::oracle::commands::metadata(sequence)
             };
             (command, Payload::new(&metadata, b"x"))
         };

@@ -1,7 +1,7 @@
 //! Topics as such.
 
-use crate::commands::{EARLIEST, plain, producer, reader, subscribe};
-use crate::stage::Stage;
+use crate::oracle::commands::{EARLIEST, plain, producer, reader, subscribe};
+use crate::oracle::stage::Stage;
 use anyhow::Result;
 use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
