@@ -10,7 +10,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long building an example may take.
+/// Our broker's program.
+const BROKER: &str = "longhaul-broker";
+/// How long building the programs may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -26,9 +28,7 @@ const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
         Some(programs) => PathBuf::from(programs).join(name),
-        None => {
-            build(&["--package", "longhaul", "--example", name]).await?.join("examples").join(name)
-        }
+        None => build().await?.join("examples").join(name),
     };
     copy_to(&built, folder)
 }
@@ -38,11 +38,10 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// It cannot be built or copied.
 pub async fn broker(folder: &Path) -> Result<PathBuf> {
-    const NAME: &str = "longhaul-broker";
     // Programs of another profile lie beside the folder of its examples.
     let built = match std::env::var_os(PROGRAMS_VARIABLE) {
-        Some(programs) => PathBuf::from(programs).join("..").join(NAME),
-        None => build(&["--package", NAME, "--bin", NAME]).await?.join(NAME),
+        Some(programs) => PathBuf::from(programs).join("..").join(BROKER),
+        None => build().await?.join(BROKER),
     };
     copy_to(&built, folder)
 }
@@ -53,8 +52,11 @@ fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Has cargo build something in the profile that we were built in. Returns the folder where it lies.
-async fn build(what: &[&str]) -> Result<PathBuf> {
+/// Has cargo build all programs in the profile that we were built in. Returns the folder where they lie.
+///
+/// They are always built together and for the whole workspace. A build of one package has other features of its dependencies, and
+/// would make the async runtime and everything above it a second time, beside those of the tests.
+async fn build() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let profile = own
         .ancestors()
@@ -64,15 +66,15 @@ async fn build(what: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     forget_cargo(&mut command);
-    command.args(["build", "--quiet"]).args(what);
+    command.args(["build", "--quiet", "--workspace", "--examples", "--bin", BROKER]);
     if profile.ends_with("release") {
         command.arg("--release");
     }
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).kill_on_drop(true);
     let target = profile.parent().context("no target folder")?;
     let building = command.env("CARGO_TARGET_DIR", target).status();
-    let status = timeout(BUILD_LIMIT, building).await.context("building a program")??;
-    ensure!(status.success(), "cargo build {}: {status}", what.join(" "));
+    let status = timeout(BUILD_LIMIT, building).await.context("building the programs")??;
+    ensure!(status.success(), "cargo build of the programs: {status}");
     Ok(profile.to_owned())
 }
 

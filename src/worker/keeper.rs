@@ -3,6 +3,10 @@
 //!
 //! M decides nothing, so nothing here is needed for safety. Every worker keeps M, in turns by rank: the first does what is due,
 //! the others only if they still see it undone a slot later.
+//!
+//! How long an entry has stood there: since it was read, where that was live. Of an older one its stamp tells, a wall clock; it is
+//! believed when both the own clock and a later stamp on M agree, so that one wrong clock deletes nothing. Until they do the entry
+//! stays, but no longer than its retention from its reading on.
 
 use crate::protocol::fold::TaskFold;
 use crate::protocol::key::Epoch;
@@ -15,6 +19,11 @@ use std::time::Duration;
 /// An end that M has not shown yet may be on its way, behind a dead letter say, and whoever gets the task's delivery sees to it.
 /// Only after this long it is missed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often the age of an entry that only the own wall clock calls over is looked at again: this part of the retention.
+const RECHECKS: u32 = 16;
+/// But not more often than this.
+const RECHECK_MIN: Duration = Duration::from_secs(1);
 
 /// An entry of M, as far as its keeper looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +69,19 @@ pub(super) enum Chore {
 #[derive(Clone, Debug)]
 pub(super) struct Keeper {
     retention: Duration,
-    shown: BTreeMap<TaskId, Shown>,
+    shown: BTreeMap<TaskId, Kept>,
+    /// The newest stamp read, in ms by the wall clock of its writer.
+    newest_ms: u64,
     /// Tasks whose end was shown and has left M, or is about to: not to be shown again by whoever gets an old delivery.
     gone: BTreeSet<TaskId>,
     chores: BTreeSet<(Moment, Kind, TaskId)>,
+}
+
+/// What M shows of a task, and when its retention ends by the own reading.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    shown: Shown,
+    until: Moment,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,24 +94,40 @@ impl Keeper {
     /// Nothing seen yet.
     #[must_use]
     pub(super) const fn new(retention: Duration) -> Self {
-        Self { retention, shown: BTreeMap::new(), gone: BTreeSet::new(), chores: BTreeSet::new() }
+        Self {
+            retention,
+            shown: BTreeMap::new(),
+            newest_ms: 0,
+            gone: BTreeSet::new(),
+            chores: BTreeSet::new(),
+        }
     }
 
-    /// An entry was read; `fold` is what the ledger says of the task, `rank` the own place in line.
+    /// An entry was read; `fold` is what the ledger says of the task, `rank` the own place in line. `live`: the task ended while
+    /// this worker followed the ledger, so the entry is no older than its reading.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one entry, and what the driver knows of its task"
+    )]
     pub(super) fn read(
         &mut self,
         id: TaskId,
         shown: Shown,
         fold: &TaskFold,
+        live: bool,
         rank: u64,
         now: Moment,
         wall_ms: u64,
     ) {
-        let before = self.shown.insert(id, shown);
-        let ended = self.gone.remove(&id) || before.is_some_and(|before| before.terminal);
+        // No entry is older than those that stand before it, whatever the clock of its writer said.
+        self.newest_ms = self.newest_ms.max(shown.last_updated_ms);
+        let shown = Shown { last_updated_ms: self.newest_ms, ..shown };
+        let until = now + self.retention;
+        let before = self.shown.insert(id, Kept { shown, until });
+        let ended = self.gone.remove(&id) || before.is_some_and(|before| before.shown.terminal);
         if shown.terminal {
             let age = Duration::from_millis(wall_ms.saturating_sub(shown.last_updated_ms));
-            let wait = self.retention.saturating_sub(age);
+            let wait = self.retention.saturating_sub(if live { Duration::ZERO } else { age });
             self.chores.insert((now + wait + turn(rank), Kind::Evict, id));
         }
         if shown.contradicts(fold) {
@@ -115,7 +149,7 @@ impl Keeper {
         now: Moment,
     ) {
         let missed = |shown: &Shown| shown.contradicts(fold) && (!live || shown.is_before(fold));
-        if self.shown.get(&id).is_some_and(missed) {
+        if self.shown.get(&id).is_some_and(|kept| missed(&kept.shown)) {
             self.chores.insert((now + END_PATIENCE + turn(rank), Kind::Repair, id));
         }
     }
@@ -127,7 +161,7 @@ impl Keeper {
 
     /// A tombstone was read.
     pub(super) fn gone(&mut self, id: TaskId) {
-        if self.shown.remove(&id).is_some_and(|shown| shown.terminal) {
+        if self.shown.remove(&id).is_some_and(|kept| kept.shown.terminal) {
             self.gone.insert(id);
         }
     }
@@ -135,7 +169,7 @@ impl Keeper {
     /// Whether M shows how this epoch of the task ended, or has shown it: it need not be published again.
     #[must_use]
     pub(super) fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
-        let shows = |shown: &Shown| shown.terminal && shown.epoch == Some(epoch.0);
+        let shows = |kept: &Kept| kept.shown.terminal && kept.shown.epoch == Some(epoch.0);
         self.gone.contains(&id) || self.shown.get(&id).is_some_and(shows)
     }
 
@@ -151,9 +185,14 @@ impl Keeper {
                 return None;
             }
             self.chores.pop_first();
-            let shown = self.shown.get(&id);
+            let kept = self.shown.get(&id).copied().filter(|kept| kept.shown.terminal);
             match kind {
-                Kind::Evict if shown.is_some_and(|shown| shown.terminal) => {
+                Kind::Evict if kept.is_some_and(|kept| !self.is_over(&kept, now)) => {
+                    let again = now + (self.retention / RECHECKS).max(RECHECK_MIN);
+                    let until = kept.map_or(again, |kept| kept.until);
+                    self.chores.insert((again.min(until), Kind::Evict, id));
+                }
+                Kind::Evict if kept.is_some() => {
                     // An entry that was published twice is evicted once.
                     self.gone(id);
                     return Some(Chore::Evict(id));
@@ -165,10 +204,16 @@ impl Keeper {
         None
     }
 
+    /// The retention of the entry is over by more than the own wall clock.
+    fn is_over(&self, kept: &Kept, now: Moment) -> bool {
+        let behind = self.newest_ms.saturating_sub(kept.shown.last_updated_ms);
+        now >= kept.until || Duration::from_millis(behind) >= self.retention
+    }
+
     /// Whether M shows something else than the end that the ledger knows.
     fn lacks_end(&self, id: TaskId, fold: &TaskFold) -> bool {
         match self.shown.get(&id) {
-            Some(shown) => shown.contradicts(fold),
+            Some(kept) => kept.shown.contradicts(fold),
             None => fold.phase.is_terminal() && !self.gone.contains(&id),
         }
     }
@@ -208,11 +253,38 @@ mod tests {
     fn an_outcome_is_evicted_after_its_retention_whoever_wrote_it() {
         let mut keeper = Keeper::new(RETENTION);
         let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000 };
-        keeper.read(ID, foreign, &TaskFold::default(), 0, at(7), 50_000);
+        keeper.read(ID, foreign, &TaskFold::default(), false, 0, at(7), 50_000);
+        let witness = TaskId { entry: 3, ..ID };
+        let later = Shown { terminal: false, last_updated_ms: 140_000, ..foreign };
+        keeper.read(witness, later, &TaskFold::default(), true, 0, at(90), 140_000);
         assert_eq!(keeper.timeout(), Some(at(97)));
         assert_eq!(keeper.poll(at(96), |_| completed(1)), None);
         assert_eq!(keeper.poll(at(97), |_| completed(1)), Some(Chore::Evict(ID)));
         assert_eq!(keeper.poll(at(97), |_| completed(1)), None);
+    }
+
+    /// A worker whose wall clock was a day ahead deleted every result when it started, and each new one as soon as it stood there.
+    #[test]
+    fn one_wrong_wall_clock_deletes_no_result() {
+        const AHEAD: u64 = 1_000_000_000;
+        for (live, stamp) in [(true, 0), (false, 0), (true, AHEAD), (false, AHEAD)] {
+            let mut keeper = Keeper::new(RETENTION);
+            let result = Shown { last_updated_ms: stamp, ..shown(1, true) };
+            keeper.read(ID, result, &completed(1), live, 0, at(7), AHEAD);
+            assert_eq!(keeper.poll(at(106), |_| completed(1)), None, "{live} {stamp}");
+            assert_eq!(keeper.poll(at(107), |_| completed(1)), Some(Chore::Evict(ID)));
+        }
+    }
+
+    /// The clock of one writer was slow: what it wrote a moment ago looked over. An entry cannot be older than what stands before it.
+    #[test]
+    fn a_slow_clock_of_a_writer_deletes_no_result() {
+        let mut keeper = Keeper::new(RETENTION);
+        let (other, stamp) =
+            (TaskId { entry: 3, ..ID }, |ms| Shown { last_updated_ms: ms, ..shown(1, true) });
+        keeper.read(other, stamp(500_000), &completed(1), false, 0, at(0), 510_000);
+        keeper.read(ID, stamp(1_000), &completed(1), false, 0, at(1), 511_000);
+        assert_eq!(keeper.poll(at(99), |_| completed(1)), None);
     }
 
     /// A worker that got an old delivery once showed the end of a task after its eviction.
@@ -220,7 +292,7 @@ mod tests {
     fn an_end_that_was_shown_is_not_shown_again() {
         let mut keeper = Keeper::new(RETENTION);
         assert!(!keeper.has_shown_end(ID, Epoch(1)));
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(0), 0);
         assert!(keeper.has_shown_end(ID, Epoch(1)) && !keeper.has_shown_end(ID, Epoch(2)));
         assert_eq!(keeper.poll(at(100), |_| completed(1)), Some(Chore::Evict(ID)));
         assert!(keeper.has_shown_end(ID, Epoch(1)));
@@ -238,7 +310,7 @@ mod tests {
         assert_eq!(keeper.poll(at(9), |_| completed(1)), None);
         assert_eq!(keeper.poll(at(10), |_| completed(1)), Some(Chore::Repair(ID)));
         keeper.missed(ID, at(11));
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(12), 12_000);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(12), 12_000);
         assert_eq!(keeper.poll(at(60), |_| completed(1)), None);
     }
 
@@ -246,8 +318,8 @@ mod tests {
     #[test]
     fn an_entry_that_was_published_twice_is_evicted_once() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(0), 0);
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(1), 1000);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(0), 0);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(1), 1000);
         assert_eq!(keeper.poll(at(200), |_| completed(1)), Some(Chore::Evict(ID)));
         assert_eq!(keeper.poll(at(200), |_| completed(1)), None);
     }
@@ -255,7 +327,7 @@ mod tests {
     #[test]
     fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(1, false), &TaskFold::default(), 0, at(0), 0);
+        keeper.read(ID, shown(1, false), &TaskFold::default(), true, 0, at(0), 0);
         keeper.gone(ID);
         assert!(!keeper.has_shown_end(ID, Epoch(1)));
     }
@@ -263,7 +335,7 @@ mod tests {
     #[test]
     fn the_next_in_line_does_nothing_when_the_first_has_done_it() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(1, true), &completed(1), 1, at(0), 0);
+        keeper.read(ID, shown(1, true), &completed(1), true, 1, at(0), 0);
         keeper.gone(ID);
         assert_eq!(keeper.poll(at(1000), |_| completed(1)), None);
     }
@@ -271,8 +343,8 @@ mod tests {
     #[test]
     fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(2, true), &completed(2), 0, at(0), 0);
-        keeper.read(ID, shown(1, false), &completed(2), 0, at(1), 1000);
+        keeper.read(ID, shown(2, true), &completed(2), true, 0, at(0), 0);
+        keeper.read(ID, shown(1, false), &completed(2), true, 0, at(1), 1000);
         assert_eq!(keeper.poll(at(2), |_| completed(2)), Some(Chore::Repair(ID)));
     }
 
@@ -281,7 +353,7 @@ mod tests {
     fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
         for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
             let mut keeper = Keeper::new(RETENTION);
-            keeper.read(ID, shown(epoch, false), &TaskFold::default(), 0, at(0), 0);
+            keeper.read(ID, shown(epoch, false), &TaskFold::default(), true, 0, at(0), 0);
             keeper.ended(ID, &completed(2), live, 0, at(1));
             let chore = keeper.poll(at(60), |_| completed(2));
             assert_eq!(chore, repaired.then_some(Chore::Repair(ID)), "{live} {epoch}");
@@ -292,16 +364,16 @@ mod tests {
     #[test]
     fn an_outcome_that_comes_by_itself_needs_no_repair() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(1, false), &completed(1), 0, at(0), 0);
+        keeper.read(ID, shown(1, false), &completed(1), true, 0, at(0), 0);
         assert_eq!(keeper.poll(at(9), |_| completed(1)), None);
-        keeper.read(ID, shown(1, true), &completed(1), 0, at(9), 9000);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(9), 9000);
         assert_eq!(keeper.poll(at(99), |_| completed(1)), None);
     }
 
     #[test]
     fn an_outcome_that_does_not_come_is_missed_at_last() {
         let mut keeper = Keeper::new(RETENTION);
-        keeper.read(ID, shown(1, false), &completed(1), 0, at(0), 0);
+        keeper.read(ID, shown(1, false), &completed(1), true, 0, at(0), 0);
         assert_eq!(keeper.poll(at(10), |_| completed(1)), Some(Chore::Repair(ID)));
     }
 }

@@ -303,4 +303,4 @@ fn read(location: &str) -> Result<Vec<u8>, AuthConfigError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

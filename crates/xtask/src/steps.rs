@@ -61,7 +61,7 @@ pub fn plan(command: &Command) -> Vec<Step> {
             Step::new("tests", &["test", "--workspace"]),
         ],
         Command::Sim { seed, runs } => {
-            let suite = ["test", "-p", "integration-tests", "--test", "simulation"];
+            let suite = ["test", "-p", "integration-tests", "--test", "pure", "simulation::"];
             let step =
                 Step::new("simulation", &suite).with_env("LONGHAUL_SIM_SEED", seed.to_string());
             vec![match runs {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_seed_goes_to_the_simulation() {
-        let suite = "cargo test -p integration-tests --test simulation";
+        let suite = "cargo test -p integration-tests --test pure simulation::";
         check(&Command::Sim { seed: 7, runs: None }, &[&format!("LONGHAUL_SIM_SEED=7 {suite}")]);
         check(
             &Command::Sim { seed: 7, runs: Some(3) },

@@ -6,7 +6,7 @@
 //! asks the invariants of `longhaul::protocol::invariants`; the first trace to a violation is a shortest one.
 //!
 //! The model is worth something only if it finds what is wrong; so [`Fault`] breaks one rule at a time, by tampering around the
-//! machine, and `tests/model.rs` asks that each is found.
+//! machine, and `tests/pure/model.rs` asks that each is found.
 
 #![expect(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! The scenarios, by name: the wide bounds of the command line. `tests/model.rs` narrows those that a test run has no time for.
+//! The scenarios, by name: the wide bounds of the command line. `tests/pure/model.rs` narrows those that a test run has no time for.
 
 use super::bounds::{Bounds, UnknownField};
 use super::tamper::Fault;

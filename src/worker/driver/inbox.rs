@@ -83,8 +83,9 @@ impl Driver {
             lane.keeper.gone(task);
         } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
             let shown = Shown::of(&metadata, epoch_of(&message.properties));
-            let (fold, rank) = (lane.core.machine().fold(task), lane.core.rank(task, now));
-            lane.keeper.read(task, shown, &fold, rank, now, wall_ms);
+            let (machine, rank) = (lane.core.machine(), lane.core.rank(task, now));
+            let (fold, live) = (machine.fold(task), machine.ended_live(task));
+            lane.keeper.read(task, shown, &fold, live, rank, now, wall_ms);
         }
     }
 }

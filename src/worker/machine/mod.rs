@@ -167,6 +167,13 @@ impl Machine {
         }
     }
 
+    /// Whether this worker followed the ledger when the task ended, or will when it does: what shows that end is not older.
+    #[must_use]
+    pub fn ended_live(&self, id: TaskId) -> bool {
+        let live = |task: &Task| task.live || !task.fold.phase.is_terminal();
+        self.ready && self.task(id).is_some_and(live)
+    }
+
     /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
     #[must_use]
     pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {

@@ -10,7 +10,8 @@ fn config(key: TokenKey) -> AuthConfig {
     AuthConfig { key, superusers: BTreeSet::from(["root".to_owned()]) }
 }
 
-fn with_secret() -> Authenticator {
+/// Verifies what [`token`] signs; `root` may do everything.
+pub(crate) fn with_secret() -> Authenticator {
     Authenticator::new(&config(TokenKey::Secret(SECRET.to_vec()))).unwrap()
 }
 
@@ -25,7 +26,8 @@ fn hmac(algorithm: hmac::Algorithm, secret: &[u8]) -> impl FnOnce(&[u8]) -> Vec<
     move |text| hmac::sign(&key, text).as_ref().to_vec()
 }
 
-fn token(claims: &str) -> String {
+/// A token with these claims.
+pub(crate) fn token(claims: &str) -> String {
     signed(r#"{"alg":"HS256"}"#, claims, hmac(hmac::HMAC_SHA256, &SECRET))
 }
 

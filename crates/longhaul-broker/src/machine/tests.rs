@@ -15,6 +15,8 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
+mod policies;
+
 const START: u64 = 1_700_000_000_000;
 const TOPIC: &str = "persistent://public/default/t";
 const EARLIEST: MessageIdData = MessageIdData {
@@ -37,6 +39,11 @@ struct Rig {
 impl Rig {
     /// With two connections, 1 and 2.
     fn new() -> Self {
+        Self::guarded(None, [None, None])
+    }
+
+    /// The same, where the clients show these tokens.
+    fn guarded(auth: Option<Arc<Authenticator>>, tokens: [Option<String>; 2]) -> Self {
         let options = Options {
             segment_bytes_first: 8192,
             segment_bytes_max: 8192,
@@ -61,14 +68,17 @@ impl Rig {
             checkpoint_bytes: 1_000_000,
         };
         let state = State::default();
-        let machine = Machine::new(settings, None, state, composer, HashMap::new(), START);
+        let machine = Machine::new(settings, auth, state, composer, HashMap::new(), START);
         let mut rig = Self { machine, log, now: START };
-        for conn in 1..3 {
+        for (conn, token) in (1..).zip(tokens) {
             rig.machine.opened(conn, "/test".to_owned());
-            rig.ask(
-                conn,
-                CommandConnect { protocol_version: Some(21), ..CommandConnect::default() },
-            );
+            let connect = CommandConnect {
+                protocol_version: Some(21),
+                auth_method_name: token.is_some().then(|| "token".to_owned()),
+                auth_data: token.map(Into::into),
+                ..CommandConnect::default()
+            };
+            rig.ask(conn, connect);
         }
         rig
     }

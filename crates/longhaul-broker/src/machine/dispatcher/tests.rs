@@ -75,6 +75,24 @@ fn a_batch_may_take_more_permits_than_there_are() {
     assert_eq!(deal(&mut dispatcher, &entries, 3), [(0, 1)]);
 }
 
+/// No test had a limit for a whole subscription: without the check of it all of them passed.
+#[test]
+fn a_subscription_has_a_limit_of_its_own() {
+    let entries = plain(6);
+    let mut dispatcher = shared(&[10, 10]);
+    let limits = Limits { per_consumer: 0, per_subscription: 3 };
+    let deal = |dispatcher: &mut Dispatcher| {
+        let mut out = Vec::new();
+        let view = view(&entries, 6);
+        dispatcher.dispatch(0, &Cursor::at(0), &view, limits, BUDGET, &mut out);
+        out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect::<Vec<_>>()
+    };
+    assert_eq!(deal(&mut dispatcher), [(0, 0), (1, 1), (0, 2)]);
+    assert_eq!(deal(&mut dispatcher), [], "three are not acknowledged");
+    dispatcher.acked(1);
+    assert_eq!(deal(&mut dispatcher), [(1, 3)]);
+}
+
 #[test]
 fn what_is_asked_for_again_comes_before_what_is_new() {
     let entries = plain(4);
@@ -180,6 +198,10 @@ impl Plain {
         held.map(|it| u64::from(entries.get(*it.0).unwrap().messages())).sum()
     }
 
+    fn held_by_all(&self, entries: &Entries) -> u64 {
+        (0..4).map(|id| self.held_by(id, entries)).sum()
+    }
+
     /// Notes an assignment, which must be allowed.
     fn assign(&mut self, it: &Assignment, entries: &Entries, limits: Limits) {
         let (id, ordinal) = (it.consumer.id, it.item.ordinal);
@@ -189,12 +211,18 @@ impl Plain {
         assert!(self.permits[&id] > 0, "no permits: {it:?}");
         let limit = limits.per_consumer;
         assert!(limit == 0 || self.held_by(id, entries) < limit, "too much: {it:?}");
+        let limit = limits.per_subscription;
+        assert!(limit == 0 || self.held_by_all(entries) < limit, "too much in all: {it:?}");
         assert!(self.held.insert(ordinal, id).is_none(), "twice: {it:?}");
         *self.permits.get_mut(&id).unwrap() -= i64::from(it.item.messages);
     }
 
     /// What could be delivered, but was not though somebody could have it.
     fn left(&self, entries: &Entries, limits: Limits) -> Option<u64> {
+        let limit = limits.per_subscription;
+        if limit > 0 && self.held_by_all(entries) >= limit {
+            return None;
+        }
         let limit = limits.per_consumer;
         let is_ready = |(&id, &permits): (&u64, &i64)| {
             permits > 0 && (limit == 0 || self.held_by(id, entries) < limit)
@@ -214,10 +242,11 @@ proptest! {
     fn everything_reaches_exactly_one_who_may_have_it(
         list in proptest::collection::vec((1..4_u32, proptest::option::of(0..30_u64)), 12),
         per_consumer in 0..5_u64,
+        per_subscription in 0..8_u64,
         budget in 1..20_usize,
         steps in proptest::collection::vec(step(), 0..80),
     ) {
-        let (entries, limits) = (entries(&list), Limits { per_consumer, per_subscription: 0 });
+        let (entries, limits) = (entries(&list), Limits { per_consumer, per_subscription });
         let (mut plain, mut cursor) = (Plain::default(), Cursor::at(0));
         let mut dispatcher = Dispatcher::new(Kind::Shared, &cursor);
         for step in steps {
@@ -267,8 +296,7 @@ proptest! {
                     while dispatcher.dispatch(plain.now, &cursor, &view, limits, budget, &mut out) {}
                     out.iter().for_each(|it| plain.assign(it, &entries, limits));
                     prop_assert_eq!(plain.left(&entries, limits), None);
-                    let unacked: u64 = (0..4).map(|id| plain.held_by(id, &entries)).sum();
-                    prop_assert_eq!(dispatcher.unacked(), unacked);
+                    prop_assert_eq!(dispatcher.unacked(), plain.held_by_all(&entries));
                 }
             }
             for it in dispatcher.consumers() {

@@ -1,0 +1,106 @@
+//! What permissions and policies allow, where it is decided.
+
+use super::*;
+use crate::admin::policies::Action;
+use crate::admin::request::NamespaceCall;
+use crate::auth::tests::{token, with_secret};
+
+/// Answers with the error of the request, if it was refused.
+fn refusal(effects: &[Effect]) -> Option<i32> {
+    effects.iter().find_map(|it| match it {
+        Effect::Send(_, Command::Error(it)) => Some(it.error),
+        _ => None,
+    })
+}
+
+fn subscribe(consumer_id: u64) -> CommandSubscribe {
+    CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id,
+        ..CommandSubscribe::default()
+    }
+}
+
+/// The permission to consume was asked for by no test: a broker that let everybody subscribe passed all of them.
+#[test]
+fn a_role_does_only_what_it_was_granted() {
+    let tokens =
+        ["producer", "consumer"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
+    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
+        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
+        let namespace = "public/default".to_owned();
+        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
+        rig.settle();
+    }
+    let refused = Some(i32::from(ServerError::AuthorizationError));
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    assert_eq!(refusal(&rig.ask(1, subscribe(1))), refused, "it may only publish");
+    assert_eq!(
+        refusal(&rig.ask(2, producer(1, 7, AccessMode::Shared))),
+        refused,
+        "it may only read"
+    );
+    assert_eq!(refusal(&rig.ask(2, subscribe(1))), None);
+}
+
+/// No test had a topic whose threshold was reached: a broker that never compacted by itself passed all of them.
+#[test]
+fn a_topic_is_compacted_at_its_threshold() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let job = |effects: Vec<Effect>| {
+        effects.into_iter().find_map(|it| match it {
+            Effect::Compact(job) => Some(job),
+            _ => None,
+        })
+    };
+    rig.publish(1, 1, &[0; 3000]);
+    assert!(job(rig.pass(2_000)).is_none(), "without a threshold");
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(5_000))));
+    assert!(job(rig.pass(2_000)).is_none(), "below the threshold");
+    rig.publish(1, 1, &[0; 3000]);
+    let first = job(rig.pass(2_000)).expect("the threshold is reached");
+    assert_eq!(first.horizon, 2);
+    rig.publish(1, 1, &[0; 3000]);
+    rig.publish(1, 1, &[0; 3000]);
+    assert!(job(rig.pass(2_000)).is_none(), "one is under way");
+    rig.machine.compacted(&first, Ok(Arc::from([])));
+    rig.settle();
+    let second = job(rig.pass(2_000)).expect("what came meanwhile reaches it again");
+    assert_eq!(second.horizon, 4);
+    rig.machine.compacted(&second, Ok(Arc::from([])));
+    rig.settle();
+    assert!(job(rig.pass(2_000)).is_none(), "nothing came since");
+}
+
+#[test]
+fn limits_of_what_is_unacknowledged_come_from_the_policies() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    (0..6).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    let shared = |it: &mut CommandSubscribe| it.sub_type = 1;
+    rig.call(TopicCall::SetPolicy(Policy::UnackedPerConsumer(Some(2))));
+    rig.call(TopicCall::SetPolicy(Policy::UnackedPerSubscription(Some(3))));
+    assert_eq!(rig.subscribe(1, 5, shared), [0, 1], "the limit of a consumer");
+    assert_eq!(rig.subscribe(2, 6, shared), [2], "the limit of the subscription");
+    let effects = rig.call(TopicCall::SetPolicy(Policy::UnackedPerSubscription(None)));
+    assert_eq!(delivered(&effects), [3]);
+}
+
+/// Nobody came with an epoch that had passed: a broker that let a fenced producer back in passed all tests.
+#[test]
+fn an_epoch_that_has_passed_is_fenced() {
+    use AccessMode::{Exclusive, ExclusiveWithFencing, WaitForExclusive};
+    let fenced = Some(i32::from(ServerError::ProducerFenced));
+    let with_epoch =
+        |mode, epoch| CommandProducer { topic_epoch: Some(epoch), ..producer(1, 7, mode) };
+    for mode in [Exclusive, WaitForExclusive, ExclusiveWithFencing] {
+        let mut rig = Rig::new();
+        assert_eq!(refusal(&rig.ask(1, with_epoch(mode, 5))), None);
+        rig.machine.closed(1);
+        assert_eq!(refusal(&rig.ask(2, with_epoch(mode, 4))), fenced, "{mode:?}");
+        assert_eq!(refusal(&rig.ask(2, with_epoch(mode, 5))), None, "{mode:?}");
+    }
+}

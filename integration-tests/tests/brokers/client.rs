@@ -1,0 +1,422 @@
+//! The client against a real broker: it submits, waits, looks, watches and cancels. No worker runs here: the tests write the
+//! metadata topic themselves, as any worker would.
+//!
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
+
+use crate::support;
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt};
+use integration_tests::sandbox::Sandbox;
+use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
+use longhaul::transport::session::{ConnectOptions, PulsarTransport};
+use longhaul::transport::{
+    Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
+};
+use longhaul::{
+    Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, Text, WaitError,
+    WatchEvent, WatchFrom,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long anything may take that ought to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long we wait to see that nothing comes.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// A broker, a client on it, and topics of one test.
+struct Bench {
+    broker: String,
+    admin: Admin,
+    transport: PulsarTransport,
+    client: Client,
+    names: TopicNames,
+}
+
+impl Bench {
+    /// `None` when the environment names no broker.
+    async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let broker = sandbox.service_url().to_owned();
+        let bench = Self {
+            admin: Admin::new(sandbox.admin().url(), &AdminOptions::default())?,
+            transport: PulsarTransport::connect(ConnectOptions::new(&broker)).await?,
+            client: Client::connect(&broker).await?,
+            broker,
+            names: unique(test).parse()?,
+        };
+        for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
+            bench.admin.create_topic(topic, partitions).await?;
+        }
+        // Without one the broker trims what lies before the ledger in use, as soon as deduplication has a cursor there.
+        bench.admin.create_subscription(&bench.names.task, "longhaul").await?;
+        Ok(Some(bench))
+    }
+
+    fn metadata(&self, partition: i32) -> TopicPartition {
+        TopicPartition { topic: self.names.metadata.clone(), partition }
+    }
+
+    /// What a worker writes with.
+    async fn writer(&self, partition: i32) -> Result<Writer> {
+        let topic = self.metadata(partition);
+        let publisher = self.transport.publisher(&topic, Batching::Off, Schema::TaskMetadata);
+        Ok(Writer(publisher.await?))
+    }
+
+    async fn submit(&self, count: u32) -> Result<Vec<TaskRef>> {
+        let tasks = (0..count).map(|number| Text(format!("task {number}")));
+        let submitted = self.client.submit_all(&self.names.task, tasks).try_collect();
+        Ok(within("receipts", submitted).await??)
+    }
+
+    /// The first messages of a partition.
+    async fn messages(
+        &self,
+        topic: &str,
+        partition: i32,
+        count: usize,
+    ) -> Result<Vec<longhaul::transport::Message>> {
+        let topic = TopicPartition { topic: topic.to_owned(), partition };
+        let follow = Follow { start: Start::Earliest, compacted: false };
+        let mut follower = self.transport.follower(&topic, follow).await?;
+        let mut messages = Vec::new();
+        while messages.len() < count {
+            messages.push(within("a message", follower.next()).await??);
+        }
+        let more = timeout(SILENCE, follower.next()).await;
+        ensure!(more.is_err(), "more than {count} messages: {more:?}");
+        Ok(messages)
+    }
+
+    async fn compact(&self, topic: &str) -> Result<()> {
+        self.admin.compact(topic).await?;
+        within("the compaction", async {
+            while self.admin.compaction(topic).await?.status != CompactionStatus::Success {
+                sleep(Duration::from_millis(50)).await;
+            }
+            Ok(())
+        })
+        .await?
+    }
+
+    async fn cleanup(self) {
+        for topic in [&self.names.task, &self.names.metadata, &self.names.ledger] {
+            // A leftover topic hurts nobody.
+            self.admin.delete_topic(topic).await.ok();
+        }
+    }
+}
+
+/// A worker's hand on the metadata topic.
+struct Writer(Box<dyn Publisher>);
+
+impl Writer {
+    async fn show(&mut self, entries: &[(TaskMetadata, u32)]) -> Result<()> {
+        let mut receipts = Vec::new();
+        for (metadata, epoch) in entries {
+            let properties = BTreeMap::from([
+                ("epoch".to_owned(), epoch.to_string()),
+                ("owner".to_owned(), "hand".to_owned()),
+            ]);
+            let payload = serde_json::to_vec(metadata)?.into();
+            let key = Some(metadata.message_id.clone());
+            receipts.push(
+                self.0.send(Outgoing { key, properties, payload, ..Outgoing::default() }).await?,
+            );
+        }
+        for receipt in receipts {
+            receipt.await?;
+        }
+        Ok(())
+    }
+}
+
+fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
+    TaskMetadata {
+        message_id: id.to_string(),
+        state,
+        created: 1,
+        last_updated: 2,
+        attempts,
+        task: None,
+        result: (state == TaskState::Completed).then(|| id.to_string().into_bytes().into()),
+        failure_reason: None,
+        outcome: None,
+        next_attempt_at: None,
+        progress: None,
+        warning: None,
+    }
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {
+    timeout(PATIENCE, future).await.with_context(|| format!("{what} did not come"))
+}
+
+/// A topic that no other test and no earlier run has used.
+fn unique(test: &str) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let unique = RandomState::new().hash_one(test);
+    format!("persistent://public/default/client-{test}-{unique:016x}")
+}
+
+#[expect(clippy::print_stderr, reason = "a test says what it skips and what it measured")]
+fn note(text: &str) {
+    eprintln!("client: {text}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[tokio::test]
+async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
+    let Some(bench) = Bench::new("life", None).await? else { return Ok(()) };
+    let Bench { client, names, .. } = &bench;
+    let submission = client.submission(&names.task, &Text("foo".to_owned()));
+    let submission = submission.property("a", "b").max_duration(Duration::from_secs(90));
+    let task = within("a receipt", submission.send()).await??;
+    ensure!(task.topic == names.task && task.id.partition == -1, "{task}");
+    let stored = bench.messages(&names.task, -1, 1).await?.swap_remove(0);
+    ensure!(TaskId::new(stored.position, -1) == task.id && stored.batch_size.is_none());
+    ensure!(stored.payload == "foo" && stored.properties["MAX_TASK_DURATION"] == "PT1M30S");
+
+    ensure!(client.get(&task).await?.is_none());
+    let mut writer = bench.writer(-1).await?;
+    let wait = client.wait::<Text>(&task);
+    let work = async {
+        writer.show(&[(shown(task.id, TaskState::Processing, 1), 1)]).await?;
+        writer.show(&[(shown(task.id, TaskState::Failed, 1), 1)]).await?;
+        sleep(SILENCE).await;
+        writer.show(&[(shown(task.id, TaskState::Completed, 2), 2)]).await
+    };
+    let (result, worked) = within("the result", async { tokio::join!(wait, work) }).await?;
+    worked?;
+    ensure!(result?.0 == task.id.to_string());
+    // Late words of a worker that was replaced.
+    writer.show(&[(shown(task.id, TaskState::Processing, 1), 1)]).await?;
+    let found = client.get(&task).await?.context("nothing shown")?;
+    ensure!(found.state == TaskState::Completed, "{found:?}");
+
+    let topic = bench.metadata(-1);
+    bench.transport.tombstone(&topic, vec![task.id.to_string()]).await?;
+    ensure!(client.get(&task).await?.is_none());
+    // A client that starts when compaction has taken the last entries of the topic away must not wait for them.
+    bench.compact(&names.metadata).await?;
+    let late = Client::connect(&bench.broker).await?;
+    let looked = within("an answer", late.get(&task)).await?;
+    ensure!(looked?.is_none() && client.get(&task).await?.is_none());
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn tasks_take_turns_on_partitions_and_cancellations_follow_them() -> Result<()> {
+    const PARTITIONS: u32 = 3;
+    let Some(bench) = Bench::new("turns", Some(PARTITIONS)).await? else { return Ok(()) };
+    let Bench { client, names, .. } = &bench;
+    let tasks = bench.submit(12).await?;
+    for partition in 0..3 {
+        let stored = bench.messages(&names.task, partition, 4).await?;
+        let stored: BTreeSet<_> =
+            stored.iter().map(|message| TaskId::new(message.position, partition)).collect();
+        let ids = tasks.iter().map(|task| task.id).filter(|id| id.partition == partition);
+        ensure!(stored == ids.collect());
+    }
+    for task in &tasks {
+        client.cancel(task).await?;
+    }
+    client.cancel(&tasks[0]).await?;
+    let mut cancelled = BTreeSet::new();
+    for partition in 0..3 {
+        let count = if tasks[0].id.partition == partition { 5 } else { 4 };
+        for message in bench.messages(&names.ledger, partition, count).await? {
+            ensure!(message.properties["k"] == "cancel" && !message.null);
+            cancelled.insert(message.key.context("no key")?);
+        }
+    }
+    ensure!(cancelled == tasks.iter().map(|task| format!("{}/cancel", task.id)).collect());
+
+    let mut watch = client.watch(&names.task).await?;
+    for partition in 0..3 {
+        let of_it = tasks.iter().filter(|task| task.id.partition == partition);
+        let failed = |task: &TaskRef| TaskMetadata {
+            outcome: Some(TaskOutcome::Cancelled),
+            failure_reason: Some("so it was wished".to_owned()),
+            ..shown(task.id, TaskState::Failed, 0)
+        };
+        let entries: Vec<_> = of_it.map(|task| (failed(task), 1)).collect();
+        bench.writer(partition).await?.show(&entries).await?;
+    }
+    let mut seen = BTreeSet::new();
+    while seen.len() < tasks.len() {
+        let event = within("an event", watch.next()).await?.context("no more events")??;
+        let WatchEvent::Updated { id, epoch: Some(1), .. } = event else { bail!("{event:?}") };
+        ensure!(seen.insert(id), "{id} twice");
+    }
+    for task in &tasks {
+        let end = within("an end", client.wait::<Text>(task)).await?;
+        let Err(WaitError::Failed { outcome, .. }) = end else { bail!("{end:?}") };
+        ensure!(outcome == TaskOutcome::Cancelled);
+    }
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
+    const COUNT: u32 = 1_000;
+    let Some(bench) = Bench::new("waits", None).await? else { return Ok(()) };
+    let started = now();
+    let tasks = bench.submit(COUNT).await?;
+    note(&format!("{COUNT} tasks submitted in {:?}", started.elapsed()));
+    let mut waits = JoinSet::new();
+    for task in tasks.clone() {
+        let client = bench.client.clone();
+        waits.spawn(async move { (task.id, client.wait::<Text>(&task).await) });
+    }
+    let mut writer = bench.writer(-1).await?;
+    let running: Vec<_> =
+        tasks.iter().map(|task| (shown(task.id, TaskState::Processing, 1), 1)).collect();
+    writer.show(&running).await?;
+    ensure!(bench.client.get(&tasks[0]).await?.is_some());
+    bench.admin.unload(&bench.names.metadata).await?;
+    // The topic moves while half of the tasks end.
+    let mut writer = bench.writer(-1).await?;
+    let ended: Vec<_> =
+        tasks.iter().map(|task| (shown(task.id, TaskState::Completed, 1), 1)).collect();
+    let (first, second) = ended.split_at(ended.len() / 2);
+    writer.show(first).await?;
+    bench.admin.unload(&bench.names.metadata).await?;
+    let mut writer = bench.writer(-1).await?;
+    writer.show(second).await?;
+    let started = now();
+    while let Some(waited) = within("an end", waits.join_next()).await? {
+        let (id, result) = waited?;
+        ensure!(result?.0 == id.to_string());
+    }
+    note(&format!("the last of {COUNT} waits ended {:?} after the last entry", started.elapsed()));
+
+    // All are remembered, and looking is cheap.
+    let started = now();
+    for task in tasks.iter().take(100) {
+        ensure!(bench.client.get(task).await?.is_some_and(|found| found.is_terminal()));
+    }
+    note(&format!("100 looks one after the other in {:?}", started.elapsed()));
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice() -> Result<()> {
+    let Some(bench) = Bench::new("watch", None).await? else { return Ok(()) };
+    let id = |entry| TaskId { ledger: 1, entry, partition: -1, batch_index: None };
+    let mut writer = bench.writer(-1).await?;
+    let before: Vec<_> =
+        (0..10).map(|entry| (shown(id(entry), TaskState::Processing, 1), 1)).collect();
+    writer.show(&before).await?;
+    let mut watch = bench.client.watch_from(&bench.names.task, WatchFrom::Latest).await?;
+    let mut seen = Vec::new();
+    for round in 0..3 {
+        let mut writer = bench.writer(-1).await?;
+        let entries: Vec<_> = (0..10)
+            .map(|entry| (shown(id(100 * round + entry), TaskState::Completed, 1), 1))
+            .collect();
+        writer.show(&entries).await?;
+        for _ in 0..10 {
+            let event = within("an event", watch.next()).await?.context("no more events")??;
+            let WatchEvent::Updated { id, metadata, .. } = event else { bail!("{event:?}") };
+            ensure!(metadata.state == TaskState::Completed);
+            seen.push(id.entry);
+        }
+        bench.admin.unload(&bench.names.metadata).await?;
+    }
+    let expected: Vec<u64> =
+        (0..3).flat_map(|round| (0..10).map(move |n| 100 * round + n)).collect();
+    ensure!(seen == expected, "{seen:?}");
+    let topic = bench.metadata(-1);
+    bench.transport.tombstone(&topic, vec![id(0).to_string()]).await?;
+    let event = within("an event", watch.next()).await?.context("no more events")??;
+    ensure!(event == WatchEvent::Evicted { id: id(0) }, "{event:?}");
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// What became of tasks that were submitted while their topic moved three times.
+struct Moved {
+    stored: BTreeSet<TaskId>,
+    unknown: usize,
+    /// What lies on the topic: how often each payload.
+    found: BTreeMap<String, usize>,
+    found_ids: BTreeSet<TaskId>,
+}
+
+async fn submit_over_unloads(bench: &Bench, count: usize) -> Result<Moved> {
+    let Bench { client, names, admin, .. } = bench;
+    let started = now();
+    let mut submits = client.submit_all(&names.task, (0..count).map(|n| Text(n.to_string())));
+    let (mut stored, mut unknown) = (BTreeSet::new(), 0);
+    for done in 1..=count {
+        match within("a receipt", submits.next()).await?.context("no more results")? {
+            Ok(task) => ensure!(stored.insert(task.id), "an id twice"),
+            Err(SubmitError::Unknown(_)) => unknown += 1,
+            Err(error) => bail!("not submitted: {error:?}"),
+        }
+        if done % 1_000 == 500 {
+            admin.unload(&names.task).await?;
+        }
+    }
+    let elapsed = started.elapsed();
+    let topic = TopicPartition { topic: names.task.clone(), partition: -1 };
+    let follow = Follow { start: Start::Earliest, compacted: false };
+    let mut follower = bench.transport.follower(&topic, follow).await?;
+    let last = follower.last_position().await?.context("no task")?;
+    let (mut found, mut found_ids) = (BTreeMap::new(), BTreeSet::new());
+    loop {
+        let message = within("a message", follower.next()).await??;
+        let text = String::from_utf8(message.payload.to_vec())?;
+        *found.entry(text).or_default() +=
+            usize::from(found_ids.insert(TaskId::new(message.position, -1)));
+        if message.position >= last {
+            break;
+        }
+    }
+    note(&format!(
+        "{count} submits over 3 unloads in {elapsed:?}: {} with receipt, {unknown} unknown; {} on the topic, of {} tasks",
+        stored.len(),
+        found_ids.len(),
+        found.len()
+    ));
+    ensure!(stored.is_subset(&found_ids), "a receipt without a task");
+    Ok(Moved { stored, unknown, found, found_ids })
+}
+
+/// What has no receipt when the topic moves is of unknown fate, and is not sent again: although this broker drops no duplicates, no
+/// task lies there twice.
+#[tokio::test]
+async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
+    let Some(bench) = Bench::new("moves", None).await? else { return Ok(()) };
+    let moved = submit_over_unloads(&bench, 3_000).await?;
+    ensure!(moved.found.len() + moved.unknown >= 3_000, "tasks are missing");
+    ensure!(moved.found.values().all(|times| *times == 1), "a task twice");
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// With the broker's deduplication only a second hand-over by the client itself could make a task twice, because another publisher
+/// has another name.
+#[tokio::test]
+async fn no_task_is_handed_over_twice() -> Result<()> {
+    let Some(bench) = Bench::new("once", None).await? else { return Ok(()) };
+    let Some(broker) = support::Broker::from_env().await? else { return Ok(()) };
+    let topic = TopicPartition { topic: bench.names.task.clone(), partition: -1 };
+    broker.deduplicate(&topic).await?;
+    let moved = submit_over_unloads(&bench, 3_000).await?;
+    ensure!(moved.found.values().all(|times| *times == 1), "a task twice");
+    ensure!(moved.found_ids.len() <= moved.stored.len() + moved.unknown, "a task said not to be");
+    bench.cleanup().await;
+    Ok(())
+}

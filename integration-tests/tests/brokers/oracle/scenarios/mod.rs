@@ -1,0 +1,69 @@
+//! The scripts, by what they are about.
+
+mod acking;
+mod compacting;
+mod connecting;
+mod consuming;
+mod moving;
+mod producing;
+mod topics;
+
+use crate::oracle::stage::Stage;
+use anyhow::Result;
+use std::pin::Pin;
+
+pub(crate) type Script =
+    for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// Scripts under their own names.
+macro_rules! scripts {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        vec![$((stringify!($name), (|stage| Box::pin($module::$name(stage))) as Script)),*]
+    };
+}
+
+pub(crate) fn all() -> Vec<(&'static str, Script)> {
+    scripts![
+        connecting::handshake,
+        connecting::before_connect,
+        connecting::garbage,
+        connecting::unsupported,
+        topics::lookup,
+        topics::partitions,
+        topics::schemas,
+        topics::incompatible_schemas,
+        topics::topics_of_namespace,
+        topics::unload,
+        topics::deletion,
+        producing::names,
+        producing::reconnects,
+        producing::access_modes,
+        producing::waiting_for_exclusive,
+        producing::receipts,
+        producing::deduplication,
+        consuming::permits,
+        consuming::shared_turns,
+        consuming::shared_turns_of_new_messages,
+        consuming::closing,
+        consuming::exclusive,
+        consuming::failover,
+        consuming::initial_positions,
+        consuming::delayed,
+        consuming::stats,
+        consuming::unacked_limit,
+        acking::redelivery,
+        acking::redelivery_of_all,
+        acking::cumulative,
+        acking::receipts_of_acks,
+        acking::batch_indexes,
+        moving::reader_starts,
+        moving::seek_by_id,
+        moving::seek_by_time,
+        moving::seek_of_a_subscription,
+        moving::unsubscribe,
+        moving::moved_by_admin,
+        compacting::last_ids,
+        compacting::tombstones,
+        compacting::batches,
+    ]
+}

@@ -1,0 +1,171 @@
+//! The broker of this suite: one for all its tests, guarded on every port and with TLS on one.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use integration_tests::sandbox::{Broker, BrokerConfig, Security};
+use integration_tests::script::Scripted;
+use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul::transport::{TransportError, TransportErrorKind};
+use longhaul::{Client, ClientBuilder, ConnectError, Credentials, Text};
+use serde_json::json;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::security::keys::{ADDRESS, Authority, Secret};
+
+/// The role that may use topics, and nothing else.
+pub(crate) const ROLE: &str = "tasks";
+/// Its password, and what `htpasswd` makes of it.
+pub(crate) const PASSWORD: &str = "open sesame";
+const PASSWORD_HASH: &str = "$apr1$longhaul$ec4PKrbRezmsvgpHuTcT00";
+/// How long anything may take that ought to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How soon a failure must be told.
+const SOON: Duration = Duration::from_secs(15);
+
+/// A failed start is kept too: each test would wait for it again. Statics are never dropped; the broker's own guard ends it.
+static SHARED: OnceCell<Result<Option<Guarded>, String>> = OnceCell::const_new();
+
+/// A broker that lets in only who has a token.
+pub(crate) struct Guarded {
+    broker: Broker,
+    /// The authority behind the broker's certificate.
+    pub(crate) authority: Authority,
+    pub(crate) secret: Secret,
+}
+
+impl Guarded {
+    /// None, having said so once, when the environment lets no broker be started.
+    pub(crate) async fn from_env() -> Result<Option<&'static Self>> {
+        let start = || async { Self::start().await.map_err(|e| format!("{e:#}")) };
+        let guarded = SHARED.get_or_init(start).await.as_ref();
+        Ok(guarded.map_err(|cause| anyhow!("no broker: {cause}"))?.as_ref())
+    }
+
+    async fn start() -> Result<Option<Self>> {
+        let (authority, secret) = (Authority::new("longhaul tests")?, Secret::new());
+        let certified = authority.certify(ADDRESS)?;
+        let security = Security {
+            certificate_pem: certified.certificate_pem,
+            key_pem: certified.key_pem,
+            token_secret_base64: secret.base64(),
+            superuser_token: secret.token(Security::SUPERUSER),
+            client_authority_pem: authority.pem(),
+            passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
+        };
+        // A real Pulsar looks every second whose token has ended; by itself it does so once a minute.
+        let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
+        let config = BrokerConfig { extra, security: Some(security) };
+        let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
+        // What an operator grants to whoever runs tasks.
+        let path = format!("namespaces/public/default/permissions/{ROLE}");
+        let granted = json!(["produce", "consume"]);
+        broker.admin().call(reqwest::Method::POST, &path, Some(&granted)).await?;
+        Ok(Some(Self { broker, authority, secret }))
+    }
+
+    /// URL of the port without TLS.
+    pub(crate) fn url(&self) -> &str {
+        self.broker.service_url()
+    }
+
+    /// URL of the port with TLS.
+    pub(crate) fn url_tls(&self) -> &str {
+        self.broker.service_url_tls().expect("a guarded broker has a port with TLS")
+    }
+
+    /// URL of the admin interface, without TLS.
+    pub(crate) fn url_of_admin(&self) -> &str {
+        self.broker.admin().url()
+    }
+
+    /// A token that opens all topics of the namespace.
+    pub(crate) fn token(&self) -> String {
+        self.secret.token(ROLE)
+    }
+
+    /// The same, for a while.
+    #[expect(clippy::disallowed_methods, reason = "a token ends by the clock on the wall")]
+    pub(crate) fn token_for(&self, valid: Duration) -> Result<String> {
+        // Whole seconds, of which the broker counts none that has begun.
+        let end = SystemTime::now().duration_since(UNIX_EPOCH)? + valid;
+        Ok(self.secret.token_until(ROLE, end.as_secs()))
+    }
+
+    /// A token that opens nothing any more.
+    pub(crate) fn expired_token(&self) -> String {
+        self.secret.expired_token(ROLE)
+    }
+
+    /// A client that lacks nothing, on the port with TLS.
+    pub(crate) fn client(&self) -> ClientBuilder {
+        Client::builder(self.url_tls()).token(self.token()).ca_certificate(self.authority.pem())
+    }
+
+    /// Topics of one test, set up by an operator.
+    pub(crate) async fn topics(&self, test: &str) -> Result<TopicNames> {
+        let names: TopicNames = self.broker.sandbox().topic(test).parse()?;
+        let credentials = Credentials::token(self.secret.token(Security::SUPERUSER));
+        let options = AdminOptions { credentials, ..AdminOptions::default() };
+        setup(&Admin::new(self.url_of_admin(), &options)?, &names, &TopicSettings::default())
+            .await?;
+        Ok(names)
+    }
+
+    /// Starts a worker, submits a task, and reads its result, all by this client; and again after the topics have moved, when
+    /// everything has to be looked up and opened anew.
+    pub(crate) async fn run_tasks(&self, client: &Client, test: &str) -> Result<()> {
+        let names = self.topics(test).await?;
+        let run = async {
+            let worker = client.worker(&names.task, Scripted::default()).start().await?;
+            for result in ["before", "after"] {
+                let task = client.submit(&names.task, &Text(format!("0|ok {result}"))).await?;
+                ensure!(client.wait::<Text>(&task).await?.0 == result);
+                for topic in [&names.task, &names.ledger, &names.metadata] {
+                    self.broker.admin().unload(topic).await?;
+                }
+            }
+            worker.drain(PATIENCE).await?;
+            Ok(())
+        };
+        timeout(PATIENCE, run)
+            .await
+            .context("the task was not run")?
+            .with_context(|| format!("the broker's log ends with\n{}", self.broker.log_tail()))
+    }
+}
+
+/// Connects, which must fail soon, and with all that a user needs: the kind, the address that was tried, and words of the cause.
+/// Returns what the user reads.
+pub(crate) async fn check_refused(
+    client: ClientBuilder,
+    address: &str,
+    kind: TransportErrorKind,
+    words: &str,
+) -> Result<String> {
+    let connected = timeout(SOON, client.connect()).await;
+    let result = connected.with_context(|| format!("{address}: no answer within {SOON:?}"))?;
+    let Err(ConnectError::Transport(error)) = result else {
+        return Err(anyhow!("{address}: {words}: {result:?}"));
+    };
+    check_error(&error, address, kind, words)
+}
+
+/// Checks what the error tells.
+pub(crate) fn check_error(
+    error: &TransportError,
+    address: &str,
+    kind: TransportErrorKind,
+    words: &str,
+) -> Result<String> {
+    note(&error.to_string());
+    ensure!(error.kind == kind, "{error:?}");
+    ensure!(error.to_string().starts_with(address), "{address} is not named: {error}");
+    ensure!(error.cause.contains(words), "{words} is not said: {error}");
+    Ok(format!("{error} {error:?}"))
+}
+
+#[expect(clippy::print_stderr, reason = "a test says what users would read")]
+pub(crate) fn note(text: &str) {
+    eprintln!("security: {text}");
+}

@@ -1,0 +1,91 @@
+//! How a worker begins.
+
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
+use anyhow::{Result, ensure};
+use integration_tests::bench::Bench;
+use integration_tests::sandbox::Sandbox;
+use integration_tests::script::Scripted;
+use integration_tests::view::LIMIT;
+use longhaul::Client;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+#[tokio::test]
+async fn a_task_from_before_the_first_worker_is_run() -> Result<()> {
+    let Some(bench) = Bench::new("before").await? else { return Ok(()) };
+    let mut producer = Plain::tasks(&bench).await?;
+    let early = [producer.submit("0|ok a").await?, producer.submit("1|ok b").await?];
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let late = producer.submit("2|ok c").await?;
+    let mut view = bench.view().await?;
+    view.until_all(&early, "COMPLETED 1").await?;
+    view.until(late, "COMPLETED 1: c").await?;
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// Nobody has set the topics of that subscription up: it still begins at the first message.
+#[tokio::test]
+async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
+    let Some(bench) = Bench::new("second-group").await? else { return Ok(()) };
+    let mut producer = Plain::tasks(&bench).await?;
+    let id = producer.submit("0|ok a").await?;
+    let (scripted, audit) = (Scripted::default(), Scripted::default());
+    let worker = bench.worker(scripted.clone()).await?.start().await?;
+    let mut view = bench.view().await?;
+    view.until(id, "COMPLETED 1: a").await?;
+    bench.all_acknowledged().await?;
+    let other = bench.worker(audit.clone()).await?.subscription("audit").start().await?;
+    let next = producer.submit("1|ok b").await?;
+    view.until(next, "COMPLETED 1: b").await?;
+    other.ready().await;
+    drain([worker]).await?;
+    let ids = |scripted: &Scripted| scripted.runs().iter().map(|run| run.task).collect::<Vec<_>>();
+    ensure!(ids(&scripted) == [id, next], "{:?}", scripted.runs());
+    bench.audit().await?;
+    drain([other]).await
+}
+
+/// It once seemed to be starting for ever to whoever waited until it was ready.
+#[tokio::test]
+async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<()> {
+    let Some(bench) = Bench::new("misfit").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let id = Plain::tasks(&bench).await?.submit("0|ok bar").await?;
+    let mut view = bench.view().await?;
+    view.until(id, "COMPLETED 1: bar").await?;
+    let misfit = bench.worker(Scripted::default()).await?.heartbeat(Duration::from_secs(5));
+    let misfit = misfit.start().await?;
+    timeout(LIMIT, misfit.ready()).await?;
+    let error = anyhow::Error::from(misfit.join().await.expect_err("it does not fit"));
+    let text = format!("{error:#}");
+    ensure!(text.contains("heartbeat is 10s on this ledger but 5s here"), "{text}");
+    drain([worker]).await
+}
+
+/// What users type wrong first. The error must name what was tried and why it failed, and come soon.
+#[tokio::test]
+async fn an_unreachable_broker_is_named_at_once() -> Result<()> {
+    const SOON: Duration = Duration::from_secs(15);
+    let Some(_) = Sandbox::from_env().await? else { return Ok(()) };
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        listener.local_addr()?
+    };
+    let cases = [
+        (format!("pulsar://{closed}"), "refused"),
+        ("pulsar://no-such-host.invalid:6650".to_owned(), ""),
+        // Reserved for documentation: nobody answers there.
+        ("pulsar://192.0.2.1:6650".to_owned(), ""),
+    ];
+    for (url, cause) in cases {
+        let connected = timeout(SOON, Client::connect(url.as_str())).await;
+        let error = connected?.expect_err("nobody is there").to_string();
+        ensure!(error.starts_with(&format!("{url}: cannot be reached: ")), "{error}");
+        ensure!(error.contains(cause), "{error}");
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The metadata topic carries the reference's schema, whoever comes first.
+
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
+use anyhow::{Context, Result, ensure};
+use integration_tests::bench::Bench;
+use integration_tests::java::JavaClient;
+use integration_tests::script::Scripted;
+use integration_tests::view::LIMIT;
+use longhaul::TaskId;
+use std::collections::BTreeMap;
+
+/// Java first is what `reference` does. Here the worker registers the schema, and Java programs attach to what it left.
+#[tokio::test]
+async fn a_java_program_attaches_to_what_a_worker_has_written() -> Result<()> {
+    let Some(bench) = Bench::new("rust-first").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let mut producer = Plain::tasks(&bench).await?;
+    let mut ends: BTreeMap<TaskId, (&str, &str)> = BTreeMap::new();
+    for (script, state, line) in [
+        ("0|ok bar", "COMPLETED", "COMPLETED 1"),
+        ("1|fatal no", "FAILED", "FAILED 1 FINAL"),
+        ("2|after 3600000 busy", "FAILED", "FAILED 1:"),
+        ("3|progress 1 2 x,gate", "PROCESSING", "PROCESSING 1"),
+    ] {
+        ends.insert(producer.submit(script).await?, (state, line));
+    }
+    let mut view = bench.view().await?;
+    for (id, (_, line)) in &ends {
+        view.until(*id, line).await?;
+    }
+    let schema = bench.sandbox().admin().schema(&bench.names().metadata).await?;
+    ensure!(schema["type"] == "JSON", "{schema}");
+
+    let java = JavaClient::build().await?;
+    let (url, topic) = (bench.service_url(), &bench.names().metadata);
+    let table = java.table_view(url, topic).await?;
+    ensure!(table.len() == ends.len(), "{table:?}");
+    for entry in &table {
+        let id: TaskId = entry.key.as_deref().context("no key")?.parse()?;
+        let (state, _) = ends.get(&id).context("not submitted")?;
+        ensure!(entry.state.as_deref() == Some(state) && entry.attempts == Some(1), "{entry:?}");
+    }
+    let mut watcher = java.watch(url, topic).await?;
+    for _ in 0..view_len(&view, &ends) {
+        let entry = watcher.next(LIMIT).await?;
+        ensure!(entry.error.is_none() && entry.state.is_some(), "{entry:?}");
+    }
+    watcher.close().await?;
+    worker.stop();
+    worker.join().await?;
+    Ok(())
+}
+
+fn view_len(view: &integration_tests::view::View, ends: &BTreeMap<TaskId, (&str, &str)>) -> usize {
+    ends.keys().map(|id| view.entries(*id).len()).sum()
+}
+
+/// The other way round, with a table view on the fresh topic: nothing is there, and the worker's schema fits to Java's.
+#[tokio::test]
+async fn a_worker_writes_where_a_java_program_was_first() -> Result<()> {
+    let Some(bench) = Bench::new("java-first").await? else { return Ok(()) };
+    let java = JavaClient::build().await?;
+    let (url, topic) = (bench.service_url(), &bench.names().metadata);
+    ensure!(java.table_view(url, topic).await?.is_empty());
+    let before = bench.sandbox().admin().schema(topic).await?;
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let id = Plain::tasks(&bench).await?.submit("0|ok bar").await?;
+    let mut view = bench.view().await?;
+    view.until(id, "COMPLETED 1: bar").await?;
+    let table = java.table_view(url, topic).await?;
+    ensure!(table.len() == 1 && table[0].result.as_deref() == Some(b"bar"), "{table:?}");
+    let after = bench.sandbox().admin().schema(topic).await?;
+    ensure!(before["type"] == after["type"], "{before} became {after}");
+    bench.audit().await?;
+    drain([worker]).await
+}
