@@ -32,6 +32,9 @@ pub struct WorkerConfig {
     pub cancel_grace: Duration,
     /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
     pub result_bytes_max: usize,
+    /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and results whose end is not written yet.
+    /// At the ceiling no more tasks are taken until there is room. Default 256 MiB.
+    pub held_bytes_max: usize,
 }
 
 impl Default for WorkerConfig {
@@ -48,6 +51,7 @@ impl Default for WorkerConfig {
             backoff: RetryPolicy::default(),
             cancel_grace: Duration::from_secs(5),
             result_bytes_max: 1024 * 1024,
+            held_bytes_max: 256 * 1024 * 1024,
         }
     }
 }
@@ -71,6 +75,8 @@ impl WorkerConfig {
         const CONCURRENCY_MAX: usize = 100_000;
         // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
+        // One task and its result at least.
+        const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
         let part = self.ledger_retention / 4;
@@ -114,6 +120,11 @@ impl WorkerConfig {
                 (1..=RESULT_BYTES_MAX).contains(&self.result_bytes_max),
                 "result_bytes_max",
                 format!("must be between 1 and {RESULT_BYTES_MAX}, is {}", self.result_bytes_max),
+            ),
+            (
+                self.held_bytes_max >= HELD_BYTES_MIN,
+                "held_bytes_max",
+                format!("must be at least {HELD_BYTES_MIN}, is {}", self.held_bytes_max),
             ),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {

@@ -1,5 +1,5 @@
 //! A queue between the driver and the services around it. Putting something in never waits, so the driver cannot be held up by a
-//! slow broker; what bounds the queue is how much the driver has under way (slots, heartbeats, held tasks).
+//! slow broker; what bounds the queue is how much the driver has under way: slots, heartbeats, and what `intake.rs` lets it hold.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

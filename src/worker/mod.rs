@@ -7,6 +7,7 @@ mod connection;
 mod driver;
 mod execution;
 mod handle;
+mod intake;
 mod keeper;
 #[cfg(not(feature = "testing"))]
 mod machine;

@@ -101,6 +101,11 @@ impl MemoryBroker {
         self.on(at, |state, id| state.stall_publishes(id, time));
     }
 
+    /// Takes everybody's permission for the partition away, or gives it back. What is open there ends.
+    pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {
+        self.on(at, |state, id| state.forbid(id, forbidden));
+    }
+
     /// The subscription dispatches nothing, whatever its backlog, until a consumer subscribes anew.
     pub fn stall_subscription(&self, at: &TopicPartition, subscription: &str) {
         self.on(at, |state, id| state.stall_subscription(id, subscription));

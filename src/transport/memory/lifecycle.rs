@@ -56,6 +56,9 @@ impl State {
         let Some(partition) = self.partitions.get_mut(&id) else {
             return Err(lost(&name, "the partition is gone"));
         };
+        if partition.forbidden {
+            return Err(error(TransportErrorKind::Unauthorized, &name, "no permission"));
+        }
         if partition.unavailable_until > now {
             return Err(lost(&name, "the topic is temporarily unavailable"));
         }

@@ -140,6 +140,18 @@ impl State {
         self.note(format!("nothing is stored on {name} for {time:?}"));
     }
 
+    /// Nobody may do anything with the partition any more, or everybody may again.
+    pub(super) fn forbid(&mut self, id: PartitionId, forbidden: bool) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.forbidden = forbidden;
+        let name = Arc::clone(&partition.name);
+        self.note(format!("{name} is forbidden: {forbidden}"));
+        let kind = TransportErrorKind::Unauthorized;
+        for session in self.attached(|session| forbidden && session.partition == id) {
+            self.lose_with(session, Loss::Error, kind, "no permission");
+        }
+    }
+
     /// Nothing is dispatched until a consumer joins.
     pub(super) fn stall_subscription(&mut self, id: PartitionId, subscription: &str) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };

@@ -83,6 +83,8 @@ pub(super) struct Partition {
     pub(super) undecodable: BTreeSet<EntryId>,
     pub(super) unavailable_until: Moment,
     pub(super) stalled_until: Moment,
+    /// Nobody may open it.
+    pub(super) forbidden: bool,
     /// What a test wants to happen to the next entries, requests and acks.
     pub(super) next_fates: VecDeque<Fate>,
     pub(super) next_errors: u32,
@@ -273,6 +275,7 @@ impl Partition {
             undecodable: BTreeSet::new(),
             unavailable_until: Moment::default(),
             stalled_until: Moment::default(),
+            forbidden: false,
             next_fates: VecDeque::new(),
             next_errors: 0,
             next_lost_acks: 0,

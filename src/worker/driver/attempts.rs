@@ -32,7 +32,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
         let checkpoint = task.and_then(|task| task.checkpoint.as_deref().copied());
-        let payload = lane.payloads.get(&task_id);
+        let payload = lane.payloads.get(task_id);
         let Payload { bytes, properties, undecodable } = payload.cloned().unwrap_or_default();
         let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
             parse_budget(property)
@@ -41,7 +41,8 @@ impl Driver {
         });
         let (halt, halted) = oneshot::channel();
         let (report, progress) = watch::channel(None);
-        let running = Running::new(halt, attempt, progress, now);
+        let running = Running::new(halt, attempt, progress, now, bytes.len());
+        lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
         let cancelled = CancellationToken::new();
@@ -112,6 +113,7 @@ impl Driver {
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
+        lane.running_bytes -= running.payload_bytes;
         lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {

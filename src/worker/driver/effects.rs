@@ -38,8 +38,6 @@ impl Driver {
                 self.stats.self_fenced();
                 lane.stop_consuming();
                 lane.ledger.clear();
-                let running: Vec<_> = lane.running.keys().map(|(task, _)| *task).collect();
-                lane.payloads.retain(|task, _| running.contains(task));
                 lane.drop_not_kept();
                 let spare = Lane::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
@@ -62,7 +60,7 @@ impl Driver {
                 if why == Stop::Fenced {
                     tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
                     self.stats.fenced();
-                    lane.bodies.remove(&task);
+                    lane.bodies.remove(task);
                 }
                 self.halt(id, task, epoch, halt);
             }
@@ -74,7 +72,7 @@ impl Driver {
                 }));
             }
             Action::DropPayload(task) => {
-                lane.payloads.remove(&task);
+                lane.payloads.remove(task);
                 lane.not_shown.remove(&task);
             }
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
@@ -92,7 +90,7 @@ impl Driver {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => Bytes::from_static(view::closing_reason(claim.kind).as_bytes()),
             Entry::Done(done) => {
-                let own = lane.bodies.get(&done.key.task);
+                let own = lane.bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
                 body.map(|(_, body)| body.bytes()).unwrap_or_default()
             }
@@ -181,9 +179,10 @@ pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
 impl Lane {
     /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
-        match self.bodies.get_mut(&key.task) {
+        match self.bodies.get(key.task) {
             Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
-                *body = Body::Reason(text::result_refused(body.bytes().len(), cause));
+                let reason = Body::Reason(text::result_refused(body.len(), cause));
+                self.bodies.insert(key.task, (key.epoch, reason));
                 true
             }
             _ => false,

@@ -1,6 +1,7 @@
 //! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver sees it: the pure core, and the
 //! services around it.
 
+use super::held::Held;
 use super::view::Body;
 use super::{Environment, Event};
 use crate::ledger;
@@ -14,6 +15,7 @@ use crate::transport::{
 };
 use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
+use crate::worker::intake::Load;
 use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::partition::Partition;
@@ -45,6 +47,7 @@ pub(super) struct Running {
     /// Ends it early; taken when used.
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
+    pub(super) payload_bytes: usize,
     pub(super) progress: watch::Receiver<Option<Progress>>,
     /// When its entry on M was written last.
     pub(super) shown_at: Moment,
@@ -64,10 +67,12 @@ impl Running {
         attempt: u32,
         progress: watch::Receiver<Option<Progress>>,
         now: Moment,
+        payload_bytes: usize,
     ) -> Self {
         Self {
             halt: Some(halt),
             attempt,
+            payload_bytes,
             progress,
             shown_at: now,
             showing: false,
@@ -82,14 +87,16 @@ pub(super) struct Lane {
     pub(super) core: Partition,
     pub(super) keeper: Keeper,
     pub(super) topics: LaneTopics,
-    pub(super) payloads: BTreeMap<TaskId, Payload>,
+    pub(super) payloads: Held<Payload>,
     /// Tasks that are left out of their entries on M, because with them an entry was too large.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
+    /// Of their payloads.
+    pub(super) running_bytes: usize,
     /// When to look at which of them, to renew its entry on M.
     pub(super) renewals: Agenda<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
-    pub(super) bodies: BTreeMap<TaskId, (Epoch, Body)>,
+    pub(super) bodies: Held<(Epoch, Body)>,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) view: Mailbox<Publish>,
     dead_letters: Option<Mailbox<Publish>>,
@@ -159,11 +166,12 @@ impl Lane {
             core,
             keeper,
             topics,
-            payloads: BTreeMap::new(),
+            payloads: Held::default(),
             not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
+            running_bytes: 0,
             renewals: Agenda::default(),
-            bodies: BTreeMap::new(),
+            bodies: Held::default(),
             ledger,
             view,
             dead_letters: None,
@@ -214,15 +222,22 @@ impl Lane {
     pub(super) fn drop_superseded(&mut self, entry: &Entry) {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
-        if self.bodies.get(&id).is_some_and(|(epoch, _)| superseded(*epoch)) {
-            self.bodies.remove(&id);
+        if self.bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
+            self.bodies.remove(id);
         }
     }
 
-    /// After a self-fence: only the outcomes of attempts that are kept are published again.
+    /// After a self-fence: only the outcomes of attempts that are kept are published again, and only their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
-        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(*id, *epoch));
+        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
+        self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
+    }
+
+    /// What is held here and does not run.
+    pub(super) fn load(&self) -> Load {
+        let bytes = self.payloads.bytes().saturating_sub(self.running_bytes) + self.bodies.bytes();
+        Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
     /// A seal was read: what is kept here of its tasks is of no more use.

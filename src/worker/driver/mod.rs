@@ -4,6 +4,7 @@
 mod attempts;
 mod effects;
 mod growth;
+mod held;
 mod inbox;
 mod lane;
 mod leaving;
@@ -13,6 +14,7 @@ mod view;
 
 use super::connection::{Connections, Monitor};
 use super::execution::{Ended, ErasedProcessor, StuckBody};
+use super::intake::Intake;
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
 use super::processor::CheckpointRequest;
@@ -152,6 +154,7 @@ pub(super) struct Driver {
     processor: Arc<dyn ErasedProcessor>,
     lanes: BTreeMap<i32, Lane>,
     slots: Slots,
+    intake: Intake,
     services: JoinSet<()>,
     attempts: JoinSet<Ended>,
     /// What will turn into one event each: receipts, reads.
@@ -187,6 +190,7 @@ impl Driver {
         stats: Arc<Stats>,
     ) -> Self {
         let slots = Slots::new(config.concurrency);
+        let intake = Intake::new(config.concurrency, config.held_bytes_max);
         let now = env.clock.now();
         env.rng = env.rng.fork();
         let mut driver = Self {
@@ -196,6 +200,7 @@ impl Driver {
             processor,
             lanes: BTreeMap::new(),
             slots,
+            intake,
             services: JoinSet::new(),
             attempts: JoinSet::new(),
             pending: FuturesUnordered::new(),
@@ -287,6 +292,7 @@ impl Driver {
     fn pump(&mut self) {
         let now = self.env.clock.now();
         let ids: Vec<i32> = self.lanes.keys().copied().collect();
+        self.slots.set_room(self.room());
         for id in &ids {
             while let Some(lane) = self.lanes.get_mut(id) {
                 lane.core.run(now, &mut self.slots);
@@ -304,14 +310,20 @@ impl Driver {
         }
     }
 
-    /// Lets the broker deliver as much as there are free slots.
+    /// How many deliveries more may come, of all that is held already.
+    fn room(&self) -> usize {
+        self.intake.room(self.lanes.values().map(Lane::load).sum())
+    }
+
+    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
+    /// claimed, for others can have it.
     fn give_credit(&mut self, id: i32, now: Moment) {
-        let lanes = self.lanes.len().max(1);
+        let (lanes, room) = (self.lanes.len().max(1), self.room());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(session) = lane.session.filter(|_| !lane.core.is_draining()) else { return };
-        let free = self.slots.free().saturating_sub(lane.core.waiting());
+        let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return };
+        let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
         let mut wanted = free.div_ceil(lanes);
-        if free == 0 && now >= self.sip_at {
+        if free == 0 && room > 0 && now >= self.sip_at {
             wanted = 1;
         }
         if wanted > lane.credit {

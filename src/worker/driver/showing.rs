@@ -1,7 +1,7 @@
 //! What people read: entries on the metadata topic, and dead letters.
 
 use super::effects::{REFUSED_PAUSE, fate, fetch, fetch_at_last};
-use super::lane::Lane;
+use super::lane::{Lane, Payload};
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
 use crate::ledger;
@@ -12,6 +12,7 @@ use crate::task::{Position, TaskId};
 use crate::transport::{Message, Outgoing};
 use crate::worker::keeper::Chore;
 use crate::worker::session::Backoff;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Driver {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let epoch = task.fold.epoch;
-        let own = lane.bodies.get(&task_id).filter(|(at, _)| *at == epoch);
+        let own = lane.bodies.get(task_id).filter(|(at, _)| *at == epoch);
         let body = match own {
             Some((_, body)) => body.clone(),
             None => {
@@ -43,7 +44,7 @@ impl Driver {
                 return;
             }
         };
-        let shown = lane.payloads.contains_key(&task_id) || lane.not_shown.contains(&task_id);
+        let shown = lane.payloads.contains(task_id) || lane.not_shown.contains(&task_id);
         if task.fold.phase.is_terminal() && !shown {
             self.read_task_to_show(id, task_id, kind);
             return;
@@ -91,9 +92,14 @@ impl Driver {
             }
             (Showing::Retry, true) if fold.phase.is_terminal() => lane.forget_shown(task_id),
             (Showing::Retry, true) => {
-                lane.bodies.remove(&task_id);
+                lane.bodies.remove(task_id);
+                lane.core.drop_payload_until_due(task_id, self.env.clock.now());
             }
             (Showing::Outcome | Showing::Repair, false) => self.show_end(id, task_id, kind),
+            // Read for it alone, unless the end is still to be written.
+            (Showing::Repair, true) if lane.core.machine().is_at_rest(task_id) => {
+                lane.forget_shown(task_id);
+            }
             (Showing::Repair, true) => {}
             (Showing::Retry, false) if fold.phase == Phase::Retry => {
                 self.show_ended(id, task_id, kind);
@@ -123,6 +129,9 @@ impl Driver {
         kind: Showing,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.core.machine().task(task_id).is_none() {
+            return;
+        }
         match message {
             Some(message) => {
                 lane.payloads.insert(task_id, message.into());
@@ -180,14 +189,14 @@ impl Driver {
     pub(super) fn dead_letter(&mut self, id: i32, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).cloned() else { return };
-        let own = lane.bodies.get(&task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
+        let own = lane.bodies.get(task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
         let Some(body) = own.map(|(_, body)| body.clone()) else {
             let closing = task.state_at;
             self.read_body(id, task_id, closing, true);
             return;
         };
         let topic = lane.topics.task.topic.clone();
-        match lane.payloads.get(&task_id).cloned() {
+        match lane.payloads.get(task_id).cloned() {
             Some(payload) => {
                 let bytes = Some(payload.bytes);
                 let letter =
@@ -221,8 +230,14 @@ impl Driver {
             Fate::Refused(cause) => {
                 tracing::warn!(task = %task_id, cause, "the dead letter is refused");
                 lane.not_shown.insert(task_id);
-                let payload = lane.payloads.get_mut(&task_id).map(|payload| &mut payload.bytes);
-                payload.is_none_or(|bytes| std::mem::take(bytes).is_empty())
+                match lane.payloads.remove(task_id) {
+                    Some(payload) if !payload.bytes.is_empty() => {
+                        let bare = Payload { bytes: Bytes::new(), ..payload };
+                        lane.payloads.insert(task_id, bare);
+                        false
+                    }
+                    _ => true,
+                }
             }
         };
         if stored {
@@ -281,8 +296,8 @@ impl Driver {
 impl Lane {
     /// The end of the task is on M: what was needed for that can go.
     fn forget_shown(&mut self, id: TaskId) {
-        self.bodies.remove(&id);
-        self.payloads.remove(&id);
+        self.bodies.remove(id);
+        self.payloads.remove(id);
         self.not_shown.remove(&id);
     }
 }

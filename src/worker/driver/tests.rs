@@ -11,7 +11,10 @@ use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
 use crate::worker::{Plan, Text};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
+
+mod intake;
 
 /// What processors have to say.
 #[derive(Clone, Default)]
@@ -314,7 +317,7 @@ async fn a_superseded_outcome_is_dropped() {
     bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None }));
     bench.run_for(SECOND).await;
     assert_eq!(bench.driver.lanes[&-1].core.machine().fold(task).epoch, Epoch(2));
-    assert!(bench.driver.lanes[&-1].bodies.is_empty());
+    assert!(bench.driver.lanes[&-1].bodies.len() == 0);
 }
 
 /// A retry that was not yet shown when the worker fenced itself left its reason behind.
@@ -332,7 +335,7 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
-    assert!(bench.driver.lanes[&-1].bodies.is_empty());
+    assert!(bench.driver.lanes[&-1].bodies.len() == 0);
 }
 
 /// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.

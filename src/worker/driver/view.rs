@@ -26,6 +26,13 @@ impl Body {
         }
     }
 
+    pub(super) const fn len(&self) -> usize {
+        match self {
+            Self::Result(bytes) => bytes.len(),
+            Self::Reason(text) => text.len(),
+        }
+    }
+
     /// Reads the body of an accepted outcome from the ledger.
     pub(super) fn read(phase: Phase, bytes: Bytes) -> Self {
         if phase == Phase::Completed {
@@ -157,7 +164,7 @@ pub(super) fn dead_letter(
 impl Lane {
     /// The payload of a task, if it is at hand and may be shown.
     pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
-        let payload = self.payloads.get(&id).filter(|_| !self.not_shown.contains(&id));
+        let payload = self.payloads.get(id).filter(|_| !self.not_shown.contains(&id));
         payload.map(|payload| &payload.bytes)
     }
 }

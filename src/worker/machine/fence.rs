@@ -92,7 +92,8 @@ fn keep(task: &Task) -> Option<Task> {
         | Stage::Claiming { .. }
         | Stage::Closing(_) => return None,
     };
-    let kept = Task { stage: Stage::Running(run), batch_size: task.batch_size, ..Task::default() };
+    let Task { batch_size, payload, .. } = *task;
+    let kept = Task { stage: Stage::Running(run), batch_size, payload, ..Task::default() };
     Some(kept)
 }
 

@@ -285,6 +285,22 @@ impl Machine {
         decide(&task.fold, circumstances, self.attempts_max)
     }
 
+    /// Drops the payload of a task that nothing is being done about: it is read again before a claim. That of a new one is what was
+    /// delivered, and stays.
+    pub fn drop_idle_payload(&mut self, id: TaskId) {
+        let idle = |task: &Task| task.stage == Stage::Idle && task.fold.phase != Phase::New;
+        if self.task(id).is_some_and(idle) {
+            self.drop_payload(id);
+        }
+    }
+
+    /// Whether nothing is being done about the task, nor is to be written about its end.
+    #[must_use]
+    pub fn is_at_rest(&self, id: TaskId) -> bool {
+        let rests = |task: &Task| matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
+        self.task(id).is_none_or(rests)
+    }
+
     /// Asks for the payload.
     pub fn read_payload(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(&id)

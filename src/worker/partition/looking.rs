@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
 const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
+/// The payload of a task that is not due for this long is dropped, and read again when it is.
+const DUE_SOON: Duration = Duration::from_secs(2);
+
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 
@@ -165,6 +168,10 @@ impl Partition {
                 }
             }
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
+            // Looked at again with the next own heartbeat.
+            Decision::ReadPayload if slots.full => {
+                self.stalled.insert(id);
+            }
             Decision::ReadPayload if slots.free() > self.reading.len() => {
                 self.reading.insert(id);
                 self.machine.read_payload(id);
@@ -193,6 +200,7 @@ impl Partition {
         }
         if !self.silence.may_claim(now) {
             self.stalled.insert(id);
+            self.hand_back_in_time(id, now);
             return false;
         }
         let first = (id, Epoch(0));
@@ -211,20 +219,44 @@ impl Partition {
     }
 
     fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
-        let received = self.open.get(&id).and_then(|open| open.received);
-        let new = self.machine.fold(id).phase == Phase::New;
-        match received {
-            Some(received) if new => {
-                let until = received + WAIT_FOR_SLOT_MAX;
-                if now >= until && !self.machine.works_on_entry(id) {
-                    self.hand_back(id);
-                    return;
-                }
-                self.agenda.set(id, until.max(now + WAIT_FOR_SLOT_MAX));
+        if !self.hand_back_in_time(id, now) {
+            // What has begun waits here, for as long as it takes: without its payload.
+            if self.machine.fold(id).phase != Phase::New {
+                self.machine.drop_idle_payload(id);
             }
-            _ => {}
+            self.waiting.set_by(id, now);
         }
-        self.waiting.set_by(id, now);
+    }
+
+    /// A new task that could not be claimed for a while goes back to the broker, so that another worker can have it; until then it
+    /// is looked at again in time. True when it went.
+    fn hand_back_in_time(&mut self, id: TaskId, now: Moment) -> bool {
+        let received = self.open.get(&id).and_then(|open| open.received);
+        let Some(received) = received.filter(|_| self.machine.fold(id).phase == Phase::New) else {
+            return false;
+        };
+        let until = received + WAIT_FOR_SLOT_MAX;
+        if now >= until && !self.machine.works_on_entry(id) {
+            self.hand_back(id);
+            return true;
+        }
+        self.agenda.set(id, until.max(now + WAIT_FOR_SLOT_MAX));
+        false
+    }
+
+    /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
+    #[must_use]
+    pub fn may_take(&self, now: Moment) -> bool {
+        self.mode == Mode::Live && self.silence.may_claim(now)
+    }
+
+    /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
+    pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
+        let waits = |open: &Open| open.state.1 == Phase::Retry && open.due > now + DUE_SOON;
+        if self.open.get(&id).is_some_and(waits) {
+            self.machine.drop_idle_payload(id);
+            self.settle();
+        }
     }
 
     fn hand_back(&mut self, id: TaskId) {

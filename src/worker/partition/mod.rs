@@ -246,6 +246,12 @@ impl Partition {
                 self.finished.push(id, now);
             }
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
+            // What this worker has failed at is shown first.
+            let failed = matches!(&inbound.entry, Entry::Done(done)
+                if matches!(done.outcome, Outcome::Failed(_)) && self.machine.is_own(done.key.owner));
+            if !failed {
+                self.drop_payload_until_due(id, now);
+            }
         }
         self.settle();
         verdict
@@ -264,6 +270,7 @@ impl Partition {
             let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
             open.received = Some(now);
             self.agenda.set(id, now);
+            self.drop_payload_until_due(id, now);
         }
         self.settle();
     }

@@ -5,13 +5,20 @@
 pub struct Slots {
     total: usize,
     pub(super) used: usize,
+    /// The worker holds as much as it may: no payload is to be read in.
+    pub(super) full: bool,
 }
 
 impl Slots {
     /// All free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
-        Self { total, used: 0 }
+        Self { total, used: 0, full: false }
+    }
+
+    /// Tells how many payloads more the worker may hold.
+    pub const fn set_room(&mut self, room: usize) {
+        self.full = room == 0;
     }
 
     /// How many are free.

@@ -1,0 +1,79 @@
+//! A map from tasks to what is kept of them, that knows how many bytes that is.
+
+use super::lane::Payload;
+use super::view::Body;
+use crate::protocol::key::Epoch;
+use crate::task::TaskId;
+use std::collections::BTreeMap;
+
+/// Has a size.
+pub(super) trait Weigh {
+    /// In bytes, without what every value has.
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for Payload {
+    fn weight(&self) -> usize {
+        let properties: usize = self.properties.iter().map(|(k, v)| k.len() + v.len()).sum();
+        self.bytes.len() + properties
+    }
+}
+
+impl Weigh for (Epoch, Body) {
+    fn weight(&self) -> usize {
+        self.1.len()
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Held<V> {
+    values: BTreeMap<TaskId, V>,
+    bytes: usize,
+}
+
+impl<V> Default for Held<V> {
+    fn default() -> Self {
+        Self { values: BTreeMap::new(), bytes: 0 }
+    }
+}
+
+impl<V: Weigh> Held<V> {
+    pub(super) fn insert(&mut self, id: TaskId, value: V) {
+        self.remove(id);
+        self.bytes += value.weight();
+        self.values.insert(id, value);
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<V> {
+        let value = self.values.remove(&id)?;
+        self.bytes -= value.weight();
+        Some(value)
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&V> {
+        self.values.get(&id)
+    }
+
+    pub(super) fn contains(&self, id: TaskId) -> bool {
+        self.values.contains_key(&id)
+    }
+
+    /// Keeps only what `keep` says.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(TaskId, &V) -> bool) {
+        let bytes = &mut self.bytes;
+        self.values.retain(|id, value| {
+            let kept = keep(*id, value);
+            *bytes -= if kept { 0 } else { value.weight() };
+            kept
+        });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

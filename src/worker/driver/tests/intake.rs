@@ -1,0 +1,207 @@
+//! What a worker holds while something cannot be written.
+
+use super::*;
+use crate::transport::Consumer;
+
+/// 10 KiB.
+const PAYLOAD: &[u8] = &[b'x'; 10 * 1024];
+
+/// Held beyond what runs: never more than this, in these tests.
+const HELD_MAX: usize = 16 + 1_000;
+
+impl Bench {
+    fn submit_many(&self, count: usize) {
+        let (at, payload) = (self.at(&self.names.task, -1), Bytes::from_static(PAYLOAD));
+        for _ in 0..count {
+            let message = Outgoing { payload: payload.clone(), ..Outgoing::default() };
+            self.broker.publish(&at, message);
+        }
+    }
+
+    fn metadata(&self) -> TopicPartition {
+        self.at(&self.names.metadata, -1)
+    }
+
+    fn load(&self) -> crate::worker::intake::Load {
+        self.driver.lanes[&-1].load()
+    }
+
+    /// Lets the worker work for so long. Returns the most that it held: tasks, bytes.
+    async fn most_held(&mut self, seconds: u64) -> (usize, usize) {
+        let (mut tasks, mut bytes) = (0, 0);
+        for _ in 0..seconds {
+            self.turns = 0;
+            self.run_for(SECOND).await;
+            tasks = tasks.max(self.load().tasks);
+            bytes = bytes.max(self.load().bytes);
+        }
+        (tasks, bytes)
+    }
+
+    fn unfinished(&self) -> usize {
+        self.broker.backlog(&self.at(&self.names.task, -1), "longhaul").len()
+    }
+
+    async fn work_off(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.turns = 0;
+            self.run_for(SECOND).await;
+            if self.unfinished() == 0 {
+                return;
+            }
+        }
+        panic!("{} tasks are left, {:?} held", self.unfinished(), self.load());
+    }
+}
+
+async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
+    Ok(Text("done".to_owned()))
+}
+
+/// While nothing could be claimed, because own heartbeats did not come back, the task topic went on delivering: nothing counted what
+/// waited for the next heartbeat, and the whole backlog came into memory.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_is_away_fills_no_memory() {
+    for forbidden in [false, true] {
+        let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+        bench.run_for(5 * SECOND).await;
+        let ledger = bench.ledger();
+        if forbidden {
+            bench.broker.forbid(&ledger, true);
+        } else {
+            bench.broker.stall_publishes(&ledger, 600 * SECOND);
+        }
+        // Until then what comes is still claimed, and takes up slots.
+        bench.run_for(30 * SECOND).await;
+        bench.submit_many(100_000);
+        let (tasks, bytes) = bench.most_held(570).await;
+        assert!(tasks <= 32 && bytes <= 32 * PAYLOAD.len(), "{tasks} tasks, {bytes} bytes");
+        bench.broker.forbid(&ledger, false);
+        for _ in 0..200 {
+            bench.turns = 0;
+            bench.run_for(SECOND / 10).await;
+            if bench.driver.stats.read().started > 100 {
+                break;
+            }
+        }
+        assert!(bench.driver.stats.read().started > 100);
+    }
+}
+
+/// Takes what the broker delivers, as another worker would, for so long. Returns how many tasks.
+async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
+    let mut taken = std::collections::BTreeSet::new();
+    let until = tokio::time::Instant::now() + Duration::from_secs(seconds);
+    while let Ok(Ok(message)) = tokio::time::timeout_at(until, consumer.next()).await {
+        taken.insert(message.position);
+    }
+    taken.len()
+}
+
+/// A worker that could claim nothing kept what it had been delivered from those who could.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_claimed_goes_to_other_workers() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.forbid(&bench.ledger(), true);
+    bench.run_for(30 * SECOND).await;
+    bench.submit_many(500);
+    bench.run_for(10 * SECOND).await;
+    let tasks = bench.at(&bench.names.task, -1);
+    let other = bench.broker.connect("other");
+    let mut consumer = other.consumer(&tasks, "longhaul").await.unwrap();
+    let (taken, ()) = tokio::join!(take(&mut *consumer, 60), async {
+        bench.run_for(60 * SECOND).await;
+    });
+    // The client of the broker in memory keeps up to 3 in a queue of its own, as those of third parties do.
+    assert!(taken >= 497, "{taken} of 500");
+}
+
+/// Finished tasks whose end could not be shown piled up, with payload and result, for as long as tasks came.
+#[tokio::test(start_paused = true)]
+async fn a_metadata_topic_that_is_away_fills_no_memory() {
+    for forbidden in [false, true] {
+        let mut bench = Bench::new(brisk(), None, at_once);
+        bench.run_for(5 * SECOND).await;
+        let metadata = bench.metadata();
+        if forbidden {
+            bench.broker.forbid(&metadata, true);
+        } else {
+            bench.broker.stall_publishes(&metadata, 600 * SECOND);
+        }
+        bench.submit_many(3_000);
+        let (tasks, bytes) = bench.most_held(600).await;
+        assert!(tasks <= HELD_MAX + 16, "{tasks} tasks, {bytes} bytes");
+        bench.broker.forbid(&metadata, false);
+        bench.work_off(300).await;
+        assert_eq!(bench.load(), crate::worker::intake::Load::default());
+    }
+}
+
+/// The same, with large results, and tasks that failed for good while the topic of dead letters took nothing.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_is_bounded_in_bytes() {
+    const RESULT: usize = 512 * 1024;
+    const MAX: usize = 16 * 1024 * 1024;
+    let config = WorkerConfig { held_bytes_max: MAX, ..brisk() };
+    let large = |_| async { Ok(Text("x".repeat(RESULT))) };
+    let mut bench = Bench::new(config.clone(), None, large);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.forbid(&bench.metadata(), true);
+    bench.submit_many(100);
+    let (_, bytes) = bench.most_held(60).await;
+    assert!(bytes <= MAX + 32 * RESULT, "{bytes} bytes");
+    bench.broker.forbid(&bench.metadata(), false);
+    bench.work_off(60).await;
+
+    let fatal = |_| async { Err(TaskError::fatal("broken")) };
+    let mut bench = Bench::new(config, None, fatal);
+    bench.run_for(5 * SECOND).await;
+    let dead_letters = bench.at(&bench.names.dead_letters, -1);
+    bench.broker.forbid(&dead_letters, true);
+    bench.submit_many(3_000);
+    let (tasks, bytes) = bench.most_held(60).await;
+    assert!(tasks <= HELD_MAX + 16 && bytes <= MAX, "{tasks} tasks, {bytes} bytes");
+    bench.broker.forbid(&dead_letters, false);
+    bench.work_off(120).await;
+}
+
+/// Tasks that wait for their next attempt kept their payloads, whether that was due in an hour or in a day.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_wait_hold_no_payload() {
+    for snooze in [false, true] {
+        let mut bench = Bench::new(brisk(), None, move |context: TaskContext| async move {
+            let first = context.attempt() == 1 && context.fencing_token().epoch == 1;
+            match (first, snooze) {
+                (true, true) => Err(TaskError::snooze(600 * SECOND)),
+                (true, false) => Err(TaskError::retry_after(600 * SECOND, "later")),
+                (false, _) => Ok(Text("done".to_owned())),
+            }
+        });
+        bench.submit_many(2_000);
+        bench.most_held(60).await;
+        assert_eq!(bench.driver.stats.read().started, 2_000);
+        assert_eq!(bench.load(), crate::worker::intake::Load::default());
+        bench.work_off(900).await;
+        let whole = |shown: &TaskMetadata| shown.task.as_ref().is_some_and(|task| task == PAYLOAD);
+        let ended = |shown: &TaskMetadata| shown.is_terminal() && whole(shown);
+        assert_eq!(bench.shown().iter().filter(|(_, shown)| ended(shown)).count(), 2_000);
+    }
+}
+
+/// The payload of an attempt that was kept through a self-fence, and then turned out to be another worker's, stayed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_a_self_fence_kept_does_not_stay() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 600));
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(20 * SECOND).await;
+    let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
+    bench.write(&Entry::Claim(Claim { key, attempt: 2, kind: ClaimKind::Run, batch_size: None }));
+    bench.transport.thaw();
+    bench.run_for(2 * SECOND).await;
+    let lane = &bench.driver.lanes[&-1];
+    assert!(bench.driver.stats.read().self_fenced >= 1);
+    assert_eq!(lane.payloads.len(), 0);
+}

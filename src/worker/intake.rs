@@ -1,0 +1,73 @@
+//! How much a worker may hold of what it does not run: deliveries that wait, and finished tasks whose end is not written yet. Pure.
+//!
+//! Nothing else bounds it. Slots bound what runs; but while the ledger, the metadata topic or the dead letters cannot be written, the
+//! task topic goes on delivering, and tasks that were claimed go on ending.
+
+/// Tasks held beyond one for each slot: what a fast worker has on its way to the broker.
+const TASKS_BEYOND_SLOTS: usize = 1_000;
+
+/// What a delivery is taken for, in bytes, while none is held that tells better.
+const DELIVERY_BYTES: usize = 4 * 1024;
+
+/// Tasks that are held and do not run: their payloads, and the results or reasons of those that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) tasks: usize,
+    pub(super) bytes: usize,
+}
+
+/// The ceiling of a worker's [`Load`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Intake {
+    tasks: usize,
+    bytes: usize,
+}
+
+impl Intake {
+    pub(super) const fn new(concurrency: usize, bytes: usize) -> Self {
+        Self { tasks: concurrency.saturating_add(TASKS_BEYOND_SLOTS), bytes }
+    }
+
+    /// How many deliveries more may come; zero: nothing may be read in, either.
+    pub(super) fn room(&self, load: Load) -> usize {
+        let each = load.bytes.checked_div(load.tasks).unwrap_or(0).max(DELIVERY_BYTES);
+        let by_bytes = self.bytes.saturating_sub(load.bytes).div_ceil(each);
+        self.tasks.saturating_sub(load.tasks).min(by_bytes)
+    }
+}
+
+impl std::iter::Sum for Load {
+    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
+        loads.fold(Self::default(), |sum, load| Self {
+            tasks: sum.tasks.saturating_add(load.tasks),
+            bytes: sum.bytes.saturating_add(load.bytes),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(tasks: usize, bytes: usize, room: usize) {
+        let intake = Intake::new(16, 1024 * 1024);
+        assert_eq!(intake.room(Load { tasks, bytes }), room);
+    }
+
+    #[test]
+    fn what_comes_is_taken_for_as_large_as_what_is_there() {
+        check(0, 0, 256);
+        check(2, 512 * 1024, 2);
+        check(2, 1024 * 1024 - 1, 1);
+        check(1, 1024 * 1024, 0);
+        check(1, usize::MAX, 0);
+    }
+
+    #[test]
+    fn tasks_are_counted_however_small() {
+        check(1015, 0, 1);
+        check(1016, 0, 0);
+        check(usize::MAX, 0, 0);
+    }
+}
