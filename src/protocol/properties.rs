@@ -4,7 +4,7 @@ use super::body;
 use super::config::LedgerConfig;
 use super::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties};
 use super::entry_set::{Ended, EntrySet, Range};
-use super::fold::{Phase, TaskFold, Verdict};
+use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
 use super::seal::{Counts, Seal};
 use crate::task::TaskId;

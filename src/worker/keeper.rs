@@ -8,11 +8,11 @@
 //! believed when both the own clock and a later stamp on M agree, so that one wrong clock deletes nothing. Until they do the entry
 //! stays, but no longer than its retention from its reading on.
 
-use crate::protocol::fold::TaskFold;
+use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::SLOT;
-use crate::task::{TaskId, TaskMetadata};
+use crate::task::{Position, TaskId, TaskMetadata};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -34,14 +34,16 @@ pub(super) struct Shown {
     pub terminal: bool,
     /// When it was written, by its writer's wall clock.
     pub last_updated_ms: u64,
+    /// Where it lies.
+    pub at: Position,
 }
 
 impl Shown {
     /// What matters of an entry.
     #[must_use]
-    pub(super) fn of(metadata: &TaskMetadata, epoch: Option<u32>) -> Self {
+    pub(super) fn of(metadata: &TaskMetadata, epoch: Option<u32>, at: Position) -> Self {
         let last_updated_ms = metadata.last_updated;
-        Self { epoch, terminal: metadata.is_terminal(), last_updated_ms }
+        Self { epoch, terminal: metadata.is_terminal(), last_updated_ms, at }
     }
 
     /// Whether the ledger says something else.
@@ -63,6 +65,8 @@ pub(super) enum Chore {
     Evict(TaskId),
     /// Publish the outcome again: M shows something older.
     Repair(TaskId),
+    /// The same for a sealed task, of which the ledger knows no more than that it is over: publish again what M showed here.
+    Restore(TaskId, Position),
 }
 
 /// The keeper of one partition of M.
@@ -82,6 +86,8 @@ pub(super) struct Keeper {
 struct Kept {
     shown: Shown,
     until: Moment,
+    /// Where the last entry lies that showed its end.
+    end_at: Option<Position>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +129,11 @@ impl Keeper {
         self.newest_ms = self.newest_ms.max(shown.last_updated_ms);
         let shown = Shown { last_updated_ms: self.newest_ms, ..shown };
         let until = now + self.retention;
-        let before = self.shown.insert(id, Kept { shown, until });
+        let end_at = match self.shown.get(&id) {
+            _ if shown.terminal => Some(shown.at),
+            before => before.and_then(|before| before.end_at),
+        };
+        let before = self.shown.insert(id, Kept { shown, until, end_at });
         let ended = self.gone.remove(&id) || before.is_some_and(|before| before.shown.terminal);
         if shown.terminal {
             let age = Duration::from_millis(wall_ms.saturating_sub(shown.last_updated_ms));
@@ -197,11 +207,32 @@ impl Keeper {
                     self.gone(id);
                     return Some(Chore::Evict(id));
                 }
+                Kind::Repair if fold(id).phase == Phase::Sealed => {
+                    if let Some(chore) = self.restore(id) {
+                        return Some(chore);
+                    }
+                }
                 Kind::Repair if self.lacks_end(id, &fold(id)) => return Some(Chore::Repair(id)),
                 Kind::Evict | Kind::Repair => {}
             }
         }
         None
+    }
+
+    /// M shows a sealed task as unfinished.
+    fn restore(&self, id: TaskId) -> Option<Chore> {
+        let kept = self.shown.get(&id).filter(|kept| !kept.shown.terminal)?;
+        Some(kept.end_at.map_or(Chore::Evict(id), |at| Chore::Restore(id, at)))
+    }
+
+    /// These tasks are sealed, or all those may be that `sealed` says: M must not show them as unfinished.
+    pub(super) fn sealed(&mut self, sealed: impl Fn(TaskId) -> bool, rank: u64, now: Moment) {
+        let open =
+            |(id, kept): (&TaskId, &Kept)| (!kept.shown.terminal && sealed(*id)).then_some(*id);
+        let stale: Vec<TaskId> = self.shown.iter().filter_map(open).collect();
+        for id in stale {
+            self.chores.insert((now + END_PATIENCE + turn(rank), Kind::Repair, id));
+        }
     }
 
     /// The retention of the entry is over by more than the own wall clock.
@@ -232,7 +263,6 @@ fn turn(rank: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::fold::Phase;
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
     const RETENTION: Duration = Duration::from_secs(100);
@@ -245,14 +275,16 @@ mod tests {
         TaskFold { epoch: Epoch(epoch), phase: Phase::Completed, ..TaskFold::default() }
     }
 
+    const AT: Position = Position { ledger: 3, entry: 4, batch_index: None };
+
     fn shown(epoch: u32, terminal: bool) -> Shown {
-        Shown { epoch: Some(epoch), terminal, last_updated_ms: 0 }
+        Shown { epoch: Some(epoch), terminal, last_updated_ms: 0, at: AT }
     }
 
     #[test]
     fn an_outcome_is_evicted_after_its_retention_whoever_wrote_it() {
         let mut keeper = Keeper::new(RETENTION);
-        let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000 };
+        let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000, at: AT };
         keeper.read(ID, foreign, &TaskFold::default(), false, 0, at(7), 50_000);
         let witness = TaskId { entry: 3, ..ID };
         let later = Shown { terminal: false, last_updated_ms: 140_000, ..foreign };
@@ -375,5 +407,33 @@ mod tests {
         let mut keeper = Keeper::new(RETENTION);
         keeper.read(ID, shown(1, false), &completed(1), true, 0, at(0), 0);
         assert_eq!(keeper.poll(at(10), |_| completed(1)), Some(Chore::Repair(ID)));
+    }
+
+    /// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that it ran.
+    #[test]
+    fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
+        let zombie = Shown { at: Position { entry: 5, ..AT }, ..shown(1, false) };
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(0), 0);
+        keeper.read(ID, zombie, &TaskFold::SEALED, true, 0, at(1), 0);
+        assert_eq!(keeper.poll(at(60), |_| TaskFold::SEALED), Some(Chore::Restore(ID, AT)));
+
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, zombie, &TaskFold::default(), true, 0, at(1), 0);
+        assert_eq!(keeper.poll(at(60), |_| TaskFold::SEALED), None, "nobody has said so");
+        keeper.sealed(|_| true, 0, at(60));
+        assert_eq!(keeper.poll(at(90), |_| TaskFold::SEALED), Some(Chore::Evict(ID)));
+    }
+
+    #[test]
+    fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), true, 0, at(0), 0);
+        keeper.sealed(|_| true, 0, at(1));
+        keeper.missed(ID, at(1));
+        assert_eq!(keeper.poll(at(60), |_| TaskFold::SEALED), None);
+        keeper.gone(ID);
+        keeper.missed(ID, at(61));
+        assert_eq!(keeper.poll(at(80), |_| TaskFold::SEALED), None);
     }
 }

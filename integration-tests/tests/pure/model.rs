@@ -127,15 +127,37 @@ fn tasks_come_in_batches() {
     holds_at_first(&["batch-crash"]);
 }
 
+/// Nothing in these scenarios depends on a clock, on an ack or on the age of anything.
 #[test]
-fn tasks_are_evicted() {
-    holds(&["ev", "ev-queue", "ev-cancel", "ev-drain", "ev-giveup:compact=0,attempts=1"]);
+fn tasks_are_sealed() {
+    holds(&["seal:compact=1,redeliver=0,forgets=0,attempts=1"]);
+    holds_at_first(&["seal", "seal-live", "seal-3w", "seal-queue", "seal-single"]);
 }
 
 #[test]
-fn workers_freeze_and_crash_around_an_eviction() {
-    holds(&["ev-freeze:thaw=0", "ev-crash:attempts=1"]);
-    holds_at_first(&["ev-crash", "ev-freeze"]);
+fn two_tasks_are_sealed_in_any_ranges() {
+    holds(&["seal-2t:workers=1"]);
+    holds_at_first(&["seal-2t", "seal-2t-hang", "seal-batch"]);
+}
+
+#[test]
+fn seals_are_merged() {
+    holds_at_first(&["seal-merge", "seal-merge-live", "seal-merge-crash", "seal-2t-merge"]);
+}
+
+#[test]
+fn workers_freeze_crash_and_leave_around_a_seal() {
+    holds_at_first(&["seal-crash", "seal-freeze", "seal-drain", "seal-giveup", "seal-cancel"]);
+}
+
+#[test]
+fn sealed_tasks_have_dead_letters() {
+    holds_at_first(&["seal-dlq", "seal-dlq-crash"]);
+}
+
+#[test]
+fn a_self_fence_meets_a_seal() {
+    holds_at_first(&["seal-keep", "seal-keep-freeze"]);
 }
 
 #[test]
@@ -163,12 +185,11 @@ fn a_self_fence_meets_failed_publishes_and_other_tasks() {
 #[test]
 fn a_self_fence_meets_a_crash_or_a_freeze() {
     holds(&["keep-crash:attempts=1,spurious=0,compact=0", "keep-freeze:attempts=1,spurious=0"]);
-    holds(&["keep-freeze-ev:attempts=1,spurious=0,thaw=0"]);
 }
 
 #[test]
 fn a_self_fence_meets_everything_else() {
-    holds_at_first(&["keep-crash", "keep-freeze", "keep-ev", "keep-freeze-ev", "amended"]);
+    holds_at_first(&["keep-crash", "keep-freeze", "amended"]);
 }
 
 #[test]
@@ -234,33 +255,48 @@ fn a_late_claim_that_is_run_is_found() {
 }
 
 #[test]
-fn tombstones_before_the_ack_are_found() {
-    finds(Fault::EvictBeforeAck, "ev", &["C-05", "C-15", "C-18"], CAP);
+fn tombstones_before_their_seal_was_read_are_found() {
+    finds(Fault::TombstonesBeforeSeal, "seal-live", &["C-01", "C-03", "C-05", "C-06"], CAP);
 }
 
 #[test]
-fn tombstones_at_the_reported_mark_delete_position_are_found() {
-    finds(Fault::EvictAtReported, "md", &["C-05", "C-15", "C-18"], CAP);
+fn tombstones_in_any_order_are_found() {
+    finds(Fault::TombstonesInAnyOrder, "seal-live:redeliver=0,forgets=0", &["C-05"], CAP);
 }
 
 #[test]
-fn an_attempt_kept_after_one_read_is_found() {
-    finds(Fault::OneRead, "keep-freeze-ev:spurious=0", &["C-05"], CAP);
+fn a_seal_of_an_outcome_that_was_not_read_back_is_found() {
+    finds(Fault::SealUnread, "seal-live:forgets=0", &["C-15", "C-18"], CAP);
 }
 
 #[test]
-fn an_old_delivery_taken_for_fresh_is_found() {
-    finds(Fault::OldDeliveryFresh, "ev-queue", &["C-03", "C-04", "C-05", "C-15"], CAP);
+fn a_seal_over_a_hole_is_found() {
+    finds(Fault::SealOverHole, "seal-2t", &["C-18"], CAP);
 }
 
 #[test]
-fn a_bootstrap_that_lasts_too_long_is_found() {
-    finds(Fault::LongBootstrap, "ev-crash:spurious=1,receipts=0", &["C-05"], CAP);
+fn a_seal_of_a_batch_that_is_half_over_is_found() {
+    finds(Fault::SealOverHole, "seal-batch", &["C-18"], CAP);
 }
 
 #[test]
-fn a_stale_view_that_goes_on_is_found() {
-    finds(Fault::NoSelfFence, "ev:spurious=1", &["C-05", "C-15"], CAP);
+fn a_seal_before_the_view_and_the_ack_is_found() {
+    finds(Fault::SealUnclosed, "seal", &["C-18"], CAP);
+}
+
+#[test]
+fn a_union_that_forgets_a_task_is_found() {
+    finds(Fault::MergeForgets, "seal-2t-merge:crash=0", &["C-01"], CAP);
+}
+
+#[test]
+fn seals_that_go_before_their_union_was_read_are_found() {
+    finds(Fault::OldSealsFirst, "seal-2t-merge:crash=0", &["C-01"], CAP);
+}
+
+#[test]
+fn seals_that_cover_each_other_are_found() {
+    finds(Fault::SealsCoverEachOther, "seal:redeliver=0,forgets=0", &["C-01"], CAP);
 }
 
 #[test]

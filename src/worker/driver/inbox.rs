@@ -82,7 +82,7 @@ impl Driver {
         if message.null {
             lane.keeper.gone(task);
         } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
-            let shown = Shown::of(&metadata, epoch_of(&message.properties));
+            let shown = Shown::of(&metadata, epoch_of(&message.properties), message.position);
             let (machine, rank) = (lane.core.machine(), lane.core.rank(task, now));
             let (fold, live) = (machine.fold(task), machine.ended_live(task));
             lane.keeper.read(task, shown, &fold, live, rank, now, wall_ms);

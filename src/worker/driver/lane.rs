@@ -21,7 +21,7 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::partition::Partition;
 use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -99,6 +99,9 @@ pub(super) struct Lane {
     pub(super) bodies: Held<(Epoch, Body)>,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) view: Mailbox<Publish>,
+    /// Tasks that are to leave M, and how many are about to: tombstones must not hold up live outcomes.
+    pub(super) to_evict: VecDeque<TaskId>,
+    pub(super) evicting: usize,
     dead_letters: Option<Mailbox<Publish>>,
     pub(super) consumer: Mailbox<ConsumerCommand>,
     /// The open consumer session, and how many deliveries it may still bring.
@@ -174,6 +177,8 @@ impl Lane {
             bodies: Held::default(),
             ledger,
             view,
+            to_evict: VecDeque::new(),
+            evicting: 0,
             dead_letters: None,
             consumer: Mailbox::new(),
             session: None,
@@ -244,9 +249,15 @@ impl Lane {
     pub(super) fn forget_sealed(&mut self) {
         let machine = self.core.machine();
         let known = |id: TaskId| machine.task(id).is_some();
-        self.bodies.retain(|id, _| known(*id));
+        self.bodies.retain(|id, _| known(id));
         self.not_shown.retain(|id| known(*id));
         self.keeper.forget(known);
+    }
+
+    /// The ledger was read to its end: M must not show as unfinished what it says is sealed.
+    pub(super) fn watch_sealed(&mut self, now: Moment) {
+        let machine = self.core.machine();
+        self.keeper.sealed(|id| machine.is_sealed(id), 0, now);
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.
@@ -297,9 +308,13 @@ impl Lane {
         put(&self.ledger, ledger::message(entry, content), expires)
     }
 
-    /// Publishes to the metadata topic.
-    pub(super) fn show(&self, message: Outgoing) -> oneshot::Receiver<Receipt> {
-        put(&self.view, message, None)
+    /// Publishes to the metadata topic, unless it has to wait longer than until `expires`.
+    pub(super) fn show(
+        &self,
+        message: Outgoing,
+        expires: Option<Moment>,
+    ) -> oneshot::Receiver<Receipt> {
+        put(&self.view, message, expires)
     }
 
     /// Publishes a dead letter; the topic is made when the first one comes.

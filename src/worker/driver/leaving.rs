@@ -1,6 +1,8 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
-use super::{Driver, Wish};
+use super::effects::fate;
+use super::{Driver, Fate, Wish};
+use crate::protocol::entry::Entry;
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
@@ -61,12 +63,11 @@ impl Driver {
 
     /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the wish is to stop at once.
     pub(super) async fn leave(&mut self) {
-        let transport = &self.env.transport;
         let goodbyes = self.lanes.values().map(|lane| async {
             let owner = lane.core.machine().owner();
-            let keys = vec![Key::Heartbeat(owner).to_string()];
-            if let Err(error) = transport.tombstone(&lane.topics.ledger, keys).await {
-                tracing::debug!(%owner, %error, "heartbeat key not tombstoned: others will do it");
+            let tombstone = Entry::Tombstone(Key::Heartbeat(owner));
+            if fate(lane.publish(&tombstone, b"", None)).await != Fate::Stored {
+                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
             }
         });
         let goodbyes = timeout(FAREWELL_MAX, join_all(goodbyes));

@@ -113,6 +113,7 @@ pub(super) enum Event {
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, stored: bool },
     Evicted { lane: i32, id: TaskId, fate: Fate },
+    Restore { lane: i32, id: TaskId, message: Option<Message> },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
     Checkpoint(CheckpointRequest),
@@ -398,6 +399,7 @@ impl Driver {
                 }
             }
             Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
+            Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Progress { lane, id, epoch, over } => {
                 self.handle_progress(lane, id, epoch, over);
             }

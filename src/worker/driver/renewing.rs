@@ -47,7 +47,9 @@ impl Driver {
         running.showing = true;
         let progress = running.progress.borrow_and_update().clone();
         let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
-        let receipt = lane.show(view::message(&metadata, task));
+        // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
+        let expires = Some(now + self.config.heartbeat);
+        let receipt = lane.show(view::message(&metadata, task), expires);
         self.showing += 1;
         self.pending.push(Box::pin(async move {
             let fate = fate(receipt).await;

@@ -16,12 +16,19 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
+const EVICTING_MAX: usize = 64;
+
 impl Driver {
     /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
     pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let epoch = lane.core.machine().fold(task_id).epoch;
-        if lane.keeper.has_shown_end(task_id, epoch) {
+        let ended_ms = lane.core.machine().task(task_id).map_or(0, |task| task.ended_ms);
+        let age = Duration::from_millis(self.env.clock.wall_ms().saturating_sub(ended_ms));
+        // What has left M long ago does not come back because its ledger entries have outlived it.
+        let outlived = ended_ms > 0 && age > self.config.retention;
+        if outlived || lane.keeper.has_shown_end(task_id, epoch) {
             lane.core.handle_view_stored(task_id);
             lane.forget_shown(task_id);
         } else {
@@ -50,7 +57,7 @@ impl Driver {
             return;
         }
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
-        let receipt = lane.show(view::message(&metadata, task));
+        let receipt = lane.show(view::message(&metadata, task), None);
         self.showing += 1;
         self.pending.push(Box::pin(async move {
             let fate = fate(receipt).await;
@@ -256,8 +263,9 @@ impl Driver {
                 return;
             }
             match lane.keeper.poll(now, |task| machine.fold(task)) {
-                None => return,
-                Some(Chore::Evict(task)) => self.evict_from_view(id, task),
+                None => return self.evict_from_view(id),
+                Some(Chore::Evict(task)) => lane.to_evict.push_back(task),
+                Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
                     self.stats.repaired();
@@ -267,25 +275,53 @@ impl Driver {
         }
     }
 
-    /// Removes a task from M.
-    fn evict_from_view(&mut self, id: i32, task: TaskId) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let key = Some(task.to_string());
-        let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() });
+    /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M has shown before is shown again.
+    fn restore(&mut self, id: i32, task: TaskId, at: Position) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let read = fetch(Arc::clone(&self.env.transport), lane.topics.metadata.clone(), at);
         self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
-            if fate != Fate::Stored {
-                // It is tried again. What fails at once must not keep this worker from all else.
-                tokio::time::sleep(REFUSED_PAUSE).await;
-            }
-            Event::Evicted { lane: id, id: task, fate }
+            Event::Restore { lane: id, id: task, message: read.await.ok().flatten() }
         }));
     }
 
+    /// What can be read no more leaves M: an entry that says for ever that a finished task runs would be worse than none.
+    pub(super) fn handle_restore(&mut self, id: i32, task: TaskId, message: Option<Message>) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        self.stats.repaired();
+        let Some(Message { key, properties, payload, .. }) = message else {
+            lane.to_evict.push_back(task);
+            return;
+        };
+        tracing::warn!(%task, "the metadata topic showed an old epoch of a sealed task: showing its end again");
+        drop(lane.show(Outgoing { key, properties, payload, ..Outgoing::default() }, None));
+    }
+
+    /// Removes tasks from M, a few at a time.
+    fn evict_from_view(&mut self, id: i32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        while lane.evicting < EVICTING_MAX
+            && let Some(task) = lane.to_evict.pop_front()
+        {
+            lane.evicting += 1;
+            let key = Some(task.to_string());
+            let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() }, None);
+            self.pending.push(Box::pin(async move {
+                let fate = fate(receipt).await;
+                if fate != Fate::Stored {
+                    // It is tried again. What fails at once must not keep this worker from all else.
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+                Event::Evicted { lane: id, id: task, fate }
+            }));
+        }
+    }
+
     pub(super) fn handle_evicted(&mut self, id: i32, task: TaskId, fate: &Fate) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.evicting -= 1;
         match fate {
             Fate::Stored => {}
-            Fate::Unknown => self.evict_from_view(id, task),
+            Fate::Unknown => lane.to_evict.push_back(task),
             Fate::Refused(cause) => {
                 tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
             }

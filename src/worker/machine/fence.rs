@@ -28,6 +28,7 @@ impl Machine {
     /// The own heartbeat came back: the ledger was read to its end.
     pub fn bootstrap_ended(&mut self) {
         self.ready = true;
+        self.live_from = self.position;
         let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         for id in ids {
             self.check_kept(id);

@@ -103,6 +103,8 @@ pub struct Machine {
     serial: u64,
     /// The bootstrap has ended: what is read now is live.
     ready: bool,
+    /// What lies behind this was read after the bootstrap.
+    live_from: Option<Position>,
     /// The last folded position: anything at or below it was folded before.
     position: Option<Position>,
     /// Boxed: a map of large values takes up twice their size.
@@ -121,6 +123,7 @@ impl Machine {
             former: Vec::new(),
             serial: 0,
             ready: false,
+            live_from: None,
             position: None,
             tasks: BTreeMap::new(),
             sealing: Sealing::default(),
@@ -170,7 +173,7 @@ impl Machine {
     /// Whether this worker followed the ledger when the task ended, or will when it does: what shows that end is not older.
     #[must_use]
     pub fn ended_live(&self, id: TaskId) -> bool {
-        let live = |task: &Task| task.live || !task.fold.phase.is_terminal();
+        let live = |task: &Task| task.state_at > self.live_from || !task.fold.phase.is_terminal();
         self.ready && self.task(id).is_some_and(live)
     }
 
