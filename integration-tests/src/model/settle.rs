@@ -102,6 +102,12 @@ impl Settle<'_> {
     /// Does work that the machine asked for, and tells it.
     pub(super) fn perform(&mut self, worker: &mut Worker, effect: Effect) {
         let bounds = self.bounds;
+        if let Effect::DeadLetter(task) | Effect::View(task) = effect
+            && worker.machine.is_sealed(task_id(bounds, task))
+        {
+            // Another worker has closed it meanwhile. What is on its way here says the same, and nobody waits for it.
+            return;
+        }
         match effect {
             Effect::Payload(task) => {
                 let message = &self.world.messages[usize::from(message_of(bounds, task))];

@@ -196,7 +196,14 @@ impl Settle<'_> {
             state.end = after.world.end();
             state.out.clear();
             state.effects.clear();
-            (state.late, state.queue, state.payloads) = (0, 0, 0);
+            (state.late, state.queue) = (0, 0);
+            // The payload of an attempt that is kept stays at hand.
+            for task in 0..after.bounds.tasks {
+                let known = state.machine.task(task_id(after.bounds, task));
+                if !known.is_some_and(|known| known.payload) {
+                    state.payloads &= !(1 << task);
+                }
+            }
             if state.end == 0 {
                 state.machine.bootstrap_ended();
             }

@@ -62,7 +62,8 @@ fn only_holders_claim() {
 
 #[test]
 fn anybody_claims() {
-    holds(&["adopt", "adopt-3w", "adopt-cancel"]);
+    holds(&["adopt:redeliver=0", "adopt-3w", "adopt-cancel"]);
+    holds_at_first(&["adopt"]);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Machine {
         Some(verdict)
     }
 
-    fn read_tombstone(&mut self, key: &Key) {
+    pub(super) fn read_tombstone(&mut self, key: &Key) {
         self.read_tombstone_of(key);
         let Some(id) = key.task() else { return };
         let Some(task) = self.tasks.get_mut(&id) else { return };

@@ -20,10 +20,8 @@ pub(super) struct Sealing {
     useless: BTreeSet<Key>,
     /// The seal that was published and has not come back.
     underway: Option<SealKey>,
-    /// Keys whose tombstones were published and have not come back.
-    sent: BTreeSet<Key>,
-    /// Those of them whose receipts are waited for.
-    waiting: Vec<Key>,
+    /// The keys whose tombstones are on their way.
+    sweeping: BTreeSet<Key>,
 }
 
 impl Machine {
@@ -116,20 +114,19 @@ impl Machine {
         let covered = seals.covered().filter(move |(_, entries)| nothing_left(entries));
         of_tasks
             .chain(covered.map(|(key, _)| Key::Seal(key)))
-            .filter(|key| !self.sealing.sent.contains(key))
+            .filter(|key| !self.sealing.sweeping.contains(key))
     }
 
     /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of keys that are of no use to anybody. One such batch is
     /// under way at a time; [`Machine::tombstoned`] ends it.
     pub fn sweep(&mut self, keys: Vec<Key>) {
-        if !self.ready || !self.sealing.waiting.is_empty() {
+        if !self.may_sweep() {
             return;
         }
         let mut all = keys;
-        all.extend(self.sealing.useless.difference(&self.sealing.sent).copied());
+        all.extend(self.sealing.useless.iter().copied());
         if !all.is_empty() {
-            self.sealing.sent.extend(all.iter().copied());
-            self.sealing.waiting.clone_from(&all);
+            self.sealing.sweeping.extend(all.iter().copied());
             self.act(Action::Tombstone(all));
         }
     }
@@ -137,21 +134,21 @@ impl Machine {
     /// Whether nothing stands against the next batch of tombstones.
     #[must_use]
     pub fn may_sweep(&self) -> bool {
-        self.ready && self.sealing.waiting.is_empty()
+        self.ready && self.sealing.sweeping.is_empty()
     }
 
-    /// Whether a key is of no use to anybody, and its tombstone not yet under way.
+    /// Whether a key is of no use to anybody.
     #[must_use]
     pub fn has_useless_keys(&self) -> bool {
-        self.sealing.useless.difference(&self.sealing.sent).next().is_some()
+        !self.sealing.useless.is_empty()
     }
 
-    /// The batch of tombstones is stored, or not all of it is: what has not come back is published again then.
+    /// The batch of tombstones is stored; or not all of it is, and is published again. What is stored need not be read back: a
+    /// compaction may remove a tombstone before a reader that lags comes to it.
     pub fn tombstoned(&mut self, stored: bool) {
-        let waiting = std::mem::take(&mut self.sealing.waiting);
-        if !stored {
-            for key in waiting {
-                self.sealing.sent.remove(&key);
+        for key in std::mem::take(&mut self.sealing.sweeping) {
+            if stored {
+                self.read_tombstone(&key);
             }
         }
     }
@@ -211,8 +208,7 @@ impl Machine {
 
     /// A tombstone was read.
     pub(super) fn read_tombstone_of(&mut self, key: &Key) {
-        let Sealing { seals, left, useless, sent, .. } = &mut self.sealing;
-        sent.remove(key);
+        let Sealing { seals, left, useless, .. } = &mut self.sealing;
         useless.remove(key);
         if let Key::Seal(seal) = key {
             seals.gone(*seal);
