@@ -17,12 +17,14 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
 /// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
-/// there is more than it holds itself. Others may hold the rest, or it is delayed: only the broker knows.
+/// there is more than what workers hold or have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only
+/// the broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics come back, and it holds nothing
 /// that would be delivered again. The time doubles whenever that did not help.
@@ -228,6 +230,7 @@ pub(super) async fn consume(
     subscription: String,
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
+    open: Arc<AtomicU64>,
 ) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
     let mut unconfirmed = BTreeSet::new();
@@ -247,7 +250,7 @@ pub(super) async fn consume(
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(session, consumer, patience, clock);
+        let mut running = Session::new(session, consumer, patience, clock, Arc::clone(&open));
         for entry in unconfirmed {
             running.ack(entry);
         }
@@ -281,6 +284,9 @@ struct Session {
     patience: Duration,
     silent_since: Moment,
     clock: Clock,
+    /// Entries that are known to be in the hands of some worker. The broker counts them with the backlog, and tells only how many the
+    /// asking consumer holds, not the others.
+    open: Arc<AtomicU64>,
     /// Entries that were delivered, and neither acknowledged nor given back.
     held: BTreeSet<EntryId>,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
@@ -309,7 +315,13 @@ impl From<Gone> for End {
 }
 
 impl Session {
-    fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration, clock: Clock) -> Self {
+    fn new(
+        session: u64,
+        consumer: Box<dyn Consumer>,
+        patience: Duration,
+        clock: Clock,
+        open: Arc<AtomicU64>,
+    ) -> Self {
         Self {
             session,
             consumer,
@@ -317,6 +329,7 @@ impl Session {
             patience,
             silent_since: clock.now(),
             clock,
+            open,
             held: BTreeSet::new(),
             acks: FuturesUnordered::new(),
             unconfirmed: BTreeSet::new(),
@@ -377,6 +390,7 @@ impl Session {
             );
         }
         let held = u64::try_from(self.held.len()).unwrap_or(u64::MAX);
+        let held = held.max(self.open.load(Ordering::Relaxed));
         if backlog.entries > held { Err(End::Stalled(backlog)) } else { Ok(()) }
     }
 
@@ -439,7 +453,7 @@ mod tests {
         let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
         let commands = Mailbox::new();
         commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
-        let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock);
+        let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default());
         let worker = async {
             for entry in 0.. {
                 tokio::time::sleep(IDLE_MIN / 2).await;
@@ -453,5 +467,22 @@ mod tests {
             () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
         };
         assert!(matches!(end, End::Stalled(_)));
+    }
+
+    /// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first every 15 s: it took the other's
+    /// task for one that the broker kept from it.
+    #[tokio::test(start_paused = true)]
+    async fn what_other_workers_run_is_no_stall() {
+        for (open, stalled) in [(0, true), (1, false)] {
+            let clock = Clock::simulated(0);
+            let (sender, _receiver) = mpsc::channel(8);
+            let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+            let commands = Mailbox::new();
+            commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+            let known = Arc::new(AtomicU64::new(open));
+            let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock, known);
+            let end = tokio::time::timeout(10 * IDLE_MIN, session.run(&commands, &events)).await;
+            assert_eq!(end.is_ok(), stalled);
+        }
     }
 }

@@ -11,12 +11,14 @@ use crate::protocol::moment::Moment;
 use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Deadline, parse_budget};
-use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend};
+use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
 use crate::worker::processor::{
     CheckpointError, CheckpointRequest, CheckpointSender, Shared, TaskContext,
 };
 use crate::worker::session::Backoff;
 use bytes::Bytes;
+use futures::FutureExt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -32,8 +34,12 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
         let checkpoint = task.and_then(|task| task.checkpoint.as_deref().copied());
-        let payload = lane.payloads.get(task_id);
-        let Payload { bytes, properties, undecodable } = payload.cloned().unwrap_or_default();
+        let Some(payload) = lane.payloads.get(task_id).cloned() else {
+            tracing::error!(task = %task_id, %epoch, "no payload is at hand: the attempt is given back. This is a bug");
+            lane.core.handle_payload_missing(task_id, epoch, now);
+            return;
+        };
+        let Payload { bytes, properties, undecodable } = payload;
         let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
             parse_budget(property)
                 .inspect_err(|error| tracing::warn!(task = %task_id, %error, "budget ignored"))
@@ -78,7 +84,16 @@ impl Driver {
         };
         let (task, payload, halt) = (task_id, undecodable.map_or(Ok(bytes), Err), halted);
         let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
-        let run = attend(processor, attempt, context, bodies, gate);
+        let run = AssertUnwindSafe(attend(processor, attempt, context, bodies, gate));
+        // Its end must be told whatever happens, for it has a slot.
+        let run = run.catch_unwind().map(move |ended| {
+            ended.unwrap_or_else(|panic| Ended {
+                task: task_id,
+                epoch,
+                ending: ending_of_panic(&*panic),
+                stuck: None,
+            })
+        });
         self.attempts.spawn(self.env.gate.wrap(run));
         self.show_processing(id, task_id, epoch);
     }

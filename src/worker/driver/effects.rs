@@ -27,7 +27,7 @@ impl Driver {
             Effect::Do(action) => self.act(id, action),
             Effect::Ready => {
                 tracing::info!(partition = id, owner = %lane.core.machine().owner(), "ledger read: working");
-                self.stats.ready();
+                self.stats.ready(id);
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
             Effect::ReadFromStart => lane.read_from_start(&mut self.env, &mut self.services),
@@ -37,6 +37,7 @@ impl Driver {
                     "cut off from the ledger for too long: starting afresh, running tasks go on"
                 );
                 self.stats.self_fenced();
+                self.stats.not_ready(id);
                 lane.stop_consuming();
                 lane.ledger.clear();
                 lane.drop_not_kept();

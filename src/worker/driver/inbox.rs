@@ -24,6 +24,11 @@ impl Driver {
             return;
         }
         match ledger::read(message) {
+            // Nothing of another partition's task may start here: its end would be looked for there.
+            Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.id()) => {
+                tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
+                self.stats.malformed();
+            }
             Ok(entry) => {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
@@ -52,6 +57,7 @@ impl Driver {
     ) {
         let Some(lane) = self.lanes.get_mut(&lane) else { return };
         if let Ok(entry) = ledger::read(message)
+            && entry.task().is_none_or(|task| task.partition == lane.id())
             && lane.reads_again(generation)
         {
             lane.core.handle_second_read(message.position, &entry, now);

@@ -4,6 +4,7 @@
 use super::held::Held;
 use super::view::Body;
 use super::{Environment, Event};
+use crate::clock::Clock;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::key::{Epoch, OwnerId};
@@ -22,7 +23,9 @@ use crate::worker::partition::Partition;
 use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -101,6 +104,8 @@ pub(super) struct Lane {
     pub(super) view: Mailbox<Publish>,
     dead_letters: Option<Mailbox<Publish>>,
     pub(super) consumer: Mailbox<ConsumerCommand>,
+    /// What the consumer service must know of others' tasks: see [`Partition::open_entries`].
+    pub(super) open_entries: Arc<AtomicU64>,
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
@@ -179,6 +184,7 @@ impl Lane {
             view,
             dead_letters: None,
             consumer: Mailbox::new(),
+            open_entries: Arc::default(),
             session: None,
             credit: 0,
             generation: 0,
@@ -292,7 +298,8 @@ impl Lane {
             Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
         let task_service = env.service(&self.topics.task);
         let subscription = self.topics.subscription.clone();
-        let consuming = consume(task_service, subscription, self.consumer.clone(), sink);
+        let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
+        let consuming = consume(task_service, subscription, commands, sink, open);
         self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
     }
 
@@ -341,10 +348,21 @@ impl Lane {
         put(mailbox, message, None)
     }
 
-    /// Draws the next owner id.
+    /// Draws the next owner id. Two workers that draw the same one would take each other's claims for their own, so it comes from the
+    /// operating system; in a simulation from the seed.
     pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
-        OwnerId(env.rng.u128(..))
+        match env.clock {
+            Clock::System => OwnerId(system_random()),
+            #[cfg(feature = "testing")]
+            Clock::Simulated { .. } => OwnerId(env.rng.u128(..)),
+        }
     }
+}
+
+/// 128 random bits: the standard library keys its hash maps with as many from the operating system, and never twice the same.
+fn system_random() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    half() << 64 | half()
 }
 
 fn put(

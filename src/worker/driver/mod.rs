@@ -37,6 +37,7 @@ use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -109,7 +110,7 @@ pub(super) enum Event {
     Payload { lane: i32, id: TaskId, message: Option<Message> },
     DeadLetter { lane: i32, id: TaskId, fate: Fate },
     ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
-    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
+    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool, tries: u32 },
     TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
     MarkDelete { lane: i32, position: Option<EntryId> },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
@@ -146,6 +147,9 @@ pub(super) enum DriverError {
     /// The ledger's settings keep this worker out.
     #[error(transparent)]
     Refused(#[from] LedgerConfigError),
+    /// A drain gave up waiting for what was under way.
+    #[error("a drain gave up waiting")]
+    GaveUp(Option<TaskId>),
 }
 
 /// See the module's documentation.
@@ -250,12 +254,12 @@ impl Driver {
             Wish::Drain(deadline) => {
                 let next = self.drain(deadline, now);
                 self.pump();
-                if self.has_given_up(now) {
-                    return Some(Ok(()));
-                }
                 if self.is_quiet() {
                     self.leave().await;
                     return Some(Ok(()));
+                }
+                if self.has_given_up(now) {
+                    return Some(Err(DriverError::GaveUp(self.busy.map(|(_, task)| task))));
                 }
                 timeout = self.timeout().min(self.recount_at).min(next);
             }
@@ -309,6 +313,9 @@ impl Driver {
         }
         if now >= self.sip_at {
             self.sip_at = now + SIP_EVERY;
+            for lane in self.lanes.values() {
+                lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -386,8 +393,8 @@ impl Driver {
                 }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
-            Event::Body { lane, id, message, dead_letter } => {
-                self.handle_body(lane, id, message.as_ref(), dead_letter);
+            Event::Body { lane, id, message, dead_letter, tries } => {
+                self.handle_body(lane, id, message.as_ref(), dead_letter, tries);
             }
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
@@ -447,7 +454,6 @@ impl Driver {
             let settings = PartitionSettings {
                 ledger: self.config.ledger(),
                 attempts_max: self.config.attempts_max,
-                backoff_max: self.config.backoff.max,
             };
             let owners = (Lane::draw_owner(&mut self.env), Lane::draw_owner(&mut self.env));
             let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());

@@ -3,7 +3,7 @@
 use super::looking::Open;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::{Entry, Heartbeat};
+use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
 use crate::protocol::eviction::MarkDelete;
 use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
@@ -73,8 +73,9 @@ impl Partition {
         self.bootstrapped = now;
         for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
             let fold = &task.fold;
-            let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
-            let due = now + wait.min(self.settings.backoff_max);
+            // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
+            let NextAttempt { at_ms, delay_ms } = fold.next_attempt;
+            let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
             self.open.insert(id, Open::new(fold, now, due));
         }
         self.mark_delete_asked = now;

@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod evicting;
+mod holding;
 mod looking;
 mod sent;
 mod slots;
@@ -35,8 +36,6 @@ pub struct PartitionSettings {
     pub ledger: LedgerConfig,
     /// Attempts a task has.
     pub attempts_max: u32,
-    /// The longest backoff: after a bootstrap, no retry waits longer.
-    pub backoff_max: Duration,
 }
 
 /// What the driver is to do.

@@ -38,7 +38,6 @@ impl Pair {
             let settings = PartitionSettings {
                 ledger: crate::WorkerConfig::default().ledger(),
                 attempts_max: 3,
-                backoff_max: Duration::from_secs(300),
             };
             let core = Partition::new(settings, OwnerId(id), OwnerId(100 * id), pair.now);
             pair.workers.push(Worker {
