@@ -75,26 +75,12 @@ impl WorkerConfig {
         const CONCURRENCY_MAX: usize = 100_000;
         // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-        // A hundred years: far from where arithmetic on times ends.
-        const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         // One task and its result at least.
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
+        self.check_durations()?;
         let part = self.ledger_retention / 4;
-        let durations = [
-            ("heartbeat", self.heartbeat),
-            ("keep_alive", self.keep_alive),
-            ("retention", self.retention),
-            ("ledger_retention", self.ledger_retention),
-            ("self_fence", self.self_fence),
-            ("backoff", self.backoff.max),
-            ("cancel_grace", self.cancel_grace),
-        ];
-        if let Some((field, duration)) = durations.into_iter().find(|(_, it)| *it > DURATION_MAX) {
-            let problem = format!("must be at most {DURATION_MAX:?}, is {duration:?}");
-            return Err(ConfigError { field, problem });
-        }
         let rules = [
             (plain, "subscription", "must not be empty and holds no `/`".to_owned()),
             (
@@ -146,6 +132,26 @@ impl WorkerConfig {
             Some((_, field, problem)) => Err(ConfigError { field, problem }),
             None => Ok(()),
         }
+    }
+
+    /// What comes after this may calculate with every duration.
+    fn check_durations(&self) -> Result<(), ConfigError> {
+        // A hundred years: far from where arithmetic on times ends.
+        const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        let durations = [
+            ("heartbeat", self.heartbeat),
+            ("keep_alive", self.keep_alive),
+            ("retention", self.retention),
+            ("ledger_retention", self.ledger_retention),
+            ("self_fence", self.self_fence),
+            ("backoff", self.backoff.max),
+            ("cancel_grace", self.cancel_grace),
+        ];
+        if let Some((field, duration)) = durations.into_iter().find(|(_, it)| *it > DURATION_MAX) {
+            let problem = format!("must be at most {DURATION_MAX:?}, is {duration:?}");
+            return Err(ConfigError { field, problem });
+        }
+        Ok(())
     }
 
     /// The part that all workers on a ledger share.

@@ -121,7 +121,7 @@ impl Driver {
             | Entry::Tombstone(_) => Bytes::new(),
         };
         if matches!(entry, Entry::Checkpoint(_)) {
-            // `handle_checkpoint` publishes it: it has the bytes.
+            // `checkpoints.rs` publishes it: it has the bytes.
             return;
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_));

@@ -1,6 +1,7 @@
 //! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver sees it: the pure core, and the
 //! services around it.
 
+use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::view::Body;
 use super::{Environment, Event};
@@ -60,8 +61,7 @@ pub(super) struct Running {
     pub(super) missed: bool,
     /// Its next report of progress is waited for.
     pub(super) awaited: bool,
-    /// When its last checkpoint was published.
-    pub(super) checkpoint_at: Option<Moment>,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl Running {
@@ -69,6 +69,7 @@ impl Running {
         halt: oneshot::Sender<Halt>,
         attempt: u32,
         progress: watch::Receiver<Option<Progress>>,
+        checkpoints: Checkpoints,
         now: Moment,
         payload_bytes: usize,
     ) -> Self {
@@ -81,7 +82,7 @@ impl Running {
             showing: false,
             missed: false,
             awaited: false,
-            checkpoint_at: None,
+            checkpoints,
         }
     }
 }

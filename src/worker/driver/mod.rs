@@ -2,6 +2,7 @@
 //! cores, and performs their effects. It knows no rule of the protocol.
 
 mod attempts;
+mod checkpoints;
 mod effects;
 mod growth;
 mod held;
@@ -17,7 +18,6 @@ use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
-use super::processor::CheckpointRequest;
 use super::session::{Backoff, Consumed, ConsumerCommand, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
@@ -106,7 +106,8 @@ pub(super) enum Event {
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
     Receipt { lane: i32, key: OnceKey, fate: Fate },
-    CheckpointReceipt { stored: bool, reply: CheckpointRequest },
+    CheckpointGiven { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    CheckpointTried { lane: i32, id: TaskId, epoch: Epoch, stored: Option<u64> },
     Payload { lane: i32, id: TaskId, message: Option<Message> },
     DeadLetter { lane: i32, id: TaskId, fate: Fate },
     ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
@@ -118,7 +119,6 @@ pub(super) enum Event {
     Evicted { lane: i32, id: TaskId, fate: Fate },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
-    Checkpoint(CheckpointRequest),
 }
 
 /// What became of a publish.
@@ -167,7 +167,6 @@ pub(super) struct Driver {
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
     events: mpsc::Receiver<Event>,
     wish: watch::Receiver<Wish>,
-    checkpoints: (mpsc::Sender<CheckpointRequest>, mpsc::Receiver<CheckpointRequest>),
     stats: Arc<Stats>,
     sip_at: Moment,
     /// When the partitions are counted again.
@@ -212,7 +211,6 @@ impl Driver {
             pending: FuturesUnordered::new(),
             events,
             wish,
-            checkpoints: mpsc::channel(EVENTS_MAX),
             stats,
             sip_at: now,
             recount_at: now + PARTITIONS_EVERY,
@@ -276,7 +274,6 @@ impl Driver {
                 }
             }
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
-            Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
             Some(event) = self.events.recv() => self.handle_queued(event),
             () = clock.sleep_until(timeout) => {}
         }
@@ -374,16 +371,7 @@ impl Driver {
                     self.handle_consumed(lane, event, now);
                 }
             }
-            Event::Receipt { lane, key, fate } => {
-                let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                match fate {
-                    Fate::Stored => lane.core.handle_receipt(key),
-                    Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
-                        lane.core.handle_publish_refused(key, Outcome::Final);
-                    }
-                    Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
-                }
-            }
+            Event::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
             Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
@@ -424,8 +412,24 @@ impl Driver {
                 let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
                 self.open_lanes(partitions);
             }
-            Event::Checkpoint(request) => self.handle_checkpoint(request, now),
-            Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
+            Event::CheckpointGiven { lane, id, epoch, over } => {
+                self.handle_checkpoint_given(lane, id, epoch, over);
+            }
+            Event::CheckpointTried { lane, id, epoch, stored } => {
+                self.handle_checkpoint_tried(lane, id, epoch, stored);
+            }
+        }
+    }
+
+    /// A claim or an outcome has its receipt, or will have none.
+    fn handle_receipt(&mut self, lane: i32, key: OnceKey, fate: Fate, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        match fate {
+            Fate::Stored => lane.core.handle_receipt(key),
+            Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
+                lane.core.handle_publish_refused(key, Outcome::Final);
+            }
+            Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
         }
     }
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 
 mod bounds;
+mod checkpoints;
 mod intake;
 
 /// What processors have to say.

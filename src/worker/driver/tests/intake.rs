@@ -91,11 +91,14 @@ async fn a_ledger_that_is_away_fills_no_memory() {
 /// Takes what the broker delivers, as another worker would, for so long. Returns how many tasks.
 async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
     let mut taken = std::collections::BTreeSet::new();
-    let until = tokio::time::Instant::now() + Duration::from_secs(seconds);
-    while let Ok(Ok(message)) = tokio::time::timeout_at(until, consumer.next()).await {
-        taken.insert(message.position);
+    let until = tokio::time::sleep(Duration::from_secs(seconds));
+    tokio::pin!(until);
+    loop {
+        tokio::select! {
+            () = &mut until => return taken.len(),
+            message = consumer.next() => taken.insert(message.unwrap().position),
+        };
     }
-    taken.len()
 }
 
 /// A worker that could claim nothing kept what it had been delivered from those who could.
