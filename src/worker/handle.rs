@@ -91,7 +91,8 @@ impl WorkerHandle {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
-        WorkerStats { sessions_lost, stalls, ..self.stats.read() }
+        let refusals = self.connections.refusals();
+        WorkerStats { sessions_lost, stalls, refusals, ..self.stats.read() }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.

@@ -10,7 +10,7 @@ use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
     Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Publisher, Receipt,
-    Schema, Start, TopicPartition, Transport, TransportError,
+    Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -167,8 +167,14 @@ impl<T> Sink<T> {
     }
 }
 
-/// A follower service. After an error it goes on behind what it has passed on.
-pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<Message>) {
+/// A follower service. After an error it goes on behind what it has passed on. `deleted` is told when the topic is not there any more:
+/// one that takes its place is another one.
+pub(super) async fn follow(
+    service: Service,
+    mut follow: Follow,
+    messages: Sink<Message>,
+    deleted: Option<Sink<()>>,
+) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
         let mut follower = match transport.follower(&topic, follow).await {
@@ -176,6 +182,9 @@ pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<
             Err(error) => {
                 tracing::debug!(%topic, %error, "cannot follow; trying again");
                 monitor.failed(&error);
+                if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                    return;
+                }
                 backoff.wait().await;
                 continue;
             }
@@ -193,12 +202,27 @@ pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<
                 Err(error) => {
                     tracing::debug!(%topic, %error, "follower lost");
                     monitor.lost(&error);
+                    if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                        return;
+                    }
                     break;
                 }
             }
         }
         backoff.was_open_for(clock.now().since(opened));
         backoff.wait().await;
+    }
+}
+
+async fn tell_deleted(
+    error: &TransportError,
+    follow: &Follow,
+    deleted: Option<&Sink<()>>,
+) -> Result<(), Gone> {
+    let has_read = matches!(follow.start, Start::After(_));
+    match deleted {
+        Some(sink) if has_read && error.kind == TransportErrorKind::NotFound => sink.send(()).await,
+        _ => Ok(()),
     }
 }
 
@@ -233,6 +257,7 @@ pub(super) async fn consume(
     open: Arc<AtomicU64>,
 ) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
+    let monitor = Arc::new(monitor);
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {
@@ -250,7 +275,14 @@ pub(super) async fn consume(
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(session, consumer, patience, clock, Arc::clone(&open));
+        let mut running = Session::new(
+            session,
+            consumer,
+            patience,
+            clock,
+            Arc::clone(&open),
+            Arc::clone(&monitor),
+        );
         for entry in unconfirmed {
             running.ack(entry);
         }
@@ -287,6 +319,7 @@ struct Session {
     /// Entries that are known to be in the hands of some worker. The broker counts them with the backlog, and tells only how many the
     /// asking consumer holds, not the others.
     open: Arc<AtomicU64>,
+    monitor: Arc<Monitor>,
     /// Entries that were delivered, and neither acknowledged nor given back.
     held: BTreeSet<EntryId>,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
@@ -321,6 +354,7 @@ impl Session {
         patience: Duration,
         clock: Clock,
         open: Arc<AtomicU64>,
+        monitor: Arc<Monitor>,
     ) -> Self {
         Self {
             session,
@@ -330,6 +364,7 @@ impl Session {
             silent_since: clock.now(),
             clock,
             open,
+            monitor,
             held: BTreeSet::new(),
             acks: FuturesUnordered::new(),
             unconfirmed: BTreeSet::new(),
@@ -359,7 +394,8 @@ impl Session {
             biased;
             command = commands.take() => self.obey(command).await?,
             Some((entry, result)) = self.acks.next() => {
-                result?;
+                result.inspect_err(|error| self.monitor.refused(error))?;
+                self.monitor.accepted();
                 self.unconfirmed.remove(&entry);
                 self.held.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
@@ -415,74 +451,4 @@ impl Session {
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests {
-    use super::*;
-    use crate::transport::AckReceipt;
-    use async_trait::async_trait;
-
-    /// Of a subscription that has stalled.
-    struct Stalled;
-
-    #[async_trait]
-    impl Consumer for Stalled {
-        fn request(&mut self, _: usize) {}
-
-        async fn next(&mut self) -> Result<Message, TransportError> {
-            std::future::pending().await
-        }
-
-        async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-            Ok(Backlog { entries: 1, permits: 1, blocked: false })
-        }
-
-        fn ack(&mut self, _: EntryId) -> AckReceipt {
-            Box::pin(async { Ok(()) })
-        }
-
-        async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-            Ok(())
-        }
-    }
-
-    /// A worker whose long tasks ended one after the other never noticed that its subscription had stalled: each ack began the wait for
-    /// the next delivery anew.
-    #[tokio::test(start_paused = true)]
-    async fn acks_do_not_pass_for_deliveries() {
-        let clock = Clock::simulated(0);
-        let (sender, mut receiver) = mpsc::channel(8);
-        let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
-        let commands = Mailbox::new();
-        commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
-        let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default());
-        let worker = async {
-            for entry in 0.. {
-                tokio::time::sleep(IDLE_MIN / 2).await;
-                commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry }));
-                receiver.recv().await;
-            }
-        };
-        let end = tokio::select! {
-            end = session.run(&commands, &events) => end,
-            () = worker => unreachable!("it goes on for ever"),
-            () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
-        };
-        assert!(matches!(end, End::Stalled(_)));
-    }
-
-    /// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first every 15 s: it took the other's
-    /// task for one that the broker kept from it.
-    #[tokio::test(start_paused = true)]
-    async fn what_other_workers_run_is_no_stall() {
-        for (open, stalled) in [(0, true), (1, false)] {
-            let clock = Clock::simulated(0);
-            let (sender, _receiver) = mpsc::channel(8);
-            let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
-            let commands = Mailbox::new();
-            commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
-            let known = Arc::new(AtomicU64::new(open));
-            let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock, known);
-            let end = tokio::time::timeout(10 * IDLE_MIN, session.run(&commands, &events)).await;
-            assert_eq!(end.is_ok(), stalled);
-        }
-    }
-}
+mod tests;

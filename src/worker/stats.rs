@@ -15,6 +15,7 @@ pub(super) struct Stats {
     stuck: AtomicU64,
     malformed: AtomicU64,
     repaired: AtomicU64,
+    ledgers_lost: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
     ready: Mutex<BTreeSet<i32>>,
     ended: AtomicBool,
@@ -42,6 +43,10 @@ pub struct WorkerStats {
     pub sessions_lost: u64,
     /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
     pub stalls: u64,
+    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused).
+    pub refusals: u64,
+    /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
+    pub ledgers_lost: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -68,6 +73,9 @@ impl Stats {
     }
     pub(super) fn repaired(&self) {
         count(&self.repaired);
+    }
+    pub(super) fn ledger_lost(&self) {
+        count(&self.ledgers_lost);
     }
     pub(super) fn ready(&self, partition: i32) {
         self.partitions().insert(partition);
@@ -124,6 +132,8 @@ impl Stats {
             repaired: read(&self.repaired),
             sessions_lost: 0,
             stalls: 0,
+            refusals: 0,
+            ledgers_lost: read(&self.ledgers_lost),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
     }

@@ -48,6 +48,17 @@ impl Driver {
         }
     }
 
+    /// What was read of the ledger means nothing any more, and what takes its place is the truth for whoever starts after that.
+    pub(super) fn handle_ledger_deleted(&mut self, id: i32, generation: u64, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.generation == generation {
+            let topic = &lane.topics.ledger;
+            tracing::error!(%topic, "the ledger was deleted: what runs and is not in its place any more is stopped and begins anew");
+            self.stats.ledger_lost();
+            lane.core.handle_ledger_deleted(now);
+        }
+    }
+
     pub(super) fn handle_again(
         &mut self,
         lane: i32,

@@ -170,7 +170,7 @@ impl Lane {
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&topics.metadata);
-        services.spawn(env.gate.wrap(follow(service, from_start, shown)));
+        services.spawn(env.gate.wrap(follow(service, from_start, shown, None)));
         let mut opened = Self {
             core,
             keeper,
@@ -213,7 +213,9 @@ impl Lane {
             generation,
             message,
         });
-        let service = self.spawn_reader(env, services, sink);
+        let deleted =
+            Sink::new(env.events.clone(), move |()| Event::LedgerDeleted { lane, generation });
+        let service = self.spawn_reader(env, services, sink, Some(deleted));
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -229,7 +231,7 @@ impl Lane {
             generation,
             message,
         });
-        self.second_reader = Some(self.spawn_reader(env, services, sink));
+        self.second_reader = Some(self.spawn_reader(env, services, sink, None));
     }
 
     /// Whether this second read is the one under way: of an earlier one, something may still be queued.
@@ -249,10 +251,11 @@ impl Lane {
         env: &mut Environment,
         services: &mut JoinSet<()>,
         sink: Sink<Message>,
+        deleted: Option<Sink<()>>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&self.topics.ledger);
-        services.spawn(env.gate.wrap(follow(service, from_start, sink)))
+        services.spawn(env.gate.wrap(follow(service, from_start, sink, deleted)))
     }
 
     /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.

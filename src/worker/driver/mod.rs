@@ -102,6 +102,7 @@ pub(super) enum Wish {
 /// Everything that can happen.
 pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
+    LedgerDeleted { lane: i32, generation: u64 },
     Again { lane: i32, generation: u64, message: Message },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
@@ -361,6 +362,9 @@ impl Driver {
         match event {
             Event::Ledger { lane, generation, message } => {
                 self.handle_ledger(lane, generation, &message, now);
+            }
+            Event::LedgerDeleted { lane, generation } => {
+                self.handle_ledger_deleted(lane, generation, now);
             }
             Event::Again { lane, generation, message } => {
                 self.handle_again(lane, generation, &message, now);

@@ -106,6 +106,15 @@ impl Partition {
         self.from_start = true;
     }
 
+    /// The ledger is not there any more: what will be there instead is read from its start.
+    pub fn handle_ledger_deleted(&mut self, now: Moment) {
+        if self.machine.is_ready() {
+            self.fence(now);
+        } else {
+            self.restart_bootstrap(now);
+        }
+    }
+
     pub(super) fn fence(&mut self, now: Moment) {
         self.machine.fence(self.spare_owner);
         self.silence = Silence::new(self.settings.ledger.heartbeat);

@@ -137,7 +137,7 @@ impl Partition {
     }
 
     /// What was read so far may be older than what was evicted meanwhile.
-    fn restart_bootstrap(&mut self, now: Moment) {
+    pub(super) fn restart_bootstrap(&mut self, now: Moment) {
         self.mode = Mode::Bootstrap(now);
         self.begin_from_start();
         self.machine.restart_bootstrap();

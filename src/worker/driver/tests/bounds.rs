@@ -153,3 +153,52 @@ async fn a_large_task_shows_its_progress_less_often() {
     let reports = shown.iter().filter(|(_, shown)| shown.progress.is_some()).count();
     assert!((4..8).contains(&reports), "{reports}");
 }
+
+/// A worker whose ledger was deleted and made anew went on by what it had read of the old one: its outcome, of an epoch that nobody
+/// else knew, was never accepted, and the task never ended.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
+    use crate::transport::memory::Loss;
+    use crate::worker::ConnectionState;
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 30));
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let name = bench.names.ledger.clone();
+    bench.broker.delete_topic(&name, Loss::Error);
+    bench.run_for(10 * SECOND).await;
+    let state = bench.driver.env.connections.state();
+    assert!(matches!(state, ConnectionState::Refused { .. }), "{state:?}");
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
+    assert!(!bench.driver.stats.is_ready(1));
+    bench.broker.create_topic(&name, None, true);
+    bench.turns = 0;
+    bench.run_for(120 * SECOND).await;
+    let state = bench.driver.env.connections.state();
+    assert!(matches!(state, ConnectionState::Connected), "{state:?}");
+    assert!(bench.driver.stats.is_ready(1));
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!(fold.phase, Phase::Completed);
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
+}
+
+/// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost its connection for a moment.
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_missing_is_one_clear_state() {
+    use crate::worker::ConnectionState;
+    let mut bench = Bench::new(brisk(), None, at_once);
+    bench.run_for(2 * SECOND).await;
+    for topic in [bench.at(&bench.names.metadata, -1), bench.ledger()] {
+        let before = bench.driver.env.connections.refusals();
+        bench.broker.forbid(&topic, true);
+        bench.run_for(4 * SECOND).await;
+        let state = bench.driver.env.connections.state();
+        let ConnectionState::Refused { cause, .. } = &state else { panic!("{state:?}") };
+        assert_eq!(cause.cause, "no permission");
+        assert!(cause.address.ends_with(&topic.to_string()), "{cause}");
+        assert_eq!(bench.driver.env.connections.refusals(), before + 1);
+        bench.broker.forbid(&topic, false);
+        bench.run_for(10 * SECOND).await;
+        let state = bench.driver.env.connections.state();
+        assert!(matches!(state, ConnectionState::Connected), "{state:?}");
+    }
+}
