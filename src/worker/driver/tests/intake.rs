@@ -132,7 +132,7 @@ async fn a_metadata_topic_that_is_away_fills_no_memory() {
         } else {
             bench.broker.stall_publishes(&metadata, 600 * SECOND);
         }
-        bench.submit_many(3_000);
+        bench.submit_many(1_500);
         let (tasks, bytes) = bench.most_held(600).await;
         assert!(tasks <= HELD_MAX + 16, "{tasks} tasks, {bytes} bytes");
         bench.broker.forbid(&metadata, false);
@@ -162,7 +162,7 @@ async fn what_is_held_is_bounded_in_bytes() {
     bench.run_for(5 * SECOND).await;
     let dead_letters = bench.at(&bench.names.dead_letters, -1);
     bench.broker.forbid(&dead_letters, true);
-    bench.submit_many(3_000);
+    bench.submit_many(1_500);
     let (tasks, bytes) = bench.most_held(60).await;
     assert!(tasks <= HELD_MAX + 16 && bytes <= MAX, "{tasks} tasks, {bytes} bytes");
     bench.broker.forbid(&dead_letters, false);
@@ -181,14 +181,14 @@ async fn tasks_that_wait_hold_no_payload() {
                 (false, _) => Ok(Text("done".to_owned())),
             }
         });
-        bench.submit_many(2_000);
+        bench.submit_many(500);
         bench.most_held(60).await;
-        assert_eq!(bench.driver.stats.read().started, 2_000);
+        assert_eq!(bench.driver.stats.read().started, 500);
         assert_eq!(bench.load(), crate::worker::intake::Load::default());
         bench.work_off(900).await;
         let whole = |shown: &TaskMetadata| shown.task.as_ref().is_some_and(|task| task == PAYLOAD);
         let ended = |shown: &TaskMetadata| shown.is_terminal() && whole(shown);
-        assert_eq!(bench.shown().iter().filter(|(_, shown)| ended(shown)).count(), 2_000);
+        assert_eq!(bench.shown().iter().filter(|(_, shown)| ended(shown)).count(), 500);
     }
 }
 
