@@ -79,6 +79,7 @@ impl WorkerConfig {
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
+        self.check_durations()?;
         let part = self.ledger_retention / 4;
         let rules = [
             (plain, "subscription", "must not be empty and holds no `/`".to_owned()),
@@ -133,6 +134,26 @@ impl WorkerConfig {
         }
     }
 
+    /// What comes after this may calculate with every duration.
+    fn check_durations(&self) -> Result<(), ConfigError> {
+        // A hundred years: far from where arithmetic on times ends.
+        const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        let durations = [
+            ("heartbeat", self.heartbeat),
+            ("keep_alive", self.keep_alive),
+            ("retention", self.retention),
+            ("ledger_retention", self.ledger_retention),
+            ("self_fence", self.self_fence),
+            ("backoff", self.backoff.max),
+            ("cancel_grace", self.cancel_grace),
+        ];
+        if let Some((field, duration)) = durations.into_iter().find(|(_, it)| *it > DURATION_MAX) {
+            let problem = format!("must be at most {DURATION_MAX:?}, is {duration:?}");
+            return Err(ConfigError { field, problem });
+        }
+        Ok(())
+    }
+
     /// The part that all workers on a ledger share.
     pub(crate) fn ledger(&self) -> LedgerConfig {
         LedgerConfig {
@@ -155,6 +176,26 @@ mod tests {
         assert_eq!(WorkerConfig::default().validate(), Ok(()));
     }
 
+    /// A heartbeat of `Duration::MAX`, meant as none, was a panic.
+    #[test]
+    fn a_duration_that_is_too_long_is_refused_and_no_panic() {
+        let fields: [fn(&mut WorkerConfig) -> &mut Duration; 7] = [
+            |c| &mut c.heartbeat,
+            |c| &mut c.keep_alive,
+            |c| &mut c.retention,
+            |c| &mut c.ledger_retention,
+            |c| &mut c.self_fence,
+            |c| &mut c.backoff.max,
+            |c| &mut c.cancel_grace,
+        ];
+        for field in fields {
+            let mut config = WorkerConfig::default();
+            *field(&mut config) = Duration::MAX;
+            let error = config.validate().unwrap_err();
+            assert!(error.problem.starts_with("must be at most 3153600000s"), "{error}");
+        }
+    }
+
     #[test]
     fn a_bad_setting_is_named_with_its_bound() {
         #[track_caller]
@@ -173,6 +214,8 @@ mod tests {
             |c| c.heartbeat = Duration::from_secs(200),
             "heartbeat: must be at most ledger_retention/24 = 150s, is 200s",
         );
+        let error = "held_bytes_max: must be at least 16777216, is 0";
+        check(|c| c.held_bytes_max = 0, error);
         check(|c| c.subscription.clear(), "subscription: must not be empty and holds no `/`");
     }
 }

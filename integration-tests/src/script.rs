@@ -158,7 +158,10 @@ impl Scripted {
             "gate" => drop(self.gate.subscribe().wait_for(|open| *open).await),
             "cancelled" => context.cancelled().await,
             "progress" => report(rest, context)?,
-            "store" => context.checkpoint(rest.to_owned()).await?,
+            "store" => {
+                context.checkpoint(rest.to_owned()).await?;
+                context.checkpoint_stored().await?;
+            }
             _ => return Err(TaskError::fatal(format!("no such command: {name}"))),
         }
         Ok(None)

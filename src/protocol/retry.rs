@@ -27,7 +27,7 @@ impl RetryPolicy {
         let doublings = attempt.saturating_sub(1).min(63);
         let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
         let factor = u32::try_from(factor).unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.max)
+        self.base.saturating_mul(factor).min(self.max).min(DELAY_MAX)
     }
 
     /// The delay after this attempt, for a sample drawn uniformly from all 32-bit numbers.
@@ -36,6 +36,13 @@ impl RetryPolicy {
         self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
     }
 }
+
+/// The shortest snooze. Each round leaves two entries on the ledger for as long as the task lives: its epochs are a chain, and whoever
+/// reads the ledger from its start needs every link.
+pub(crate) const SNOOZE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest delay that is recorded: a hundred years. Other clients read the time as a number of 63 bits.
+const DELAY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why an attempt ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +68,11 @@ pub fn outcome_of_failure(
     now_ms: u64,
 ) -> Outcome {
     let after = |delay: Duration| {
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let delay_ms = u64::try_from(delay.min(DELAY_MAX).as_millis()).unwrap_or(u64::MAX);
         NextAttempt { at_ms: now_ms.saturating_add(delay_ms), delay_ms }
     };
     match failure {
-        Failure::Snooze(delay) => Outcome::Released(after(delay)),
+        Failure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
         Failure::Fatal => Outcome::Final,
         Failure::Retry | Failure::RetryAfter(_) if attempt >= attempts_max => Outcome::Final,
         Failure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),
@@ -96,6 +103,30 @@ mod tests {
         let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
         assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
         assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
+    }
+
+    /// A processor that snoozed for no time at all filled the ledger as fast as the broker took it.
+    #[test]
+    fn a_snooze_lasts_a_second_at_least() {
+        let policy = RetryPolicy::default();
+        let outcome = outcome_of_failure(Failure::Snooze(Duration::ZERO), 1, 3, &policy, 0, 10);
+        let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
+        assert_eq!(outcome, Outcome::Released(next));
+    }
+
+    #[test]
+    fn no_delay_is_too_long() {
+        let policy = RetryPolicy { base: Duration::MAX, max: Duration::MAX };
+        for failure in
+            [Failure::Retry, Failure::RetryAfter(Duration::MAX), Failure::Snooze(Duration::MAX)]
+        {
+            match outcome_of_failure(failure, 1, 3, &policy, u32::MAX, 10) {
+                Outcome::Failed(next) | Outcome::Released(next) => {
+                    assert!(next.at_ms < u64::MAX / 2 && next.delay_ms > 1_000_000_000);
+                }
+                Outcome::Completed | Outcome::Final | Outcome::Cancelled => panic!("no delay"),
+            }
+        }
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::transport::TransportError;
+use crate::transport::{TransportError, TransportErrorKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,14 @@ pub enum ConnectionState {
         /// What went wrong last.
         cause: TransportError,
     },
+    /// The broker refuses something, and will until somebody has changed something: a permission, a policy, a topic that was deleted.
+    /// It is tried again meanwhile, as above.
+    Refused {
+        /// For how long not every session has been open and at work.
+        elapsed: Duration,
+        /// What is refused, and why.
+        cause: TransportError,
+    },
 }
 
 /// The sessions of one worker.
@@ -34,9 +42,33 @@ struct State {
     next: u64,
     /// Sessions that are not open, and what went wrong with them last.
     down: BTreeMap<u64, TransportError>,
+    /// Sessions that can be opened, but in which the broker has refused something ever since.
+    refused: BTreeMap<u64, TransportError>,
+    /// What was said last.
+    told: Option<TransportError>,
     since: Moment,
     lost: u64,
     stalled: u64,
+    refusals: u64,
+}
+
+impl State {
+    /// What stands in the way, that which does not pass by itself before all else.
+    fn cause(&self) -> Option<&TransportError> {
+        let mut causes = self.down.values().chain(self.refused.values());
+        let lasting = causes.clone().find(|cause| is_lasting(cause));
+        lasting.or_else(|| causes.next())
+    }
+}
+
+const fn is_lasting(cause: &TransportError) -> bool {
+    !matches!(cause.kind, TransportErrorKind::Unreachable)
+}
+
+/// Whether the two would be told by the same words. Why something cannot be reached changes with every try.
+fn is_same(one: &TransportError, other: &TransportError) -> bool {
+    let words = |error: &TransportError| (error.address.clone(), error.cause.clone());
+    one.kind == other.kind && (!is_lasting(one) || words(one) == words(other))
 }
 
 /// One session, in the hands of the service that keeps it open.
@@ -53,12 +85,11 @@ impl Connections {
 
     pub(super) fn state(&self) -> ConnectionState {
         let state = self.lock();
-        match state.down.values().next() {
+        let elapsed = self.clock.now().since(state.since);
+        match state.cause().cloned() {
             None => ConnectionState::Connected,
-            Some(cause) => ConnectionState::Reconnecting {
-                elapsed: self.clock.now().since(state.since),
-                cause: cause.clone(),
-            },
+            Some(cause) if is_lasting(&cause) => ConnectionState::Refused { elapsed, cause },
+            Some(cause) => ConnectionState::Reconnecting { elapsed, cause },
         }
     }
 
@@ -72,17 +103,38 @@ impl Connections {
         self.lock().stalled
     }
 
+    /// Times that the broker began to refuse something, or refused something else than before.
+    pub(super) fn refusals(&self) -> u64 {
+        self.lock().refusals
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says so once, when the first session goes and when the last one is back.
-    fn tell(&self, state: &State, before: usize) {
-        let elapsed = self.clock.now().since(state.since);
-        match (before, state.down.values().next()) {
-            (0, Some(cause)) => tracing::warn!(%cause, "connection lost: reconnecting"),
-            (1.., None) => tracing::info!(?elapsed, "connected again"),
-            _ => {}
+    /// Changes the state, and says so when something else stands in the way than before, or nothing any more.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let now = self.clock.now();
+        match (state.told.take(), state.cause().cloned()) {
+            (None, None) => {}
+            (Some(_), None) => {
+                tracing::info!(elapsed = ?now.since(state.since), "connected again");
+            }
+            (Some(told), Some(cause)) if is_same(&told, &cause) => state.told = Some(told),
+            (told, Some(cause)) => {
+                if told.is_none() {
+                    state.since = now;
+                }
+                if is_lasting(&cause) {
+                    state.refusals += 1;
+                    tracing::error!(%cause, "refused: somebody must change that; trying again meanwhile");
+                } else {
+                    tracing::warn!(%cause, "connection lost: reconnecting");
+                }
+                state.told = Some(cause);
+            }
         }
     }
 }
@@ -96,16 +148,29 @@ impl Monitor {
 
     /// The session is open.
     pub(super) fn opened(&self) {
-        let mut state = self.connections.lock();
-        let before = state.down.len();
-        state.down.remove(&self.id);
-        self.connections.tell(&state, before);
+        self.connections.change(|state| drop(state.down.remove(&self.id)));
     }
 
     /// The session, which was open, is over.
     pub(super) fn lost(&self, cause: &TransportError) {
         self.connections.lock().lost += 1;
         self.failed(cause);
+    }
+
+    /// In the session, which is open, the broker has refused something. It will when that is tried again, too, in this session and the
+    /// next ones, until it is [`accepted`](Self::accepted).
+    pub(super) fn refused(&self, cause: &TransportError) {
+        if is_lasting(cause) {
+            self.connections.change(|state| drop(state.refused.insert(self.id, cause.clone())));
+        }
+    }
+
+    /// What may have been refused before was done.
+    pub(super) fn accepted(&self) {
+        let is_known = self.connections.lock().refused.contains_key(&self.id);
+        if is_known {
+            self.connections.change(|state| drop(state.refused.remove(&self.id)));
+        }
     }
 
     /// The session, a consumer, was given up because nothing came although there is something.
@@ -115,19 +180,14 @@ impl Monitor {
 
     /// The session cannot be opened.
     pub(super) fn failed(&self, cause: &TransportError) {
-        let mut state = self.connections.lock();
-        let before = state.down.len();
-        if before == 0 {
-            state.since = self.connections.clock.now();
-        }
-        state.down.insert(self.id, cause.clone());
-        self.connections.tell(&state, before);
+        self.connections.change(|state| drop(state.down.insert(self.id, cause.clone())));
     }
 }
 
 impl Drop for Monitor {
     /// Nobody wants it open any more.
     fn drop(&mut self) {
+        self.accepted();
         self.opened();
     }
 }
@@ -135,7 +195,6 @@ impl Drop for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::TransportErrorKind;
 
     #[test]
     fn a_worker_is_connected_when_all_its_sessions_are_open() {
@@ -148,13 +207,44 @@ mod tests {
         second.failed(&cause);
         assert!(!is_connected());
         first.opened();
-        match connections.state() {
-            ConnectionState::Reconnecting { cause, .. } => assert_eq!(cause.cause, "gone"),
-            ConnectionState::Connected => panic!("one is not open"),
-        }
+        let state = connections.state();
+        let ConnectionState::Reconnecting { cause, .. } = state else { panic!("{state:?}") };
+        assert_eq!(cause.cause, "gone");
         // A service that ends is not waited for.
         drop(second);
         assert!(is_connected());
         assert_eq!(connections.lost(), 1);
+    }
+
+    /// What the broker refused for good looked like an outage, was told at the level of debugging, and never counted.
+    #[test]
+    fn what_is_refused_for_good_is_told_apart_and_once() {
+        let connections = Arc::new(Connections::new(Clock::System));
+        let (first, second) = (Monitor::new(&connections), Monitor::new(&connections));
+        let error = |kind, cause| TransportError::new(kind, "here", cause);
+        let refused = |cause| error(TransportErrorKind::Unauthorized, cause);
+        let state = || match connections.state() {
+            ConnectionState::Connected => String::new(),
+            ConnectionState::Reconnecting { cause, .. } => format!("passes: {}", cause.cause),
+            ConnectionState::Refused { cause, .. } => format!("lasts: {}", cause.cause),
+        };
+        first.lost(&error(TransportErrorKind::Unreachable, "gone"));
+        assert_eq!((state().as_str(), connections.refusals()), ("passes: gone", 0));
+        for _ in 0..3 {
+            second.failed(&refused("no permission"));
+            assert_eq!((state().as_str(), connections.refusals()), ("lasts: no permission", 1));
+        }
+        second.failed(&refused("no token"));
+        assert_eq!((state().as_str(), connections.refusals()), ("lasts: no token", 2));
+        second.opened();
+        assert_eq!((state().as_str(), connections.refusals()), ("passes: gone", 2));
+        first.opened();
+        // An ack that is refused ends a session, and again in the next one.
+        first.refused(&refused("no acks"));
+        first.lost(&refused("no acks"));
+        first.opened();
+        assert_eq!((state().as_str(), connections.refusals()), ("lasts: no acks", 3));
+        first.accepted();
+        assert_eq!((state().as_str(), connections.refusals()), ("", 3));
     }
 }

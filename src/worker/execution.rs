@@ -143,6 +143,9 @@ impl Eq for StuckBody {}
 /// After its future was dropped, a body that does not block its thread is gone at the next await point.
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
+/// When a task whose body was aborted from outside is tried again.
+const ABORTED_WAIT: Duration = Duration::from_secs(10);
+
 /// Runs an attempt to its end. Its body begins when the context is there, which may have to be read first; an attempt that is
 /// over by then never begins.
 pub(crate) async fn attend(
@@ -184,7 +187,8 @@ pub(crate) async fn attend(
     let forced = tokio::select! {
         biased;
         ending = &mut outcome => {
-            let ending = ending.unwrap_or_else(|_| Ending::Failed(Failure::Retry, text::processing_error("body was aborted")));
+            // The runtime of the processors has shut down, say. That is no failure of the task.
+            let ending = ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new()));
             return Ended { task, epoch, ending, stuck: None };
         }
         halt = &mut halt => Ending::of_halt(halt.ok()),
@@ -232,7 +236,7 @@ fn note_panic_places() {
     });
 }
 
-fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
+pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
     let message = panic
         .downcast_ref::<&str>()
         .copied()

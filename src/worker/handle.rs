@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
+use crate::task::TaskId;
 use crate::topics::{Finding, TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
@@ -37,6 +38,10 @@ pub enum WorkerError {
     /// created; the text names the remedy.
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
     SubscriptionLost(Box<Finding>),
+    /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or acks that the broker did not confirm,
+    /// or a processor that ignores its cancellation. Other workers take these tasks over. The task is one of them, if it is known.
+    #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
+    DrainGaveUp(Option<TaskId>),
     /// The worker's own thread could not be started, or ended without a word.
     #[error("the worker's thread failed: {0}")]
     Thread(String),
@@ -46,6 +51,7 @@ impl From<DriverError> for WorkerError {
     fn from(error: DriverError) -> Self {
         match error {
             DriverError::Refused(error) => Self::Refused(error),
+            DriverError::GaveUp(task) => Self::DrainGaveUp(task),
         }
     }
 }
@@ -85,13 +91,14 @@ impl WorkerHandle {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
-        WorkerStats { sessions_lost, stalls, ..self.stats.read() }
+        let refusals = self.connections.refusals();
+        WorkerStats { sessions_lost, stalls, refusals, ..self.stats.read() }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.
     ///
     /// # Errors
-    /// When the worker had ended by an error before.
+    /// When the worker had ended by an error before, or gave up waiting 10 s after the deadline.
     pub async fn drain(self, deadline: Duration) -> Result<(), WorkerError> {
         self.request_drain(deadline);
         self.join().await

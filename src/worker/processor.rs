@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The largest checkpoint.
@@ -66,7 +66,10 @@ impl TaskError {
         Self { failure: Failure::Fatal, message: message.to_string() }
     }
 
-    /// Not now: try again after this delay, without counting the attempt.
+    /// Not now: try again after this delay, at least a second, without counting the attempt.
+    ///
+    /// Each round costs two small entries on the ledger that stay for as long as the task lives, in the memory of every worker too:
+    /// a task that waits for hours had better snooze for minutes than for seconds.
     #[must_use]
     pub fn snooze(delay: Duration) -> Self {
         Self { failure: Failure::Snooze(delay), message: String::new() }
@@ -95,18 +98,17 @@ pub(crate) struct Shared {
     pub(crate) deadline: Option<Deadline>,
     /// The newest report of progress; the driver shows it when it is time to.
     pub(crate) progress: watch::Sender<Option<Progress>>,
-    pub(crate) checkpoints: CheckpointSender,
+    /// The newest checkpoint; the driver publishes it, again and again until it is stored.
+    pub(crate) checkpoint: watch::Sender<Given>,
+    /// The number of the last one that is known to be stored.
+    pub(crate) stored: watch::Receiver<u64>,
 }
 
-/// Where checkpoints go: to the driver, which publishes them.
-pub(crate) type CheckpointSender = tokio::sync::mpsc::Sender<CheckpointRequest>;
-
-/// A checkpoint on its way to the ledger.
-pub(crate) struct CheckpointRequest {
-    pub(crate) task: TaskId,
-    pub(crate) epoch: Epoch,
+/// What a processor has given to be kept, and its number, from 1; zero: nothing yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) number: u64,
     pub(crate) bytes: Bytes,
-    pub(crate) stored: oneshot::Sender<Result<(), CheckpointError>>,
 }
 
 /// A checkpoint was not stored.
@@ -116,7 +118,7 @@ pub enum CheckpointError {
     /// It is above 64 KiB.
     #[error("checkpoint too large: {0} bytes, the limit is {CHECKPOINT_BYTES_MAX}")]
     TooLarge(usize),
-    /// The attempt is over, or its worker cannot reach the ledger now. The next checkpoint may succeed.
+    /// The attempt is over or its worker has stopped, and nobody can tell any more whether it is stored.
     #[error("checkpoint not stored: {0}")]
     NotStored(&'static str),
 }
@@ -180,22 +182,41 @@ impl TaskContext {
         self.shared.progress.send_replace(Some(progress));
     }
 
-    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one.
-    /// Resolves when they are stored; at most one a second is taken, a second one waits.
+    /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one. The newest
+    /// counts: what was given before and is not stored yet is dropped.
+    ///
+    /// It does not wait for the ledger. The worker publishes at most one checkpoint a second, and again until it is stored, so while
+    /// the ledger is away a processor just goes on, and what it gave last is stored when the ledger is back. If the worker dies before,
+    /// the next attempt finds an earlier one. Who must know that it is stored waits with
+    /// [`checkpoint_stored`](Self::checkpoint_stored).
     ///
     /// # Errors
-    /// When the bytes are above 64 KiB, or could not be stored.
+    /// When the bytes are above 64 KiB.
+    #[expect(
+        clippy::unused_async,
+        reason = "so that it may wait one day, and callers need not change"
+    )]
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
         let bytes = bytes.into();
         if bytes.len() > CHECKPOINT_BYTES_MAX {
             return Err(CheckpointError::TooLarge(bytes.len()));
         }
-        let (stored, receipt) = oneshot::channel();
-        let Shared { task, epoch, .. } = *self.shared;
-        let request = CheckpointRequest { task, epoch, bytes, stored };
-        let gone = CheckpointError::NotStored("the worker has stopped");
-        self.shared.checkpoints.send(request).await.map_err(|_| gone.clone())?;
-        receipt.await.unwrap_or(Err(gone))
+        self.shared.checkpoint.send_modify(|given| {
+            *given = Given { number: given.number + 1, bytes };
+        });
+        Ok(())
+    }
+
+    /// Resolves when the newest [`checkpoint`](Self::checkpoint) is stored, or a newer one; at once if none was given. As long as the
+    /// ledger is away it waits.
+    ///
+    /// # Errors
+    /// When the worker has stopped, or the attempt is over for it.
+    pub async fn checkpoint_stored(&self) -> Result<(), CheckpointError> {
+        let number = self.shared.checkpoint.borrow().number;
+        let mut stored = self.shared.stored.clone();
+        let gone = |_| CheckpointError::NotStored("the attempt is over, or its worker has stopped");
+        stored.wait_for(|stored| *stored >= number).await.map(drop).map_err(gone)
     }
 
     /// The last checkpoint of an earlier attempt.

@@ -10,19 +10,21 @@ use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
     Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Publisher, Receipt,
-    Schema, Start, TopicPartition, Transport, TransportError,
+    Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
 /// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
-/// there is more than it holds itself. Others may hold the rest, or it is delayed: only the broker knows.
+/// there is more than what workers hold or have begun, as far as the ledger tells. Others may hold the rest, or it is delayed: only
+/// the broker knows.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics come back, and it holds nothing
 /// that would be delivered again. The time doubles whenever that did not help.
@@ -165,8 +167,14 @@ impl<T> Sink<T> {
     }
 }
 
-/// A follower service. After an error it goes on behind what it has passed on.
-pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<Message>) {
+/// A follower service. After an error it goes on behind what it has passed on. `deleted` is told when the topic is not there any more:
+/// one that takes its place is another one.
+pub(super) async fn follow(
+    service: Service,
+    mut follow: Follow,
+    messages: Sink<Message>,
+    deleted: Option<Sink<()>>,
+) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
         let mut follower = match transport.follower(&topic, follow).await {
@@ -174,6 +182,9 @@ pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<
             Err(error) => {
                 tracing::debug!(%topic, %error, "cannot follow; trying again");
                 monitor.failed(&error);
+                if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                    return;
+                }
                 backoff.wait().await;
                 continue;
             }
@@ -191,12 +202,27 @@ pub(super) async fn follow(service: Service, mut follow: Follow, messages: Sink<
                 Err(error) => {
                     tracing::debug!(%topic, %error, "follower lost");
                     monitor.lost(&error);
+                    if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                        return;
+                    }
                     break;
                 }
             }
         }
         backoff.was_open_for(clock.now().since(opened));
         backoff.wait().await;
+    }
+}
+
+async fn tell_deleted(
+    error: &TransportError,
+    follow: &Follow,
+    deleted: Option<&Sink<()>>,
+) -> Result<(), Gone> {
+    let has_read = matches!(follow.start, Start::After(_));
+    match deleted {
+        Some(sink) if has_read && error.kind == TransportErrorKind::NotFound => sink.send(()).await,
+        _ => Ok(()),
     }
 }
 
@@ -228,8 +254,10 @@ pub(super) async fn consume(
     subscription: String,
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
+    open: Arc<AtomicU64>,
 ) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
+    let monitor = Arc::new(monitor);
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {
@@ -247,7 +275,14 @@ pub(super) async fn consume(
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(session, consumer, patience, clock);
+        let mut running = Session::new(
+            session,
+            consumer,
+            patience,
+            clock,
+            Arc::clone(&open),
+            Arc::clone(&monitor),
+        );
         for entry in unconfirmed {
             running.ack(entry);
         }
@@ -281,6 +316,10 @@ struct Session {
     patience: Duration,
     silent_since: Moment,
     clock: Clock,
+    /// Entries that are known to be in the hands of some worker. The broker counts them with the backlog, and tells only how many the
+    /// asking consumer holds, not the others.
+    open: Arc<AtomicU64>,
+    monitor: Arc<Monitor>,
     /// Entries that were delivered, and neither acknowledged nor given back.
     held: BTreeSet<EntryId>,
     acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
@@ -309,7 +348,14 @@ impl From<Gone> for End {
 }
 
 impl Session {
-    fn new(session: u64, consumer: Box<dyn Consumer>, patience: Duration, clock: Clock) -> Self {
+    fn new(
+        session: u64,
+        consumer: Box<dyn Consumer>,
+        patience: Duration,
+        clock: Clock,
+        open: Arc<AtomicU64>,
+        monitor: Arc<Monitor>,
+    ) -> Self {
         Self {
             session,
             consumer,
@@ -317,6 +363,8 @@ impl Session {
             patience,
             silent_since: clock.now(),
             clock,
+            open,
+            monitor,
             held: BTreeSet::new(),
             acks: FuturesUnordered::new(),
             unconfirmed: BTreeSet::new(),
@@ -346,7 +394,8 @@ impl Session {
             biased;
             command = commands.take() => self.obey(command).await?,
             Some((entry, result)) = self.acks.next() => {
-                result?;
+                result.inspect_err(|error| self.monitor.refused(error))?;
+                self.monitor.accepted();
                 self.unconfirmed.remove(&entry);
                 self.held.remove(&entry);
                 events.send(Consumed::Acked(entry)).await?;
@@ -377,6 +426,7 @@ impl Session {
             );
         }
         let held = u64::try_from(self.held.len()).unwrap_or(u64::MAX);
+        let held = held.max(self.open.load(Ordering::Relaxed));
         if backlog.entries > held { Err(End::Stalled(backlog)) } else { Ok(()) }
     }
 
@@ -401,57 +451,4 @@ impl Session {
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests {
-    use super::*;
-    use crate::transport::AckReceipt;
-    use async_trait::async_trait;
-
-    /// Of a subscription that has stalled.
-    struct Stalled;
-
-    #[async_trait]
-    impl Consumer for Stalled {
-        fn request(&mut self, _: usize) {}
-
-        async fn next(&mut self) -> Result<Message, TransportError> {
-            std::future::pending().await
-        }
-
-        async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-            Ok(Backlog { entries: 1, permits: 1, blocked: false })
-        }
-
-        fn ack(&mut self, _: EntryId) -> AckReceipt {
-            Box::pin(async { Ok(()) })
-        }
-
-        async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-            Ok(())
-        }
-    }
-
-    /// A worker whose long tasks ended one after the other never noticed that its subscription had stalled: each ack began the wait for
-    /// the next delivery anew.
-    #[tokio::test(start_paused = true)]
-    async fn acks_do_not_pass_for_deliveries() {
-        let clock = Clock::simulated(0);
-        let (sender, mut receiver) = mpsc::channel(8);
-        let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
-        let commands = Mailbox::new();
-        commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
-        let mut session = Session::new(1, Box::new(Stalled), IDLE_MIN, clock);
-        let worker = async {
-            for entry in 0.. {
-                tokio::time::sleep(IDLE_MIN / 2).await;
-                commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry }));
-                receiver.recv().await;
-            }
-        };
-        let end = tokio::select! {
-            end = session.run(&commands, &events) => end,
-            () = worker => unreachable!("it goes on for ever"),
-            () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
-        };
-        assert!(matches!(end, End::Stalled(_)));
-    }
-}
+mod tests;

@@ -1,9 +1,9 @@
 //! What a worker counts.
 
 use crate::protocol::fold::Reason;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Counters of one worker since its start.
@@ -15,7 +15,9 @@ pub(super) struct Stats {
     stuck: AtomicU64,
     malformed: AtomicU64,
     repaired: AtomicU64,
-    ready: AtomicU64,
+    ledgers_lost: AtomicU64,
+    /// The partitions whose ledger has been read, and that are worked on.
+    ready: Mutex<BTreeSet<i32>>,
     ended: AtomicBool,
     ignored: Mutex<BTreeMap<Reason, u64>>,
     became_ready: Notify,
@@ -41,6 +43,10 @@ pub struct WorkerStats {
     pub sessions_lost: u64,
     /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
     pub stalls: u64,
+    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused).
+    pub refusals: u64,
+    /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
+    pub ledgers_lost: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -68,9 +74,22 @@ impl Stats {
     pub(super) fn repaired(&self) {
         count(&self.repaired);
     }
-    pub(super) fn ready(&self) {
-        count(&self.ready);
+    pub(super) fn ledger_lost(&self) {
+        count(&self.ledgers_lost);
+    }
+    pub(super) fn ready(&self, partition: i32) {
+        self.partitions().insert(partition);
         self.became_ready.notify_waiters();
+    }
+    /// The ledger of the partition is being read from its start again.
+    pub(super) fn not_ready(&self, partition: i32) {
+        self.partitions().remove(&partition);
+    }
+    fn partitions(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn are_ready(&self, partitions: u64) -> bool {
+        u64::try_from(self.partitions().len()).is_ok_and(|ready| ready >= partitions)
     }
     /// Nothing more will come: whoever waits need not wait any longer.
     pub(super) fn ended(&self) {
@@ -84,7 +103,7 @@ impl Stats {
 
     /// Whether so many partitions have been read and are worked on, by a worker that has not ended.
     pub(super) fn is_ready(&self, partitions: u64) -> bool {
-        !self.ended.load(Ordering::Relaxed) && self.ready.load(Ordering::Relaxed) >= partitions
+        !self.ended.load(Ordering::Relaxed) && self.are_ready(partitions)
     }
 
     /// Resolves when so many partitions have been read and are worked on, or the worker has ended.
@@ -92,7 +111,7 @@ impl Stats {
         loop {
             let notified = self.became_ready.notified();
             let ended = self.ended.load(Ordering::Relaxed);
-            if ended || self.ready.load(Ordering::Relaxed) >= partitions {
+            if ended || self.are_ready(partitions) {
                 return;
             }
             notified.await;
@@ -113,7 +132,30 @@ impl Stats {
             repaired: read(&self.repaired),
             sessions_lost: 0,
             stalls: 0,
+            refusals: 0,
+            ledgers_lost: read(&self.ledgers_lost),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A partition that had fenced itself and was ready again passed for two, and the worker for ready while another one was not.
+    #[test]
+    fn a_partition_is_ready_once() {
+        let stats = Stats::default();
+        stats.ready(0);
+        stats.not_ready(0);
+        assert!(!stats.is_ready(1));
+        stats.ready(0);
+        stats.ready(0);
+        assert!(stats.is_ready(1) && !stats.is_ready(2));
+        stats.ready(1);
+        assert!(stats.is_ready(2));
+        stats.ended();
+        assert!(!stats.is_ready(2));
     }
 }

@@ -1,39 +1,38 @@
-//! Starts and ends attempts, publishes their checkpoints.
+//! Starts and ends attempts.
 
-use super::effects::{fate, fetch_at_last, released};
+use super::checkpoints::Checkpoints;
+use super::effects::{fetch_at_last, released};
 use super::lane::{Payload, Running};
 use super::view::Body;
-use super::{Driver, Event, Fate};
+use super::{Driver, Event};
 use crate::ledger;
-use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::entry::Outcome;
 use crate::protocol::key::Epoch;
-use crate::protocol::moment::Moment;
 use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Deadline, parse_budget};
-use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend};
-use crate::worker::processor::{
-    CheckpointError, CheckpointRequest, CheckpointSender, Shared, TaskContext,
-};
+use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
+use crate::worker::processor::{Given, Shared, TaskContext};
 use crate::worker::session::Backoff;
 use bytes::Bytes;
+use futures::FutureExt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
-
-/// At most one checkpoint per task is published in this time.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn start(&mut self, id: i32, task_id: TaskId, epoch: Epoch, attempt: u32) {
         let now = self.env.clock.now();
-        let checkpoints = self.checkpoints.0.clone();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
-        let checkpoint = task.and_then(|task| task.checkpoint.as_deref().copied());
-        let payload = lane.payloads.get(task_id);
-        let Payload { bytes, properties, undecodable } = payload.cloned().unwrap_or_default();
+        let found = task.and_then(|task| task.checkpoint.as_deref().copied());
+        let Some(payload) = lane.payloads.get(task_id).cloned() else {
+            tracing::error!(task = %task_id, %epoch, "no payload is at hand: the attempt is given back. This is a bug");
+            lane.core.handle_payload_missing(task_id, epoch, now);
+            return;
+        };
+        let Payload { bytes, properties, undecodable } = payload;
         let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
             parse_budget(property)
                 .inspect_err(|error| tracing::warn!(task = %task_id, %error, "budget ignored"))
@@ -41,7 +40,10 @@ impl Driver {
         });
         let (halt, halted) = oneshot::channel();
         let (report, progress) = watch::channel(None);
-        let running = Running::new(halt, attempt, progress, now, bytes.len());
+        let (checkpoint, given) = watch::channel(Given::default());
+        let (stored, was_stored) = watch::channel(0);
+        let checkpoints = Checkpoints::new(given, stored);
+        let running = Running::new(halt, attempt, progress, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
@@ -49,11 +51,10 @@ impl Driver {
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
         // However long it takes: an attempt that began from zero because one read failed would do again what was done.
-        let read = checkpoint.map(|(at, _)| {
+        let read = found.map(|(at, _)| {
             let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
             fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()))
         });
-        let sender: CheckpointSender = checkpoints;
         let grace = self.config.cancel_grace;
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let gate = self.env.gate.clone();
@@ -72,14 +73,25 @@ impl Driver {
                 cancelled: token,
                 deadline,
                 progress: report,
-                checkpoints: sender,
+                checkpoint,
+                stored: was_stored,
             };
             TaskContext { shared: Arc::new(shared) }
         };
         let (task, payload, halt) = (task_id, undecodable.map_or(Ok(bytes), Err), halted);
         let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
-        let run = attend(processor, attempt, context, bodies, gate);
+        let run = AssertUnwindSafe(attend(processor, attempt, context, bodies, gate));
+        // Its end must be told whatever happens, for it has a slot.
+        let run = run.catch_unwind().map(move |ended| {
+            ended.unwrap_or_else(|panic| Ended {
+                task: task_id,
+                epoch,
+                ending: ending_of_panic(&*panic),
+                stuck: None,
+            })
+        });
         self.attempts.spawn(self.env.gate.wrap(run));
+        self.await_checkpoint(id, task_id, epoch);
         self.show_processing(id, task_id, epoch);
     }
 
@@ -117,12 +129,15 @@ impl Driver {
         lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {
+            self.leave_checkpoint(id, (task, epoch), &running.checkpoints, outcome);
+            let Some(lane) = self.lanes.get_mut(&id) else { return };
             let awaited = lane.core.machine().awaits_end(task, epoch);
             if awaited && !matches!(outcome, Outcome::Released(_)) {
                 lane.bodies.insert(task, (epoch, body));
             }
             lane.core.handle_finished(task, epoch, outcome);
         }
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         match stuck {
             None => lane.core.handle_body_gone(task, epoch, now),
             Some(stuck) => {
@@ -134,39 +149,6 @@ impl Driver {
             }
         }
     }
-
-    pub(super) fn handle_checkpoint(&mut self, request: CheckpointRequest, now: Moment) {
-        let id = request.task.partition;
-        let Some(lane) = self.lanes.get_mut(&id) else { return answer(request, false) };
-        let key = (request.task, request.epoch);
-        let Some(running) = lane.running.get_mut(&key) else { return answer(request, false) };
-        let wait = running
-            .checkpoint_at
-            .map_or(Duration::ZERO, |at| CHECKPOINT_EVERY.saturating_sub(now.since(at)));
-        if !wait.is_zero() {
-            self.pending.push(Box::pin(async move {
-                tokio::time::sleep(wait).await;
-                Event::Checkpoint(request)
-            }));
-            return;
-        }
-        running.checkpoint_at = Some(now);
-        let Some(key) = lane.core.handle_checkpoint(request.task, request.epoch) else {
-            return answer(request, false);
-        };
-        let receipt = lane.publish(&Entry::Checkpoint(key), &request.bytes, None);
-        self.pending.push(Box::pin(async move {
-            let stored = fate(receipt).await == Fate::Stored;
-            Event::CheckpointReceipt { stored, reply: request }
-        }));
-    }
-}
-
-/// Tells the processor what became of its checkpoint.
-pub(super) fn answer(request: CheckpointRequest, stored: bool) {
-    let not_stored = CheckpointError::NotStored("the attempt is over or the ledger unreachable");
-    // The processor may have gone on without waiting.
-    drop(request.stored.send(if stored { Ok(()) } else { Err(not_stored) }));
 }
 
 impl crate::config::WorkerConfig {

@@ -27,7 +27,7 @@ impl Driver {
             Effect::Do(action) => self.act(id, action),
             Effect::Ready => {
                 tracing::info!(partition = id, owner = %lane.core.machine().owner(), "ledger read: working");
-                self.stats.ready();
+                self.stats.ready(id);
                 lane.watch_sealed(self.env.clock.now());
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
@@ -37,6 +37,7 @@ impl Driver {
                     "cut off from the ledger for too long: starting afresh, running tasks go on"
                 );
                 self.stats.self_fenced();
+                self.stats.not_ready(id);
                 lane.stop_consuming();
                 lane.ledger.clear();
                 lane.drop_not_kept();
@@ -103,7 +104,7 @@ impl Driver {
             | Entry::Tombstone(_) => Bytes::new(),
         };
         if matches!(entry, Entry::Checkpoint(_)) {
-            // `handle_checkpoint` publishes it: it has the bytes.
+            // `checkpoints.rs` publishes it: it has the bytes.
             return;
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));

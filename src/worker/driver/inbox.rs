@@ -25,6 +25,11 @@ impl Driver {
             return;
         }
         match ledger::read(message) {
+            // Nothing of another partition's task may start here: its end would be looked for there.
+            Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.id()) => {
+                tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
+                self.stats.malformed();
+            }
             Ok(entry) => {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
@@ -44,6 +49,17 @@ impl Driver {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
                 self.stats.malformed();
             }
+        }
+    }
+
+    /// What was read of the ledger means nothing any more, and what takes its place is the truth for whoever starts after that.
+    pub(super) fn handle_ledger_deleted(&mut self, id: i32, generation: u64) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.generation == generation {
+            let topic = &lane.topics.ledger;
+            tracing::error!(%topic, "the ledger was deleted: what runs and is not in its place any more is stopped and begins anew");
+            self.stats.ledger_lost();
+            lane.core.handle_ledger_deleted();
         }
     }
 

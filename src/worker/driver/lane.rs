@@ -1,9 +1,11 @@
 //! One partition of the task topic, with its partitions of ledger and metadata topic, as the driver sees it: the pure core, and the
 //! services around it.
 
+use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::view::Body;
 use super::{Environment, Event};
+use crate::clock::Clock;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::key::{Epoch, OwnerId};
@@ -22,7 +24,9 @@ use crate::worker::partition::Partition;
 use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -57,8 +61,7 @@ pub(super) struct Running {
     pub(super) missed: bool,
     /// Its next report of progress is waited for.
     pub(super) awaited: bool,
-    /// When its last checkpoint was published.
-    pub(super) checkpoint_at: Option<Moment>,
+    pub(super) checkpoints: Checkpoints,
 }
 
 impl Running {
@@ -66,6 +69,7 @@ impl Running {
         halt: oneshot::Sender<Halt>,
         attempt: u32,
         progress: watch::Receiver<Option<Progress>>,
+        checkpoints: Checkpoints,
         now: Moment,
         payload_bytes: usize,
     ) -> Self {
@@ -78,7 +82,7 @@ impl Running {
             showing: false,
             missed: false,
             awaited: false,
-            checkpoint_at: None,
+            checkpoints,
         }
     }
 }
@@ -104,6 +108,8 @@ pub(super) struct Lane {
     pub(super) evicting: usize,
     dead_letters: Option<Mailbox<Publish>>,
     pub(super) consumer: Mailbox<ConsumerCommand>,
+    /// What the consumer service must know of others' tasks: see [`Partition::open_entries`].
+    pub(super) open_entries: Arc<AtomicU64>,
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
@@ -164,7 +170,7 @@ impl Lane {
         let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&topics.metadata);
-        services.spawn(env.gate.wrap(follow(service, from_start, shown)));
+        services.spawn(env.gate.wrap(follow(service, from_start, shown, None)));
         let mut opened = Self {
             core,
             keeper,
@@ -181,6 +187,7 @@ impl Lane {
             evicting: 0,
             dead_letters: None,
             consumer: Mailbox::new(),
+            open_entries: Arc::default(),
             session: None,
             credit: 0,
             generation: 0,
@@ -206,7 +213,9 @@ impl Lane {
             generation,
             message,
         });
-        let service = self.spawn_reader(env, services, sink);
+        let deleted =
+            Sink::new(env.events.clone(), move |()| Event::LedgerDeleted { lane, generation });
+        let service = self.spawn_reader(env, services, sink, Some(deleted));
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -217,10 +226,11 @@ impl Lane {
         env: &mut Environment,
         services: &mut JoinSet<()>,
         sink: Sink<Message>,
+        deleted: Option<Sink<()>>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&self.topics.ledger);
-        services.spawn(env.gate.wrap(follow(service, from_start, sink)))
+        services.spawn(env.gate.wrap(follow(service, from_start, sink, deleted)))
     }
 
     /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
@@ -282,7 +292,8 @@ impl Lane {
             Sink::new(env.events.clone(), move |event| Event::Consumed { lane, service, event });
         let task_service = env.service(&self.topics.task);
         let subscription = self.topics.subscription.clone();
-        let consuming = consume(task_service, subscription, self.consumer.clone(), sink);
+        let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
+        let consuming = consume(task_service, subscription, commands, sink, open);
         self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
     }
 
@@ -335,10 +346,21 @@ impl Lane {
         put(mailbox, message, None)
     }
 
-    /// Draws the next owner id.
+    /// Draws the next owner id. Two workers that draw the same one would take each other's claims for their own, so it comes from the
+    /// operating system; in a simulation from the seed.
     pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
-        OwnerId(env.rng.u128(..))
+        match env.clock {
+            Clock::System => OwnerId(system_random()),
+            #[cfg(feature = "testing")]
+            Clock::Simulated { .. } => OwnerId(env.rng.u128(..)),
+        }
     }
+}
+
+/// 128 random bits: the standard library keys its hash maps with as many from the operating system, and never twice the same.
+fn system_random() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    half() << 64 | half()
 }
 
 fn put(

@@ -2,6 +2,7 @@
 //! cores, and performs their effects. It knows no rule of the protocol.
 
 mod attempts;
+mod checkpoints;
 mod effects;
 mod growth;
 mod held;
@@ -17,7 +18,6 @@ use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
-use super::processor::CheckpointRequest;
 use super::session::{Backoff, Consumed, ConsumerCommand, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
@@ -37,6 +37,7 @@ use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -101,14 +102,16 @@ pub(super) enum Wish {
 /// Everything that can happen.
 pub(super) enum Event {
     Ledger { lane: i32, generation: u64, message: Message },
+    LedgerDeleted { lane: i32, generation: u64 },
     Shown { lane: i32, message: Message },
     Consumed { lane: i32, service: u64, event: Consumed },
     Receipt { lane: i32, key: OnceKey, fate: Fate },
-    CheckpointReceipt { stored: bool, reply: CheckpointRequest },
+    CheckpointGiven { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    CheckpointTried { lane: i32, id: TaskId, epoch: Epoch, stored: Option<u64> },
     Payload { lane: i32, id: TaskId, message: Option<Message> },
     DeadLetter { lane: i32, id: TaskId, fate: Fate },
     ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
-    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool },
+    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool, tries: u32 },
     TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
     Tombstoned { lane: i32, stored: bool },
@@ -116,7 +119,6 @@ pub(super) enum Event {
     Restore { lane: i32, id: TaskId, message: Option<Message> },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
-    Checkpoint(CheckpointRequest),
 }
 
 /// What became of a publish.
@@ -145,6 +147,9 @@ pub(super) enum DriverError {
     /// The ledger's settings keep this worker out.
     #[error(transparent)]
     Refused(#[from] LedgerConfigError),
+    /// A drain gave up waiting for what was under way.
+    #[error("a drain gave up waiting")]
+    GaveUp(Option<TaskId>),
 }
 
 /// See the module's documentation.
@@ -162,7 +167,6 @@ pub(super) struct Driver {
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
     events: mpsc::Receiver<Event>,
     wish: watch::Receiver<Wish>,
-    checkpoints: (mpsc::Sender<CheckpointRequest>, mpsc::Receiver<CheckpointRequest>),
     stats: Arc<Stats>,
     sip_at: Moment,
     /// When the partitions are counted again.
@@ -207,7 +211,6 @@ impl Driver {
             pending: FuturesUnordered::new(),
             events,
             wish,
-            checkpoints: mpsc::channel(EVENTS_MAX),
             stats,
             sip_at: now,
             recount_at: now + PARTITIONS_EVERY,
@@ -249,12 +252,12 @@ impl Driver {
             Wish::Drain(deadline) => {
                 let next = self.drain(deadline, now);
                 self.pump();
-                if self.has_given_up(now) {
-                    return Some(Ok(()));
-                }
                 if self.is_quiet() {
                     self.leave().await;
                     return Some(Ok(()));
+                }
+                if self.has_given_up(now) {
+                    return Some(Err(DriverError::GaveUp(self.busy.map(|(_, task)| task))));
                 }
                 timeout = self.timeout().min(self.recount_at).min(next);
             }
@@ -271,7 +274,6 @@ impl Driver {
                 }
             }
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
-            Some(request) = self.checkpoints.1.recv() => self.handle(Event::Checkpoint(request)),
             Some(event) = self.events.recv() => self.handle_queued(event),
             () = clock.sleep_until(timeout) => {}
         }
@@ -308,6 +310,9 @@ impl Driver {
         }
         if now >= self.sip_at {
             self.sip_at = now + SIP_EVERY;
+            for lane in self.lanes.values() {
+                lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -357,22 +362,16 @@ impl Driver {
             Event::Ledger { lane, generation, message } => {
                 self.handle_ledger(lane, generation, &message, now);
             }
+            Event::LedgerDeleted { lane, generation } => {
+                self.handle_ledger_deleted(lane, generation);
+            }
             Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
             Event::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {
                     self.handle_consumed(lane, event, now);
                 }
             }
-            Event::Receipt { lane, key, fate } => {
-                let Some(lane) = self.lanes.get_mut(&lane) else { return };
-                match fate {
-                    Fate::Stored => lane.core.handle_receipt(key),
-                    Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
-                        lane.core.handle_publish_refused(key, Outcome::Final);
-                    }
-                    Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
-                }
-            }
+            Event::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
             Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
@@ -382,8 +381,8 @@ impl Driver {
                 }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
-            Event::Body { lane, id, message, dead_letter } => {
-                self.handle_body(lane, id, message.as_ref(), dead_letter);
+            Event::Body { lane, id, message, dead_letter, tries } => {
+                self.handle_body(lane, id, message.as_ref(), dead_letter, tries);
             }
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
@@ -407,8 +406,24 @@ impl Driver {
                 let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
                 self.open_lanes(partitions);
             }
-            Event::Checkpoint(request) => self.handle_checkpoint(request, now),
-            Event::CheckpointReceipt { stored, reply } => attempts::answer(reply, stored),
+            Event::CheckpointGiven { lane, id, epoch, over } => {
+                self.handle_checkpoint_given(lane, id, epoch, over);
+            }
+            Event::CheckpointTried { lane, id, epoch, stored } => {
+                self.handle_checkpoint_tried(lane, id, epoch, stored);
+            }
+        }
+    }
+
+    /// A claim or an outcome has its receipt, or will have none.
+    fn handle_receipt(&mut self, lane: i32, key: OnceKey, fate: Fate, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        match fate {
+            Fate::Stored => lane.core.handle_receipt(key),
+            Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
+                lane.core.handle_publish_refused(key, Outcome::Final);
+            }
+            Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
         }
     }
 
@@ -438,7 +453,6 @@ impl Driver {
                 ledger: self.config.ledger(),
                 partition: id,
                 attempts_max: self.config.attempts_max,
-                backoff_max: self.config.backoff.max,
             };
             let owners = (Lane::draw_owner(&mut self.env), Lane::draw_owner(&mut self.env));
             let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());

@@ -10,11 +10,19 @@ use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::worker::driver::effects::fate;
-use crate::worker::driver::view;
+use crate::worker::driver::view::{self, TASK_BYTES_MAX};
 use std::time::Duration;
 
 /// At most one report of progress per task is published in this time.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Each entry carries the payload: a large one is published less often.
+const PROGRESS_BYTES_PER_SECOND: usize = 64 * 1024;
+
+fn progress_every(payload_bytes: usize) -> Duration {
+    let seconds = payload_bytes.min(TASK_BYTES_MAX) / PROGRESS_BYTES_PER_SECOND;
+    PROGRESS_EVERY.max(Duration::from_secs(u64::try_from(seconds).unwrap_or(1)))
+}
 
 impl Driver {
     /// Renews the entries on M of the attempts whose time has come.
@@ -65,7 +73,8 @@ impl Driver {
         if running.showing {
             running.missed = true;
         } else {
-            lane.renewals.set_by((task_id, epoch), running.shown_at + PROGRESS_EVERY);
+            let every = progress_every(running.payload_bytes);
+            lane.renewals.set_by((task_id, epoch), running.shown_at + every);
         }
     }
 

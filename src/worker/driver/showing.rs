@@ -47,7 +47,7 @@ impl Driver {
         let body = match own {
             Some((_, body)) => body.clone(),
             None => {
-                self.read_body(id, task_id, task.state_at, false);
+                self.read_body(id, task_id, task.state_at, false, 0);
                 return;
             }
         };
@@ -150,7 +150,14 @@ impl Driver {
         self.show_end(id, task_id, kind);
     }
 
-    fn read_body(&self, id: i32, task_id: TaskId, at: Option<Position>, dead_letter: bool) {
+    fn read_body(
+        &self,
+        id: i32,
+        task_id: TaskId,
+        at: Option<Position>,
+        dead_letter: bool,
+        tries: u32,
+    ) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(at) = at else { return };
         let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
@@ -159,10 +166,11 @@ impl Driver {
             let message = read.await;
             let message = message.ok().flatten();
             if message.is_none() {
-                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop.
-                tokio::time::sleep(WAIT).await;
+                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop, and ever less often:
+                // an entry that is gone does not come back.
+                tokio::time::sleep(WAIT * (1 << tries.min(8))).await;
             }
-            Event::Body { lane: id, id: task_id, message, dead_letter }
+            Event::Body { lane: id, id: task_id, message, dead_letter, tries }
         }));
     }
 
@@ -172,6 +180,7 @@ impl Driver {
         task_id: TaskId,
         message: Option<&Message>,
         dead_letter: bool,
+        tries: u32,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
@@ -180,7 +189,7 @@ impl Driver {
             return;
         }
         let Some(content) = message.and_then(ledger::content) else {
-            return self.read_body(id, task_id, state_at, dead_letter);
+            return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
         let body = Body::read(fold.phase, content);
         lane.bodies.insert(task_id, (fold.epoch, body));
@@ -199,7 +208,7 @@ impl Driver {
         let own = lane.bodies.get(task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
         let Some(body) = own.map(|(_, body)| body.clone()) else {
             let closing = task.state_at;
-            self.read_body(id, task_id, closing, true);
+            self.read_body(id, task_id, closing, true, 0);
             return;
         };
         let topic = lane.topics.task.topic.clone();

@@ -14,6 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 
+mod bounds;
+mod checkpoints;
 mod intake;
 
 /// What processors have to say.
@@ -52,6 +54,7 @@ struct Bench {
     wish: watch::Sender<Wish>,
     /// How the driver has ended.
     ended: bool,
+    end: Option<Result<(), DriverError>>,
     turns: usize,
 }
 
@@ -91,7 +94,8 @@ impl Bench {
         let Plan { config, topics, processor } = plan;
         let stats = Arc::default();
         let driver = Driver::new(env, queue, config, topics, processor, partitions, wished, stats);
-        let bench = Self { broker, transport, names, driver, wish, ended: false, turns: 0 };
+        let bench =
+            Self { broker, transport, names, driver, wish, ended: false, end: None, turns: 0 };
         for partition in bench.driver.lanes.keys() {
             bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
         }
@@ -131,7 +135,10 @@ impl Bench {
             tokio::select! {
                 biased;
                 () = &mut until => break,
-                end = self.driver.turn() => self.ended = end.is_some(),
+                end = self.driver.turn() => {
+                    self.ended = end.is_some();
+                    self.end = end;
+                }
             }
         }
         clock.now().since(start)

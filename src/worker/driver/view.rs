@@ -9,7 +9,7 @@ use crate::worker::machine::Task;
 use bytes::Bytes;
 
 /// A payload above this is left out of M, so that an entry with a result of the largest size still fits into a message.
-const TASK_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const TASK_BYTES_MAX: usize = 1024 * 1024;
 
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -297,6 +297,13 @@ impl Machine {
         }
     }
 
+    /// The payload is not at hand although it was said to be.
+    pub fn payload_missing(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.payload = false;
+        }
+    }
+
     /// Whether nothing is being done about the task, nor is to be written about its end.
     #[must_use]
     pub fn is_at_rest(&self, id: TaskId) -> bool {

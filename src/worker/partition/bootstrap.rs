@@ -4,7 +4,7 @@ use super::looking::Open;
 use super::sealing::Finished;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::{Entry, Heartbeat};
+use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
 use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
@@ -71,8 +71,9 @@ impl Partition {
         self.machine.bootstrap_ended();
         for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
             let fold = &task.fold;
-            let wait = Duration::from_millis(fold.next_attempt.at_ms.saturating_sub(wall_ms));
-            let due = now + wait.min(self.settings.backoff_max);
+            // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
+            let NextAttempt { at_ms, delay_ms } = fold.next_attempt;
+            let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
             self.open.insert(id, Open::new(fold, now, due));
             self.agenda.set(id, now);
         }
@@ -85,6 +86,11 @@ impl Partition {
     pub(super) const fn begin_from_start(&mut self) {
         self.read_to = None;
         self.from_start = true;
+    }
+
+    /// The ledger is not there any more: what will be there instead is read from its start.
+    pub fn handle_ledger_deleted(&mut self) {
+        self.fence();
     }
 
     pub(super) fn fence(&mut self) {

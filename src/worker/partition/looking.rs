@@ -14,9 +14,6 @@ use std::time::Duration;
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
 const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
-/// The payload of a task that is not due for this long is dropped, and read again when it is.
-const DUE_SOON: Duration = Duration::from_secs(2);
-
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 
@@ -28,7 +25,7 @@ pub(super) struct Open {
     /// When its delivery came.
     pub(super) received: Option<Moment>,
     /// When the next attempt is due.
-    due: Moment,
+    pub(super) due: Moment,
     /// When its cancellation was read.
     pub(super) cancelled: Option<Moment>,
     /// Since when its owner is known to be stale.
@@ -51,6 +48,10 @@ impl Open {
             late_count: 0,
             unreadable_count: 0,
         }
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
+        self.state.1
     }
 
     pub(super) fn follow(&mut self, fold: &TaskFold, due: Moment) {
@@ -242,21 +243,6 @@ impl Partition {
         }
         self.agenda.set(id, until.max(now + WAIT_FOR_SLOT_MAX));
         false
-    }
-
-    /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
-    #[must_use]
-    pub fn may_take(&self, now: Moment) -> bool {
-        self.mode == Mode::Live && self.silence.may_claim(now)
-    }
-
-    /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
-    pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
-        let waits = |open: &Open| open.state.1 == Phase::Retry && open.due > now + DUE_SOON;
-        if self.open.get(&id).is_some_and(waits) {
-            self.machine.drop_idle_payload(id);
-            self.settle();
-        }
     }
 
     fn hand_back(&mut self, id: TaskId) {

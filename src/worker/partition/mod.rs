@@ -6,6 +6,7 @@
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
 mod bootstrap;
+mod holding;
 mod looking;
 mod sealing;
 mod sent;
@@ -37,8 +38,6 @@ pub struct PartitionSettings {
     pub partition: i32,
     /// Attempts a task has.
     pub attempts_max: u32,
-    /// The longest backoff: after a bootstrap, no retry waits longer.
-    pub backoff_max: Duration,
 }
 
 /// What the driver is to do.

@@ -37,7 +37,6 @@ impl Pair {
                 ledger: crate::WorkerConfig::default().ledger(),
                 partition: -1,
                 attempts_max: 3,
-                backoff_max: Duration::from_secs(300),
             };
             let core = Partition::new(settings, OwnerId(id), OwnerId(100 * id), pair.now);
             pair.workers.push(Worker {

@@ -1,0 +1,143 @@
+//! Publishes checkpoints of running attempts: the newest, at most one a second for each, again under a fresh key until it is stored or
+//! a newer one has taken its place.
+//!
+//! Invariants:
+//! - Of an attempt at most one checkpoint is on its way, but for the one that an attempt leaves behind when it ends.
+//! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is waited for.
+
+use super::effects::fate;
+use super::{Driver, Event, Fate};
+use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use crate::worker::processor::Given;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// At most one checkpoint per task is published in this time.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+/// The checkpoints of one attempt.
+pub(super) struct Checkpoints {
+    given: watch::Receiver<Given>,
+    stored: watch::Sender<u64>,
+    /// When one was tried last.
+    tried_at: Option<Moment>,
+    /// One is on its way, or the time of the next try is waited for.
+    busy: bool,
+}
+
+impl Checkpoints {
+    pub(super) const fn new(given: watch::Receiver<Given>, stored: watch::Sender<u64>) -> Self {
+        Self { given, stored, tried_at: None, busy: false }
+    }
+
+    /// The newest, unless it is stored.
+    fn unstored(&self) -> Option<Given> {
+        let given = self.given.borrow();
+        (given.number > *self.stored.borrow()).then(|| given.clone())
+    }
+}
+
+impl Driver {
+    /// Waits for the next checkpoint of an attempt.
+    pub(super) fn await_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let Some(running) = lane.running.get(&(task, epoch)) else { return };
+        let mut given = running.checkpoints.given.clone();
+        self.pending.push(Box::pin(async move {
+            let over = given.changed().await.is_err();
+            Event::CheckpointGiven { lane: id, id: task, epoch, over }
+        }));
+    }
+
+    /// A processor has given a checkpoint, or never will again.
+    pub(super) fn handle_checkpoint_given(
+        &mut self,
+        id: i32,
+        task: TaskId,
+        epoch: Epoch,
+        over: bool,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
+        if over {
+            return;
+        }
+        running.checkpoints.given.mark_unchanged();
+        self.await_checkpoint(id, task, epoch);
+        self.publish_checkpoint(id, task, epoch);
+    }
+
+    /// Publishes the newest checkpoint of an attempt as soon as it may be.
+    fn publish_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
+        let now = self.env.clock.now();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
+        let checkpoints = &mut running.checkpoints;
+        if checkpoints.busy {
+            return;
+        }
+        let Some(given) = checkpoints.unstored() else { return };
+        checkpoints.busy = true;
+        let wait = checkpoints
+            .tried_at
+            .map_or(Duration::ZERO, |at| CHECKPOINT_EVERY.saturating_sub(now.since(at)));
+        let key = if wait.is_zero() {
+            checkpoints.tried_at = Some(now);
+            lane.core.handle_checkpoint(task, epoch)
+        } else {
+            None
+        };
+        match key {
+            Some(key) => {
+                let receipt = lane.publish(&Entry::Checkpoint(key), &given.bytes, None);
+                self.pending.push(Box::pin(async move {
+                    let stored = fate(receipt).await == Fate::Stored;
+                    let number = stored.then_some(given.number);
+                    Event::CheckpointTried { lane: id, id: task, epoch, stored: number }
+                }));
+            }
+            // Too early. Or after a self-fence nobody knows yet whether the attempt is still this worker's.
+            None => self.pending.push(Box::pin(async move {
+                tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
+                Event::CheckpointTried { lane: id, id: task, epoch, stored: None }
+            })),
+        }
+    }
+
+    /// A checkpoint has its receipt or will have none, or it is time for the next try.
+    pub(super) fn handle_checkpoint_tried(
+        &mut self,
+        id: i32,
+        task: TaskId,
+        epoch: Epoch,
+        stored: Option<u64>,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
+        running.checkpoints.busy = false;
+        if let Some(number) = stored {
+            running.checkpoints.stored.send_replace(number);
+        }
+        self.publish_checkpoint(id, task, epoch);
+    }
+
+    /// An attempt has ended, and another one may follow: what it gave last stands on the ledger before its outcome does.
+    pub(super) fn leave_checkpoint(
+        &mut self,
+        id: i32,
+        (task, epoch): (TaskId, Epoch),
+        checkpoints: &Checkpoints,
+        outcome: Outcome,
+    ) {
+        let follows = matches!(outcome, Outcome::Failed(_) | Outcome::Released(_));
+        let Some(given) = checkpoints.unstored().filter(|_| follows) else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if let Some(key) = lane.core.handle_checkpoint(task, epoch) {
+            // Nobody waits for the receipt: if it is lost, the next attempt finds an earlier one.
+            drop(lane.publish(&Entry::Checkpoint(key), &given.bytes, None));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Ends, slots and ids that once went wrong at their edges.
+
+use super::*;
+use crate::clock::Clock;
+use crate::protocol::fold::Phase;
+use crate::worker::execution::Ending;
+
+async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
+    Ok(Text("done".to_owned()))
+}
+
+/// Owner ids came from a generator of 64 bits that was seeded with the time and the thread: workers that started at once on equal
+/// machines could draw the same.
+#[tokio::test(start_paused = true)]
+async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
+    for (clock, same) in [(Clock::System, false), (Clock::simulated(0), true)] {
+        let draw = || {
+            let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+            bench.driver.env.clock = clock;
+            bench.driver.env.rng = fastrand::Rng::with_seed(1);
+            [0; 100].map(|_| Lane::draw_owner(&mut bench.driver.env).0)
+        };
+        let (first, second) = (draw(), draw());
+        let all: std::collections::BTreeSet<u128> = first.iter().chain(&second).copied().collect();
+        assert_eq!((all.len(), first == second), if same { (100, true) } else { (200, false) });
+    }
+}
+
+/// Whoever read the ledger anew took the longest backoff for the longest wait: a task that had asked for an hour ran after 5 minutes.
+#[tokio::test(start_paused = true)]
+async fn a_long_delay_outlives_a_bootstrap() {
+    let mut bench = Bench::new(brisk(), None, |context: TaskContext| async move {
+        match context.attempt() {
+            1 => Err(TaskError::retry_after(3600 * SECOND, "in an hour")),
+            _ => Ok(Text("done".to_owned())),
+        }
+    });
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(20 * SECOND).await;
+    bench.transport.thaw();
+    bench.turns = 0;
+    bench.run_for(3500 * SECOND).await;
+    let stats = bench.driver.stats.read();
+    assert!(stats.self_fenced >= 1 && stats.started == 1, "{stats:?}");
+    bench.run_for(120 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().started, 2);
+}
+
+/// A drain that gave up with outcomes and acks still on their way reported success.
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_gave_up_says_so() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 3));
+    let task = bench.submit(&[]);
+    bench.run_for(SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(5 * SECOND).await;
+    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now()));
+    bench.run_for(60 * SECOND).await;
+    assert!(matches!(bench.end, Some(Err(DriverError::GaveUp(Some(id)))) if id == task));
+
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now()));
+    bench.run_for(60 * SECOND).await;
+    assert!(matches!(bench.end, Some(Ok(()))));
+}
+
+/// An attempt whose payload was not there started with an empty one: a raw processor completed the task with a wrong result.
+#[tokio::test(start_paused = true)]
+async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    bench.run_for(5 * SECOND).await;
+    bench.broker.stall_publishes(&bench.ledger(), SECOND);
+    let task = bench.submit(&[]);
+    bench.run_for(SECOND / 2).await;
+    let lane = bench.driver.lanes.get_mut(&-1).unwrap();
+    assert!(lane.payloads.remove(task).is_some());
+    bench.run_for(10 * SECOND).await;
+    let shown = bench.shown();
+    let (_, last) = shown.last().unwrap();
+    assert_eq!((last.attempts, last.task.as_deref()), (1, Some(&b"task"[..])));
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!((fold.phase, fold.epoch), (Phase::Completed, Epoch(2)));
+}
+
+struct Panics;
+
+impl ErasedProcessor for Panics {
+    fn run(self: Arc<Self>, _: Bytes, _: TaskContext) -> BoxFuture<'static, Ending> {
+        panic!("before its future")
+    }
+}
+
+/// An attempt that panicked outside of its body was never heard of again: its slot was gone, and its task looked alive.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
+    let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, at_once);
+    bench.driver.processor = Arc::new(Panics);
+    let task = bench.submit(&[]);
+    bench.run_for(60 * SECOND).await;
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!((fold.phase, fold.attempt), (Phase::Final, 3));
+    assert_eq!(bench.driver.slots.free(), 1);
+}
+
+/// When the runtime of the processors had shut down before its worker, each task lost all its attempts within a second.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_aborted_costs_no_attempt() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let gone = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let alive = std::mem::replace(&mut bench.driver.env.bodies, gone.handle().clone());
+    gone.shutdown_background();
+    let task = bench.submit(&[]);
+    bench.run_for(60 * SECOND).await;
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!((fold.phase, fold.attempt), (Phase::Retry, 0));
+    assert!((3..20).contains(&fold.epoch.0), "{fold:?}");
+    bench.driver.env.bodies = alive;
+    bench.run_for(20 * SECOND).await;
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!((fold.phase, fold.attempt), (Phase::Completed, 1));
+}
+
+/// Whatever stood on a partition of the ledger was folded there. A task of another partition could so be started, and its slot was
+/// never free again, because its end was looked for in that partition.
+#[tokio::test(start_paused = true)]
+async fn entries_of_another_partitions_tasks_are_not_folded() {
+    let mut bench = Bench::new(brisk(), Some(2), at_once);
+    bench.run_for(2 * SECOND).await;
+    let task = TaskId { ledger: 1, entry: 1, partition: 1, batch_index: None };
+    let key = OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial: 1 };
+    let claim = Claim { key, attempt: 1, kind: ClaimKind::Run, batch_size: None };
+    let message = ledger::message(&Entry::Claim(claim), b"");
+    bench.broker.publish(&bench.at(&bench.names.ledger, 0), message);
+    bench.run_for(2 * SECOND).await;
+    assert!(bench.driver.lanes[&0].core.machine().task(task).is_none());
+    assert_eq!(bench.driver.stats.read().malformed, 1);
+}
+
+/// A task of a megabyte that reported progress once a second was written to the metadata topic as often, with its payload.
+#[tokio::test(start_paused = true)]
+async fn a_large_task_shows_its_progress_less_often() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 100));
+    let payload = Bytes::from(vec![b'x'; 1024 * 1024]);
+    let message = Outgoing { payload, ..Outgoing::default() };
+    bench.broker.publish(&bench.at(&bench.names.task, -1), message);
+    bench.run_for(90 * SECOND).await;
+    let shown = bench.shown();
+    let reports = shown.iter().filter(|(_, shown)| shown.progress.is_some()).count();
+    assert!((4..8).contains(&reports), "{reports}");
+}
+
+/// A worker whose ledger was deleted and made anew went on by what it had read of the old one: its outcome, of an epoch that nobody
+/// else knew, was never accepted, and the task never ended.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
+    use crate::transport::memory::Loss;
+    use crate::worker::ConnectionState;
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 30));
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let name = bench.names.ledger.clone();
+    bench.broker.delete_topic(&name, Loss::Error);
+    bench.run_for(10 * SECOND).await;
+    let state = bench.driver.env.connections.state();
+    assert!(matches!(state, ConnectionState::Refused { .. }), "{state:?}");
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
+    assert!(!bench.driver.stats.is_ready(1));
+    bench.broker.create_topic(&name, None, true);
+    bench.turns = 0;
+    bench.run_for(120 * SECOND).await;
+    let state = bench.driver.env.connections.state();
+    assert!(matches!(state, ConnectionState::Connected), "{state:?}");
+    assert!(bench.driver.stats.is_ready(1));
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!(fold.phase, Phase::Completed);
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
+}
+
+/// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost its connection for a moment.
+#[tokio::test(start_paused = true)]
+async fn a_permission_that_is_missing_is_one_clear_state() {
+    use crate::worker::ConnectionState;
+    let mut bench = Bench::new(brisk(), None, at_once);
+    bench.run_for(2 * SECOND).await;
+    for topic in [bench.at(&bench.names.metadata, -1), bench.ledger()] {
+        let before = bench.driver.env.connections.refusals();
+        bench.broker.forbid(&topic, true);
+        bench.run_for(4 * SECOND).await;
+        let state = bench.driver.env.connections.state();
+        let ConnectionState::Refused { cause, .. } = &state else { panic!("{state:?}") };
+        assert_eq!(cause.cause, "no permission");
+        assert!(cause.address.ends_with(&topic.to_string()), "{cause}");
+        assert_eq!(bench.driver.env.connections.refusals(), before + 1);
+        bench.broker.forbid(&topic, false);
+        bench.run_for(10 * SECOND).await;
+        let state = bench.driver.env.connections.state();
+        assert!(matches!(state, ConnectionState::Connected), "{state:?}");
+    }
+}

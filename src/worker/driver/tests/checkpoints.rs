@@ -1,0 +1,102 @@
+//! Checkpoints while the ledger takes them, takes them late, or not.
+
+use super::*;
+
+impl Bench {
+    /// The checkpoints that stand on the ledger, in order.
+    fn checkpoints(&self) -> Vec<String> {
+        let log = self.broker.full_log(&self.ledger());
+        let is_one = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Checkpoint(_)));
+        let text = |message: &Message| ledger::content(message).unwrap().to_vec();
+        log.iter().filter(is_one).map(|one| String::from_utf8(text(one)).unwrap()).collect()
+    }
+}
+
+/// Gives so many checkpoints, one in each of these times, and notes when it has.
+fn giving(count: u32, every: Duration, config: WorkerConfig) -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| {
+        let notes = notes.clone();
+        async move {
+            for number in 1..=count {
+                tokio::time::sleep(every).await;
+                context.checkpoint(number.to_string()).await?;
+            }
+            notes.note("given");
+            context.checkpoint_stored().await?;
+            notes.note("stored");
+            context.cancelled().await;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, diary)
+}
+
+/// A processor stood still at its first checkpoint until the ledger was back; and by `?` its attempt failed, for hours of work.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_ledger_holds_up_no_processor() {
+    for forbidden in [false, true] {
+        let (mut bench, diary) = giving(20, SECOND, WorkerConfig::default());
+        bench.submit(&[]);
+        bench.run_for(5 * SECOND).await;
+        let ledger = bench.ledger();
+        if forbidden {
+            bench.broker.forbid(&ledger, true);
+        } else {
+            bench.broker.stall_publishes(&ledger, 60 * SECOND);
+        }
+        bench.run_for(20 * SECOND).await;
+        assert_eq!(diary.lines(), ["given"]);
+        bench.run_for(40 * SECOND).await;
+        bench.broker.forbid(&ledger, false);
+        bench.run_for(20 * SECOND).await;
+        assert_eq!(diary.lines(), ["given", "stored"]);
+        assert_eq!(bench.checkpoints().last().map(String::as_str), Some("20"));
+        assert_eq!(bench.driver.stats.read().started, 1);
+    }
+}
+
+/// A checkpoint whose fate was unknown counted as not stored, and nobody published it again.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
+    use crate::transport::memory::Fate;
+    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+        let (mut bench, diary) = giving(1, 3 * SECOND, WorkerConfig::default());
+        bench.submit(&[]);
+        bench.run_for(2 * SECOND).await;
+        bench.broker.next_publish(&bench.ledger(), fate);
+        bench.run_for(30 * SECOND).await;
+        assert_eq!(diary.lines(), ["given", "stored"], "{fate:?}");
+        let found = bench.checkpoints();
+        let expected: &[&str] = if fate == Fate::ReceiptLost { &["1", "1"] } else { &["1"] };
+        assert_eq!(found, expected, "{fate:?}");
+    }
+}
+
+/// Between a self-fence and the second read that confirms it, an attempt that goes on could store no checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_self_fence_loses_no_checkpoint() {
+    let (mut bench, diary) = giving(20, SECOND, brisk());
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ["given"]);
+    bench.transport.thaw();
+    bench.run_for(30 * SECOND).await;
+    assert!(bench.driver.stats.read().self_fenced >= 1);
+    assert_eq!(diary.lines(), ["given", "stored"]);
+    assert_eq!(bench.checkpoints().last().map(String::as_str), Some("20"));
+}
+
+/// Each was published, however fast they came, and each waited for the one before.
+#[tokio::test(start_paused = true)]
+async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
+    let (mut bench, diary) = giving(500, SECOND / 100, WorkerConfig::default());
+    bench.submit(&[]);
+    bench.run_for(SECOND * 13 / 2).await;
+    assert_eq!(diary.lines(), ["given", "stored"]);
+    let found = bench.checkpoints();
+    assert!(found.len() <= 7 && found.last().map(String::as_str) == Some("500"), "{found:?}");
+}

@@ -1,0 +1,46 @@
+//! What is held here without running: which deliveries are welcome, and which payloads stay.
+
+use super::looking::Open;
+use super::{Mode, Partition};
+use crate::protocol::entry::{NextAttempt, Outcome};
+use crate::protocol::fold::Phase;
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use std::time::Duration;
+
+/// The payload of a task that is not due for this long is dropped, and read again when it is.
+const DUE_SOON: Duration = Duration::from_secs(2);
+
+impl Partition {
+    /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
+    #[must_use]
+    pub fn may_take(&self, now: Moment) -> bool {
+        self.mode == Mode::Live && self.silence.may_claim(now)
+    }
+
+    /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
+    pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
+        let waits = |open: &Open| open.phase() == Phase::Retry && open.due > now + DUE_SOON;
+        if self.open.get(&id).is_some_and(waits) {
+            self.machine.drop_idle_payload(id);
+            self.settle();
+        }
+    }
+
+    /// The payload of an attempt that was to start is not here, against all expectation: it is given back, and read first next time.
+    pub fn handle_payload_missing(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        self.machine.payload_missing(id);
+        self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
+        self.handle_body_gone(id, epoch, now);
+    }
+
+    /// Entries of the task topic with a task that somebody works on or waits for, as far as is known here: so many are held by some
+    /// consumer or other.
+    #[must_use]
+    pub fn open_entries(&self) -> u64 {
+        let mut last = None;
+        let new = |id: &&TaskId| last.replace(id.entry_id()) != Some(id.entry_id());
+        u64::try_from(self.open.keys().filter(new).count()).unwrap_or(u64::MAX)
+    }
+}

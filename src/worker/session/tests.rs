@@ -1,0 +1,131 @@
+//! Sessions with consumers that do one thing only.
+
+use super::*;
+use crate::transport::AckReceipt;
+use crate::worker::connection::{ConnectionState, Connections};
+use async_trait::async_trait;
+
+fn monitor(clock: Clock) -> Arc<Monitor> {
+    Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))
+}
+
+/// Of a subscription that has stalled.
+struct Stalled;
+
+#[async_trait]
+impl Consumer for Stalled {
+    fn request(&mut self, _: usize) {}
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        std::future::pending().await
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        Ok(Backlog { entries: 1, permits: 1, blocked: false })
+    }
+
+    fn ack(&mut self, _: EntryId) -> AckReceipt {
+        Box::pin(async { Ok(()) })
+    }
+
+    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// A worker whose long tasks ended one after the other never noticed that its subscription had stalled: each ack began the wait for
+/// the next delivery anew.
+#[tokio::test(start_paused = true)]
+async fn acks_do_not_pass_for_deliveries() {
+    let clock = Clock::simulated(0);
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let commands = Mailbox::new();
+    commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+    let mut session =
+        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let worker = async {
+        for entry in 0.. {
+            tokio::time::sleep(IDLE_MIN / 2).await;
+            commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry }));
+            receiver.recv().await;
+        }
+    };
+    let end = tokio::select! {
+        end = session.run(&commands, &events) => end,
+        () = worker => unreachable!("it goes on for ever"),
+        () = tokio::time::sleep(2 * IDLE_MIN) => panic!("nobody looked"),
+    };
+    assert!(matches!(end, End::Stalled(_)));
+}
+
+/// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first every 15 s: it took the other's
+/// task for one that the broker kept from it.
+#[tokio::test(start_paused = true)]
+async fn what_other_workers_run_is_no_stall() {
+    for (open, stalled) in [(0, true), (1, false)] {
+        let clock = Clock::simulated(0);
+        let (sender, _receiver) = mpsc::channel(8);
+        let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+        let commands = Mailbox::new();
+        commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+        let known = Arc::new(AtomicU64::new(open));
+        let mut session =
+            Session::new(1, Box::new(Stalled), IDLE_MIN, clock, known, monitor(clock));
+        let end = tokio::time::timeout(10 * IDLE_MIN, session.run(&commands, &events)).await;
+        assert_eq!(end.is_ok(), stalled);
+    }
+}
+
+/// Of a subscription whose acks are refused, or not any more.
+struct Refusing(bool);
+
+#[async_trait]
+impl Consumer for Refusing {
+    fn request(&mut self, _: usize) {}
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        std::future::pending().await
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        Ok(Backlog { entries: 0, permits: 1, blocked: false })
+    }
+
+    fn ack(&mut self, _: EntryId) -> AckReceipt {
+        let refused = TransportError::new(TransportErrorKind::Unauthorized, "here", "no acks");
+        let answer = if self.0 { Err(refused) } else { Ok(()) };
+        Box::pin(async move { answer })
+    }
+
+    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// An ack that the broker refused was tried again in session after session, and each of them, once open, looked connected.
+#[tokio::test(start_paused = true)]
+async fn a_refused_ack_is_told_until_it_is_accepted() {
+    let clock = Clock::simulated(0);
+    let connections = Arc::new(Connections::new(clock));
+    let monitor = Arc::new(Monitor::new(&connections));
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    for refuses in [true, true, false] {
+        monitor.opened();
+        let (open, seen) = (Arc::default(), Arc::clone(&monitor));
+        let consumer = Box::new(Refusing(refuses));
+        let mut session = Session::new(1, consumer, IDLE_MIN, clock, open, seen);
+        session.ack(EntryId { ledger: 1, entry: 1 });
+        let commands = Mailbox::new();
+        let end = tokio::select! {
+            end = session.run(&commands, &events) => Some(end),
+            _ = receiver.recv() => None,
+        };
+        assert_eq!(matches!(end, Some(End::Lost(_))), refuses);
+        monitor.opened();
+        let is_refused = matches!(connections.state(), ConnectionState::Refused { .. });
+        assert_eq!(is_refused, refuses);
+    }
+    assert_eq!(connections.refusals(), 1);
+}
