@@ -2,14 +2,20 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
+mod dead_letters;
+
 use anyhow::{Result, bail};
-use integration_tests::sandbox::Sandbox;
+use integration_tests::sandbox::{BrokerKind, Sandbox};
 use longhaul::topics::{
-    Admin, AdminErrorKind, AdminOptions, CompactionStatus, Finding, FindingKind, Policy,
-    SetupError, Severity, Step, TopicNames, TopicSettings, check, dry_run, setup,
+    Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, Finding,
+    FindingKind, HistoryRetention, Policy, SetupError, Severity, Step, TopicNames, TopicSettings,
+    check, dry_run, setup,
 };
 use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use pulsar::{Pulsar, TokioExecutor};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Looks at the broker before a test gives up: a policy is in force some milliseconds after it was set.
@@ -19,6 +25,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// A broker to test against, and topics of one test on it.
 struct Bench {
     broker: String,
+    sandbox: Sandbox,
     admin_url: String,
     admin: Admin,
     names: TopicNames,
@@ -34,6 +41,7 @@ impl Bench {
             broker: sandbox.service_url().to_owned(),
             admin: Admin::new(&admin_url, &AdminOptions::default())?,
             admin_url,
+            sandbox,
             names: fresh(test)?,
             settings: TopicSettings::default(),
         }))
@@ -77,6 +85,35 @@ impl Bench {
         bail!("expected {expected:?} on {topic}, found {found:#?}");
     }
 
+    /// Waits until check finds this of each topic, and nothing else.
+    async fn found_everywhere(&self, kind: FindingKind, severity: Severity) -> Result<()> {
+        let TopicNames { task, metadata, ledger, dead_letters, .. } = &self.names;
+        let mut expected =
+            [task, metadata, ledger, dead_letters].map(|topic| (topic.clone(), kind, severity));
+        expected.sort_by(|one, other| one.0.cmp(&other.0));
+        self.until_found(&expected).await
+    }
+
+    /// Waits until check finds nothing.
+    async fn clean(&self) -> Result<()> {
+        self.until_found(&[]).await
+    }
+
+    async fn until_found(&self, expected: &[(String, FindingKind, Severity)]) -> Result<()> {
+        let mut found = Vec::new();
+        for _ in 0..LOOKS_MAX {
+            found = self.check().await?;
+            let mut seen: Vec<_> =
+                found.iter().map(|f| (f.topic.clone(), f.kind, f.severity)).collect();
+            seen.sort_by(|one, other| one.0.cmp(&other.0));
+            if seen == expected {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        bail!("expected {expected:?}, found {found:#?}");
+    }
+
     async fn set(&self, topic: &str, policy: Policy) -> Result<()> {
         Ok(self.admin.set_policy(topic, &policy).await?)
     }
@@ -89,7 +126,8 @@ impl Bench {
     }
 
     async fn cleanup(self) {
-        for topic in [&self.names.task, &self.names.metadata, &self.names.ledger] {
+        let TopicNames { task, metadata, ledger, dead_letters, .. } = &self.names;
+        for topic in [task, metadata, ledger, dead_letters] {
             // A leftover topic hurts nobody.
             self.admin.delete_topic(topic).await.ok();
         }
@@ -110,10 +148,10 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
     );
     let missing = bench.check().await?;
     assert!(missing.iter().all(|f| f.kind == FindingKind::TopicMissing), "{missing:#?}");
-    assert_eq!(missing.len(), 3);
+    assert_eq!(missing.len(), 4);
 
     let planned = dry_run(&bench.admin, &bench.names, &bench.settings).await?;
-    assert_eq!(bench.check().await?.len(), 3, "a dry run changes nothing");
+    assert_eq!(bench.check().await?.len(), 4, "a dry run changes nothing");
     assert_eq!(bench.setup().await?, planned);
     assert_eq!(bench.check().await?, []);
     assert_eq!(bench.setup().await?, []);
@@ -123,6 +161,9 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
     let subscriptions = bench.admin.subscriptions(&bench.names.task).await?;
     assert_eq!(subscriptions, ["longhaul"]);
     assert!(bench.admin.subscriptions(&bench.names.ledger).await?.is_empty());
+    let dead_letters = &bench.names.dead_letters;
+    assert_eq!(bench.admin.partitions(dead_letters).await?, None);
+    assert_eq!(bench.admin.subscriptions(dead_letters).await?, [DEAD_LETTER_SUBSCRIPTION]);
     bench.cleanup().await;
     Ok(())
 }
@@ -169,7 +210,7 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
     use FindingKind as Kind;
     let Some(bench) = Bench::new("broken").await? else { return Ok(()) };
     bench.setup().await?;
-    let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
+    let TopicNames { task, metadata, ledger, dead_letters, .. } = bench.names.clone();
     let short = Policy::Retention { minutes: 10, megabytes: -1 };
     let small = Policy::Retention { minutes: 240, megabytes: 10 };
     let broken = [
@@ -183,6 +224,9 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         (&metadata, Policy::CompactionThreshold { bytes: 0 }, Kind::CompactionThreshold),
         (&metadata, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
         (&metadata, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&dead_letters, short.clone(), Kind::RetentionTooShort),
+        (&dead_letters, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
+        (&dead_letters, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
         (&task, Policy::Deduplication(false), Kind::DeduplicationOff),
         (&task, short, Kind::RetentionTooShort),
         (&task, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
@@ -213,11 +257,116 @@ async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()>
 }
 
 #[tokio::test]
+async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
+    let Some(mut bench) = Bench::new("history").await? else { return Ok(()) };
+    bench.setup().await?;
+    let retention = async |bench: &Bench, topic: &str| -> Result<i64> {
+        let retention = bench.sandbox.admin().policy(topic, "retention").await?;
+        Ok(retention["retentionTimeInMinutes"].as_i64().unwrap_or_default())
+    };
+    let day = HistoryRetention::For(Duration::from_secs(24 * 3600));
+    for (wanted, minutes) in [(day, 1440), (HistoryRetention::Unlimited, -1)] {
+        bench.settings.history_retention = wanted;
+        let found = bench.check().await?;
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(found.iter().all(|finding| finding.severity == Severity::Warning), "{found:#?}");
+        assert_eq!(bench.setup().await?.len(), 3);
+        assert_eq!(bench.check().await?, []);
+        for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.dead_letters] {
+            assert_eq!(retention(&bench, topic).await?, minutes, "{topic}");
+        }
+    }
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// The path of a topic in schema calls.
+fn schemas(topic: &str) -> String {
+    format!("schemas/{}/schema", topic.trim_start_matches("persistent://"))
+}
+
+#[tokio::test]
+async fn enforced_schemas_are_found_where_the_topic_has_one() -> Result<()> {
+    let Some(bench) = Bench::new("schema").await? else { return Ok(()) };
+    bench.setup().await?;
+    let admin = bench.sandbox.admin();
+    for topic in [&bench.names.ledger, &bench.names.task, &bench.names.dead_letters] {
+        admin.set_policy(topic, "schemaValidationEnforced", &json!(true)).await?;
+        assert_eq!(bench.check().await?, [], "without a schema nothing is enforced");
+        let schema = json!({ "type": "STRING", "schema": "", "properties": {} });
+        admin.call(Method::POST, &schemas(topic), Some(&schema)).await?;
+        bench.found(topic, FindingKind::SchemaEnforced).await?;
+        admin.call(Method::DELETE, &schemas(topic), None).await?;
+        bench.clean().await?;
+    }
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// Namespace of one test, for what Pulsar sets for namespaces only.
+async fn namespace(bench: &mut Bench, name: &str) -> Result<String> {
+    let namespace = format!("public/{name}-{:08x}", fastrand::u32(..));
+    let policies = json!({ "replication_clusters": ["standalone"] });
+    let path = format!("namespaces/{namespace}");
+    bench.sandbox.admin().call(Method::PUT, &path, Some(&policies)).await?;
+    bench.names = format!("persistent://{namespace}/tasks").parse()?;
+    Ok(path)
+}
+
+/// Needs a broker of Pulsar's whose clusters may be changed: the embedded one knows neither.
+#[tokio::test]
+async fn required_encryption_and_replication_are_found() -> Result<()> {
+    let Some(mut bench) = Bench::new("subject").await? else { return Ok(()) };
+    if Sandbox::pulsar_kind()? != Some(BrokerKind::Maven) {
+        return say_skipped(
+            "required_encryption_and_replication_are_found",
+            "LONGHAUL_TEST_BROKER=maven",
+        );
+    }
+    let path = namespace(&mut bench, "subject").await?;
+    bench.setup().await?;
+    let admin = bench.sandbox.admin();
+    let require = async |required: bool| {
+        let path = format!("{path}/encryptionRequired");
+        admin.call(Method::POST, &path, Some(&json!(required))).await
+    };
+    require(true).await?;
+    bench.found_everywhere(FindingKind::EncryptionRequired, Severity::Error).await?;
+    require(false).await?;
+    bench.clean().await?;
+
+    // A cluster that nobody runs: what is published for it waits for ever.
+    let url = bench.sandbox.admin().url();
+    let other = json!({ "serviceUrl": url, "brokerServiceUrl": "pulsar://127.0.0.1:9" });
+    let known = admin.call(Method::GET, "clusters", None).await?;
+    if !known.as_array().is_some_and(|known| known.contains(&json!("elsewhere"))) {
+        admin.call(Method::PUT, "clusters/elsewhere", Some(&other)).await?;
+    }
+    let tenant = json!({ "adminRoles": [], "allowedClusters": ["standalone", "elsewhere"] });
+    admin.call(Method::POST, "tenants/public", Some(&tenant)).await?;
+    let replicate = async |clusters: Value| {
+        admin.call(Method::POST, &format!("{path}/replication"), Some(&clusters)).await
+    };
+    replicate(json!(["standalone", "elsewhere"])).await?;
+    bench.found_everywhere(FindingKind::Replicated, Severity::Warning).await?;
+    replicate(json!(["standalone"])).await?;
+    bench.clean().await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+fn say_skipped(test: &str, needed: &str) -> Result<()> {
+    // A closed stderr takes no message.
+    writeln!(std::io::stderr(), "{test} is skipped: it needs {needed}").ok();
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<()> {
     let Some(bench) = Bench::new("missing").await? else { return Ok(()) };
     bench.setup().await?;
-    let TopicNames { task, metadata, ledger, .. } = bench.names.clone();
-    for topic in [&metadata, &ledger, &task] {
+    let TopicNames { task, metadata, ledger, dead_letters, .. } = bench.names.clone();
+    for topic in [&metadata, &ledger, &dead_letters, &task] {
         bench.admin.delete_topic(topic).await?;
         bench.found_and_mended(topic, FindingKind::TopicMissing).await?;
     }
@@ -227,6 +376,12 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
     }
     bench.admin.delete_subscription(&task, "longhaul").await?;
     bench.found_and_mended(&task, FindingKind::SubscriptionMissing).await?;
+    bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
+    bench.found_and_mended(&dead_letters, FindingKind::SubscriptionMissing).await?;
+    // Whoever handles them may do so under another name.
+    bench.admin.create_subscription(&dead_letters, "support").await?;
+    bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
+    assert_eq!(bench.check().await?, []);
     bench.cleanup().await;
     Ok(())
 }
