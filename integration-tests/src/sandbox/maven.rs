@@ -47,6 +47,8 @@ fn configuration(ports: Ports, config: &BrokerConfig) -> String {
         "allowLoopback=true".to_owned(),
         // Without it the port given to the storage node is ignored, and one is taken that the kernel also gives to others.
         "allowEphemeralPorts=true".to_owned(),
+        // 2.11 and 3.0 want to know where the machine does not tell how fast its network is.
+        "loadBalancerOverrideBrokerNicSpeedGbps=1".to_owned(),
         "managedLedgerDefaultEnsembleSize=1".to_owned(),
         "managedLedgerDefaultWriteQuorum=1".to_owned(),
         "managedLedgerDefaultAckQuorum=1".to_owned(),
