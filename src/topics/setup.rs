@@ -178,10 +178,12 @@ async fn take_all(
             Err(e) => match e.kind {
                 // The namespace may say all that is needed: the next look judges by that.
                 AdminErrorKind::PoliciesDisabled => {}
-                AdminErrorKind::Conflict | AdminErrorKind::Other => return Ok(Some(e)),
+                // A topic that another setup is making is not there yet for every call.
+                AdminErrorKind::Conflict | AdminErrorKind::NotFound | AdminErrorKind::Other => {
+                    return Ok(Some(e));
+                }
                 AdminErrorKind::Unreachable
                 | AdminErrorKind::Unauthorized
-                | AdminErrorKind::NotFound
                 | AdminErrorKind::Invalid => return Err(e),
             },
         }

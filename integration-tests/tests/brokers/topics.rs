@@ -150,7 +150,10 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
 
     let planned = dry_run(&bench.admin, &bench.names, &bench.settings).await?;
     assert_eq!(bench.check().await?.len(), 4, "a dry run changes nothing");
-    assert_eq!(bench.setup().await?, planned);
+    let taken = bench.setup().await?;
+    // Brokers up to 3.0 forget a policy when the next one follows at once: it is then set again.
+    assert!(taken.starts_with(&planned), "{taken:#?}");
+    assert!(taken.iter().all(|step| planned.contains(step)), "{taken:#?}");
     assert_eq!(bench.check().await?, []);
     assert_eq!(bench.setup().await?, []);
 
