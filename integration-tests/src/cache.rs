@@ -61,8 +61,13 @@ pub(crate) struct Project {
 impl Project {
     /// Returns the folder in which the project stands built, building it if nobody has yet. Blocks.
     pub(crate) fn install(&self) -> Result<PathBuf> {
+        self.install_with(&[])
+    }
+
+    /// As [`install`](Self::install), with further settings given to the tool; they are part of the entry's name.
+    pub(crate) fn install_with(&self, settings: &[&str]) -> Result<PathBuf> {
         let root = root()?;
-        let entry = root.join(format!("{}-{:016x}", self.name, self.hash()));
+        let entry = root.join(format!("{}-{:016x}", self.name, self.hash(settings)));
         if entry.try_exists()? {
             return Ok(entry);
         }
@@ -77,12 +82,12 @@ impl Project {
         if partial.try_exists()? {
             fs::remove_dir_all(&partial)?;
         }
-        self.build(&partial)?;
+        self.build(&partial, settings)?;
         fs::rename(&partial, &entry)?;
         Ok(entry)
     }
 
-    fn build(&self, folder: &Path) -> Result<()> {
+    fn build(&self, folder: &Path, settings: &[&str]) -> Result<()> {
         for (path, contents) in self.sources {
             let path = folder.join(path);
             if let Some(parent) = path.parent() {
@@ -90,7 +95,7 @@ impl Project {
             }
             fs::write(path, contents)?;
         }
-        let command = [self.tool.command(), self.goals].concat();
+        let command = [self.tool.command(), self.goals, settings].concat();
         let Some((program, arguments)) = command.split_first() else { return Ok(()) };
         say(&format!("building {} with {program}, kept for later runs", self.name));
         let elapsed = stopwatch();
@@ -111,9 +116,12 @@ impl Project {
         Ok(())
     }
 
-    fn hash(&self) -> u64 {
+    fn hash(&self, settings: &[&str]) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.sources, self.goals).hash(&mut hasher);
+        if !settings.is_empty() {
+            settings.hash(&mut hasher);
+        }
         hasher.finish()
     }
 }

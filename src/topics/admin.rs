@@ -78,9 +78,37 @@ struct CompactedLedger {
     entries: i64,
 }
 
+/// What the broker tells of the subscriptions of one partition.
+#[derive(Deserialize)]
+struct Subscriptions {
+    #[serde(default)]
+    subscriptions: BTreeMap<String, Durability>,
+}
+
+/// Brokers say it under one name or the other, or under both.
+#[derive(Deserialize)]
+struct Durability {
+    #[serde(default = "unless_denied")]
+    durable: bool,
+    #[serde(default = "unless_denied", rename = "isDurable")]
+    is_durable: bool,
+}
+
+const fn unless_denied() -> bool {
+    true
+}
+
 #[derive(Deserialize)]
 struct PartitionCount {
     partitions: u32,
+}
+
+/// The part of a broker's settings that is of use. It gives them as text.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Settings {
+    #[serde(default)]
+    encryption_require_on_producer: String,
 }
 
 #[derive(Deserialize)]
@@ -285,6 +313,38 @@ impl Admin {
     ) -> Result<Option<PartitionStats>, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["internalStats"])?;
         found(self.http.json(&call).await)
+    }
+
+    /// Whether one partition has any subscription that keeps messages while nobody consumes; `false` when there is no such
+    /// partition.
+    pub(super) async fn has_durable_subscription(
+        &self,
+        partition: &str,
+    ) -> Result<bool, AdminError> {
+        let call = self.topic_call(Method::GET, partition, &["stats"])?;
+        let Some(stats) = found(self.http.json::<Subscriptions>(&call).await)? else {
+            return Ok(false);
+        };
+        let durable = |(name, found): (&String, &Durability)| {
+            name != COMPACTION_CURSOR && found.durable && found.is_durable
+        };
+        Ok(stats.subscriptions.iter().any(durable))
+    }
+
+    /// Whether a schema is registered for a topic.
+    pub(super) async fn has_schema(&self, topic: &str) -> Result<bool, AdminError> {
+        let TopicParts { tenant, namespace, local } = self.parts(&Method::GET, topic)?;
+        let path = ["schemas", tenant, namespace, local, "schema"];
+        let schema: Option<serde::de::IgnoredAny> =
+            found(self.http.json(&call(Method::GET, &path)).await)?;
+        Ok(schema.is_some())
+    }
+
+    /// Whether the broker asks every producer to encrypt. `false` where the token, or the broker, does not let us know.
+    pub(super) async fn requires_encryption(&self) -> bool {
+        let path = ["brokers", "configuration", "runtime"];
+        let settings: Result<Settings, _> = self.http.json(&call(Method::GET, &path)).await;
+        settings.is_ok_and(|settings| settings.encryption_require_on_producer == "true")
     }
 
     /// The number of bookies; `None` where the token, or the broker, does not let us know.

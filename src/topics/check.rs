@@ -2,11 +2,12 @@
 
 use super::admin::Admin;
 use super::http::AdminError;
-use super::names::{TopicNames, TopicParts};
+use super::names::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe};
 use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
+use super::traits::Unfit;
 use std::fmt;
 
 /// Partitions that are listed by number before the rest is only counted.
@@ -40,7 +41,7 @@ pub enum FindingKind {
     PartitionsMissing,
     /// The topic has fewer partitions than the task topic, or one of the two has none at all.
     PartitionsDiffer,
-    /// The workers' subscription does not exist.
+    /// The workers' subscription does not exist, or no durable one on the dead letters.
     SubscriptionMissing,
     /// The workers' subscription does not exist, but the ledger remembers its tasks.
     SubscriptionLost,
@@ -64,6 +65,12 @@ pub enum FindingKind {
     PoliciesDisabled,
     /// The broker cannot write while a single bookie is down.
     Ensemble,
+    /// The broker refuses producers that name no schema, as longhaul's mostly do.
+    SchemaEnforced,
+    /// The broker refuses producers that do not encrypt, as longhaul's do not.
+    EncryptionRequired,
+    /// The topic is replicated to other clusters.
+    Replicated,
 }
 
 /// One thing that is not as the protocol needs it.
@@ -131,7 +138,7 @@ pub(super) fn findings(
     settings: &TopicSettings,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for role in [Role::Task, Role::Ledger, Role::Metadata] {
+    for role in [Role::Task, Role::Ledger, Role::Metadata, Role::DeadLetters] {
         let judge = Judge { role, topic: names.of(role), names };
         match observed.topic(role) {
             None => findings.push(judge.topic_missing()),
@@ -141,11 +148,13 @@ pub(super) fn findings(
                 findings.extend(judge.policies(state, settings));
                 findings.extend(judge.compaction_cursor(state));
                 findings.extend(judge.ensemble(state, observed.bookies));
+                findings.extend(judge.traits(state));
             }
         }
     }
     findings.extend(subscription(observed, names, settings));
-    let topics = [&observed.task, &observed.ledger, &observed.metadata];
+    findings.extend(dead_letter_subscription(observed, names));
+    let topics = [&observed.task, &observed.ledger, &observed.metadata, &observed.dead_letters];
     if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
         // Once: it is the broker's doing, not the topic's.
         let judge = Judge { role: Role::Task, topic: &names.task, names };
@@ -196,6 +205,10 @@ impl Judge<'_> {
             Role::Metadata => {
                 "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
             }
+            Role::DeadLetters => {
+                "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
+                 dead letters, soon after the last worker has gone"
+            }
         };
         let what = "the topic does not exist".to_owned();
         self.finding(FindingKind::TopicMissing, Severity::Error, what, risk, self.setup())
@@ -243,6 +256,19 @@ impl Judge<'_> {
                     risk,
                     remedy,
                 ));
+            }
+            (Role::DeadLetters, Shape::Unpartitioned, _) => return None,
+            (Role::DeadLetters, found @ Shape::Partitioned(_), _) => {
+                let what = format!("the topic has {found}, and dead letters go to a topic without");
+                let risk =
+                    "the broker refuses dead letters, and tasks that failed for good stay open";
+                let remedy = format!(
+                    "if nobody needs what is on it, delete {} and {}; or name another topic for the dead letters",
+                    self.topic,
+                    self.setup()
+                );
+                let kind = FindingKind::PartitionsDiffer;
+                return Some(self.finding(kind, Severity::Error, what, risk, remedy));
             }
             (_, Shape::Partitioned(have), Shape::Partitioned(need)) if have >= need => return None,
             (_, Shape::Unpartitioned, Shape::Unpartitioned) => return None,
@@ -300,7 +326,9 @@ impl Judge<'_> {
     }
 
     fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
-        if self.role == Role::Task || state.policies.compaction_threshold_bytes == 0 {
+        if !matches!(self.role, Role::Metadata | Role::Ledger)
+            || state.policies.compaction_threshold_bytes == 0
+        {
             // Without a threshold there is no cursor, and that is a finding already.
             return None;
         }
@@ -326,6 +354,16 @@ impl Judge<'_> {
         let remedy =
             format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
         Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
+    }
+
+    fn traits(&self, state: &TopicState) -> Vec<Finding> {
+        let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
+        let unfit = state.traits.unfit(self.role, topic).into_iter();
+        unfit
+            .map(|Unfit { kind, severity, what, risk, remedy }| {
+                self.finding(kind, severity, what, risk, remedy)
+            })
+            .collect()
     }
 
     fn set(&self, policy: &Policy) -> String {
@@ -372,6 +410,25 @@ fn subscription(
         what: format!("the subscription `{subscription}` is missing on {}", listed(&missing)?),
         risk: "tasks submitted before the first worker comes may be deleted unseen".to_owned(),
         remedy: setup_command(names),
+    })
+}
+
+fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<Finding> {
+    let letters = observed.dead_letters.as_ref()?;
+    let missing =
+        indexes(&letters.partitions, |partition| partition.exists && !partition.subscribed);
+    Some(Finding {
+        topic: names.dead_letters.clone(),
+        kind: FindingKind::SubscriptionMissing,
+        severity: Severity::Error,
+        what: format!("there is no durable subscription on {}", listed(&missing)?),
+        risk:
+            "the broker deletes dead letters that nobody has handled when their retention is over"
+                .to_owned(),
+        remedy: format!(
+            "{}, which makes the subscription `{DEAD_LETTER_SUBSCRIPTION}`, or make one of another name",
+            setup_command(names)
+        ),
     })
 }
 

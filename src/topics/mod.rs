@@ -13,14 +13,18 @@ mod policy;
 mod rules;
 mod settings;
 mod setup;
+mod traits;
 
 pub use admin::{Admin, Compaction, CompactionStatus};
 pub use check::{Finding, FindingKind, Severity, check};
 pub(crate) use check::{StartCheck, check_for_start};
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
 pub use names::{
-    DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError, TopicNames, TopicOverrides,
+    DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError,
+    TopicNames, TopicOverrides,
 };
 pub use policy::Policy;
-pub use settings::{LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError};
+pub use settings::{
+    HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError,
+};
 pub use setup::{SetupError, SetupReport, Step, dry_run, setup};

@@ -9,6 +9,10 @@ use std::str::FromStr;
 /// The subscription of workers that name none. The topics that belong to it carry no subscription in their names.
 pub const DEFAULT_SUBSCRIPTION: &str = "longhaul";
 
+/// The subscription that set-up makes on the dead letters, so that each is kept until somebody has handled and acknowledged it.
+/// Any other durable subscription does as well.
+pub const DEAD_LETTER_SUBSCRIPTION: &str = "dead-letters";
+
 /// Longest full topic name, in bytes. Percent-encoded in the URL of an admin call it still fits into the 8 KiB that brokers
 /// and proxies allow for a request's head.
 pub const TOPIC_NAME_BYTES_MAX: usize = 512;

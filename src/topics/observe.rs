@@ -5,6 +5,7 @@ use super::http::AdminError;
 use super::names::TopicNames;
 use super::policy::Policies;
 use super::settings::TopicSettings;
+use super::traits::Traits;
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 
@@ -17,6 +18,7 @@ pub(super) enum Role {
     Task,
     Metadata,
     Ledger,
+    DeadLetters,
 }
 
 /// Whether a topic is partitioned. Pulsar changes the number later, but not from none to some.
@@ -54,6 +56,8 @@ impl fmt::Display for Shape {
 pub(super) struct PartitionState {
     /// The topic's count includes it, but the broker may have deleted it, or never made it.
     pub(super) exists: bool,
+    /// Whether the subscription that the topic's role asks for is there: the workers' on the task topic, any durable one on
+    /// the dead letters.
     pub(super) subscribed: bool,
     pub(super) compaction_cursor: bool,
     pub(super) has_entries: bool,
@@ -64,6 +68,7 @@ pub(super) struct PartitionState {
 pub(super) struct TopicState {
     pub(super) shape: Shape,
     pub(super) policies: Policies,
+    pub(super) traits: Traits,
     /// By index; the only one of a topic without partitions.
     pub(super) partitions: Vec<PartitionState>,
 }
@@ -74,6 +79,7 @@ pub(super) struct Observed {
     pub(super) task: Option<TopicState>,
     pub(super) metadata: Option<TopicState>,
     pub(super) ledger: Option<TopicState>,
+    pub(super) dead_letters: Option<TopicState>,
     /// `None` where it cannot be read.
     pub(super) bookies: Option<u32>,
 }
@@ -84,6 +90,7 @@ impl Observed {
             Role::Task => self.task.as_ref(),
             Role::Metadata => self.metadata.as_ref(),
             Role::Ledger => self.ledger.as_ref(),
+            Role::DeadLetters => self.dead_letters.as_ref(),
         }
     }
 
@@ -104,6 +111,7 @@ impl TopicNames {
             Role::Task => &self.task,
             Role::Metadata => &self.metadata,
             Role::Ledger => &self.ledger,
+            Role::DeadLetters => &self.dead_letters,
         }
     }
 }
@@ -114,41 +122,53 @@ pub(super) async fn observe(
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<Observed, AdminError> {
-    let subscription = &settings.subscription;
+    let encryption = admin.requires_encryption().await;
+    let topic = |role| topic(admin, role, names.of(role), &settings.subscription, encryption);
     Ok(Observed {
-        task: topic(admin, &names.task, subscription).await?,
-        metadata: topic(admin, &names.metadata, subscription).await?,
-        ledger: topic(admin, &names.ledger, subscription).await?,
+        task: topic(Role::Task).await?,
+        metadata: topic(Role::Metadata).await?,
+        ledger: topic(Role::Ledger).await?,
+        dead_letters: topic(Role::DeadLetters).await?,
         bookies: admin.bookies().await,
     })
 }
 
 async fn topic(
     admin: &Admin,
+    role: Role,
     topic: &str,
     subscription: &str,
+    encryption: bool,
 ) -> Result<Option<TopicState>, AdminError> {
     let Some(partitions) = found(admin.partitions(topic).await)? else { return Ok(None) };
     let shape = Shape::from_count(partitions);
     // A topic that is deleted between the two calls is one that does not exist.
     let Some(policies) = found(Policies::read(admin, topic).await)? else { return Ok(None) };
+    let traits = Traits::read(admin, topic, encryption).await;
     let partitions = futures::stream::iter(partition_names(topic, shape))
-        .map(|name| partition(admin, name, subscription))
+        .map(|name| partition(admin, role, name, subscription))
         .buffered(PARTITIONS_AT_ONCE)
         .try_collect()
         .await?;
-    Ok(Some(TopicState { shape, policies, partitions }))
+    Ok(Some(TopicState { shape, policies, traits, partitions }))
 }
 
 async fn partition(
     admin: &Admin,
+    role: Role,
     name: String,
     subscription: &str,
 ) -> Result<PartitionState, AdminError> {
     let stats = admin.partition_stats(&name).await?;
+    let subscribed = match (&stats, role) {
+        (None, _) => false,
+        // Whoever handles dead letters may do so under a name of their own.
+        (Some(_), Role::DeadLetters) => admin.has_durable_subscription(&name).await?,
+        (Some(stats), _) => stats.has_subscription(subscription),
+    };
     Ok(PartitionState {
         exists: stats.is_some(),
-        subscribed: stats.as_ref().is_some_and(|stats| stats.has_subscription(subscription)),
+        subscribed,
         compaction_cursor: stats.as_ref().is_some_and(|stats| stats.has_compaction_cursor()),
         has_entries: stats.is_some_and(|stats| stats.has_entries()),
     })

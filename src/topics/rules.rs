@@ -4,10 +4,11 @@
 
 use super::check::{FindingKind, Severity};
 use super::observe::Role;
-use super::policy::{Policies, Policy, on_off};
+use super::policy::{Policies, Policy, Retention, on_off};
 use super::settings::TopicSettings;
 
-/// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself.
+/// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself. It is fixed: half the compacted size would
+/// save work on a ledger of more than 128 MiB, but that size changes all the time, and seals keep it far below.
 pub(super) const COMPACTION_THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
 
 const UNLIMITED: i64 = -1;
@@ -39,8 +40,9 @@ pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
         Role::Metadata | Role::Ledger => {
             policies.push(Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES });
         }
+        Role::DeadLetters => {}
     }
-    if role != Role::Metadata {
+    if matches!(role, Role::Task | Role::Ledger) {
         policies.push(Policy::Deduplication(true));
     }
     policies
@@ -62,62 +64,72 @@ pub(super) fn unmet(role: Role, found: &Policies, settings: &TopicSettings) -> V
             unmet.extend(unmet_compaction(found));
             unmet.extend(unmet_deduplication(role, found));
         }
+        Role::DeadLetters => {}
     }
     unmet
 }
 
 fn retention(role: Role, settings: &TopicSettings) -> Policy {
-    match role {
+    match wanted_minutes(role, settings) {
         // The broker takes zero only for both.
-        Role::Task => match settings.task_retention_minutes() {
-            0 => Policy::Retention { minutes: 0, megabytes: 0 },
-            minutes => Policy::Retention { minutes, megabytes: UNLIMITED },
-        },
-        Role::Metadata | Role::Ledger => {
-            Policy::Retention { minutes: settings.ledger_retention_minutes(), megabytes: UNLIMITED }
-        }
+        0 => Policy::Retention { minutes: 0, megabytes: 0 },
+        minutes => Policy::Retention { minutes, megabytes: UNLIMITED },
+    }
+}
+
+fn wanted_minutes(role: Role, settings: &TopicSettings) -> i64 {
+    match role {
+        Role::Task => settings.task_retention_minutes(),
+        Role::Metadata | Role::Ledger | Role::DeadLetters => settings.history_minutes(),
     }
 }
 
 fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Option<Unmet> {
-    let needed_minutes = match role {
-        Role::Task => settings.task_retention_minutes(),
-        Role::Metadata | Role::Ledger => settings.ledger_retention_minutes(),
-    };
-    let retention_found = found.retention;
-    let unlimited = retention_found.minutes < 0;
-    let kept_minutes = if retention_found.megabytes == 0 { 0 } else { retention_found.minutes };
+    let Retention { minutes, megabytes } = found.retention;
+    let kept = if megabytes == 0 { 0 } else { minutes };
     // Whatever limit is reached first ends it, so a limit in size can make any time too short.
-    let too_short = (!unlimited && kept_minutes < needed_minutes)
-        || (retention_found.megabytes >= 0 && needed_minutes > 0);
-    let too_long = match role {
-        Role::Task => unlimited || kept_minutes > needed_minutes,
-        Role::Metadata | Role::Ledger => unlimited,
+    let below = |bound: i64| {
+        let shorter = kept >= 0 && (bound < 0 || kept < bound);
+        shorter || (megabytes >= 0 && bound != 0)
     };
-    let (kind, severity, risk) = match (role, too_short, too_long) {
+    let wanted = wanted_minutes(role, settings);
+    let too_long = match role {
+        Role::Task => kept < 0 || kept > wanted,
+        Role::Metadata | Role::Ledger => kept < 0 && wanted >= 0,
+        // They are few, and may be somebody's archive.
+        Role::DeadLetters => false,
+    };
+    let unsafe_for_readers = below(settings.least_history_minutes());
+    let (kind, severity, risk) = match (role, below(wanted), too_long) {
         (_, false, false) => return None,
+        (Role::Task, _, true) => (FindingKind::RetentionTooLong, Severity::Warning, TASKS_REMAIN),
+        (Role::Task, true, false) => {
+            (FindingKind::RetentionTooShort, Severity::Warning, TASKS_TRIMMED)
+        }
+        (_, false, true) => (FindingKind::RetentionTooLong, Severity::Warning, LOG_GROWS),
+        (Role::DeadLetters, true, _) => {
+            (FindingKind::RetentionTooShort, Severity::Warning, LETTERS_TRIMMED)
+        }
+        (_, true, _) if !unsafe_for_readers => {
+            (FindingKind::RetentionTooShort, Severity::Warning, HISTORY_TRIMMED)
+        }
         (Role::Ledger, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Error, LEDGER_TRIMMED)
         }
         (Role::Metadata, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Warning, METADATA_TRIMMED)
         }
-        (Role::Task, _, true) => (FindingKind::RetentionTooLong, Severity::Warning, TASKS_REMAIN),
-        (Role::Task, true, false) => {
-            (FindingKind::RetentionTooShort, Severity::Warning, TASKS_TRIMMED)
-        }
-        (Role::Metadata | Role::Ledger, false, true) => {
-            (FindingKind::RetentionTooLong, Severity::Warning, LOG_GROWS)
-        }
     };
-    let bound = match (role, needed_minutes) {
+    let bound = match (role, wanted) {
+        (_, UNLIMITED) => "unlimited in time and in size".to_owned(),
         (Role::Task, 0) => "none".to_owned(),
         (Role::Task, minutes) => format!("{minutes} min, unlimited in size"),
         (Role::Metadata | Role::Ledger, minutes) => {
             format!("at least {minutes} min but not unlimited, and unlimited in size")
         }
+        (Role::DeadLetters, minutes) => format!("at least {minutes} min, and unlimited in size"),
     };
-    let what = format!("retention is {retention_found}, needed is {bound}");
+    let what = format!("retention is {}, needed is {bound}", found.retention);
     Some(Unmet { policy: retention(role, settings), kind, severity, what, risk })
 }
 
@@ -128,6 +140,9 @@ const TASKS_REMAIN: &str = "acknowledged tasks outlive their ledger entries: the
     reset or made anew";
 const TASKS_TRIMMED: &str = "after an outage of bookies, brokers of 2025 may stop delivering from such a topic until \
     the workers reconnect (apache/pulsar#25174)";
+const HISTORY_TRIMMED: &str = "what happened to tasks can be read back less far than was asked for";
+const LETTERS_TRIMMED: &str = "dead letters are gone as soon as they are handled, and all of them if their subscription is \
+    ever deleted";
 const LOG_GROWS: &str = "the disk fills up: the broker keeps all that compaction has replaced";
 
 fn unmet_ttl(role: Role, found: &Policies) -> Option<Unmet> {
@@ -138,6 +153,10 @@ fn unmet_ttl(role: Role, found: &Policies) -> Option<Unmet> {
         Role::Task => (
             Severity::Error,
             "the broker drops every task that was not finished in that time, and nobody is told",
+        ),
+        Role::DeadLetters => (
+            Severity::Error,
+            "the broker drops every dead letter that nobody has handled in that time, and nobody is told",
         ),
         Role::Metadata | Role::Ledger => (
             Severity::Warning,
@@ -162,6 +181,15 @@ fn unmet_deletion(role: Role, found: &Policies) -> Option<Unmet> {
         Role::Ledger => (
             Severity::Error,
             "the broker may delete the ledger while it is idle, and finished tasks may run again",
+        ),
+        Role::DeadLetters if found.inactive.ignores_subscriptions() => (
+            Severity::Error,
+            "the broker deletes the dead letters, handled or not, as soon as the topic is idle and its subscriptions have \
+             delivered everything",
+        ),
+        Role::DeadLetters => (
+            Severity::Warning,
+            "nothing but a subscription keeps the broker from deleting the idle topic with all dead letters",
         ),
         Role::Metadata => (
             Severity::Warning,
@@ -211,9 +239,11 @@ fn unmet_deduplication(role: Role, found: &Policies) -> Option<Unmet> {
             Severity::Warning,
             "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
         ),
-        Role::Ledger | Role::Metadata => (
-            Severity::Error,
-            "an entry that a client sends twice can overrule what lies between, and a task may run twice or lose its outcome",
+        // Workers never send an entry twice, so this guards against what others do.
+        Role::Ledger | Role::Metadata | Role::DeadLetters => (
+            Severity::Warning,
+            "workers send no entry twice, but an entry that another client sends twice can overrule what lies between, and \
+             a task may run twice or lose its outcome",
         ),
     };
     (!found.deduplication).then(|| Unmet {

@@ -8,7 +8,7 @@
 use super::admin::Admin;
 use super::check::{Finding, FindingKind, Severity, findings};
 use super::http::{AdminError, AdminErrorKind};
-use super::names::TopicNames;
+use super::names::{DEAD_LETTER_SUBSCRIPTION, TopicNames};
 use super::observe::{Observed, Role, Shape, TopicState, observe, partition_names};
 use super::policy::{Policy, PolicySource};
 use super::rules::{unmet, wanted};
@@ -178,10 +178,12 @@ async fn take_all(
             Err(e) => match e.kind {
                 // The namespace may say all that is needed: the next look judges by that.
                 AdminErrorKind::PoliciesDisabled => {}
-                AdminErrorKind::Conflict | AdminErrorKind::Other => return Ok(Some(e)),
+                // A topic that another setup is making is not there yet for every call.
+                AdminErrorKind::Conflict | AdminErrorKind::NotFound | AdminErrorKind::Other => {
+                    return Ok(Some(e));
+                }
                 AdminErrorKind::Unreachable
                 | AdminErrorKind::Unauthorized
-                | AdminErrorKind::NotFound
                 | AdminErrorKind::Invalid => return Err(e),
             },
         }
@@ -266,8 +268,10 @@ pub(super) fn plan(
     let shape = wanted_shape(observed.task.as_ref(), &names.task, settings)?;
     let mut steps = Vec::new();
     // The task topic comes last: a task on it must find its partition of the ledger.
-    for role in [Role::Ledger, Role::Metadata, Role::Task] {
+    for role in [Role::Ledger, Role::Metadata, Role::DeadLetters, Role::Task] {
         let topic = names.of(role);
+        // Workers publish dead letters to the topic as such, whatever partitions the task topic has.
+        let shape = if role == Role::DeadLetters { Shape::Unpartitioned } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
             Some(state) => steps.extend(amendment(role, topic, state, shape, settings)?),
@@ -304,15 +308,21 @@ fn impossible(topic: &str, found: Shape, wanted: Shape) -> SetupError {
 fn creation(role: Role, topic: &str, shape: Shape, settings: &TopicSettings) -> Vec<Step> {
     let topic = || topic.to_owned();
     let mut steps = vec![Step::CreateTopic { topic: topic(), partitions: shape.count() }];
-    if role == Role::Task {
-        steps.push(Step::CreateSubscription {
-            topic: topic(),
-            subscription: settings.subscription.clone(),
-        });
+    if let Some(subscription) = subscription(role, settings) {
+        steps.push(Step::CreateSubscription { topic: topic(), subscription });
     }
     let policies = wanted(role, settings);
     steps.extend(policies.into_iter().map(|policy| Step::SetPolicy { topic: topic(), policy }));
     steps
+}
+
+/// The durable subscription that a topic gets.
+fn subscription(role: Role, settings: &TopicSettings) -> Option<String> {
+    match role {
+        Role::Task => Some(settings.subscription.clone()),
+        Role::DeadLetters => Some(DEAD_LETTER_SUBSCRIPTION.to_owned()),
+        Role::Metadata | Role::Ledger => None,
+    }
 }
 
 /// The steps that an existing topic lacks.
@@ -335,11 +345,10 @@ fn amendment(
     if state.partitions.iter().any(|partition| !partition.exists) {
         steps.push(Step::CreateMissingPartitions { topic: topic.to_owned() });
     }
-    if role == Role::Task && state.partitions.iter().any(|partition| !partition.subscribed) {
-        steps.push(Step::CreateSubscription {
-            topic: topic.to_owned(),
-            subscription: settings.subscription.clone(),
-        });
+    if let Some(subscription) = subscription(role, settings)
+        && state.partitions.iter().any(|partition| !partition.subscribed)
+    {
+        steps.push(Step::CreateSubscription { topic: topic.to_owned(), subscription });
     }
     if state.policies.source == PolicySource::Applied {
         steps.extend(
@@ -360,7 +369,7 @@ fn policies(role: Role, state: &TopicState, settings: &TopicSettings) -> Vec<Pol
         .collect();
     let bytes = state.policies.compaction_threshold_bytes;
     let no_cursor = state.partitions.iter().any(|p| p.exists && !p.compaction_cursor);
-    if role != Role::Task && bytes > 0 && no_cursor {
+    if matches!(role, Role::Metadata | Role::Ledger) && bytes > 0 && no_cursor {
         // The broker makes the cursor when the threshold is set, even to the same value.
         policies.push(Policy::CompactionThreshold { bytes });
     }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::wait::until;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+const DELETION_LIMIT: Duration = Duration::from_secs(60);
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
 
 /// Client of a broker's admin interface. Topics are given by full name, `persistent://tenant/namespace/name`.
@@ -172,6 +173,19 @@ impl Admin {
     /// As for [`call`](Self::call).
     pub async fn unload(&self, topic: &str) -> Result<()> {
         self.call(Method::PUT, &path(topic, "/unload")?, None).await.map(drop)
+    }
+
+    /// Waits until the broker has deleted a topic without partitions by itself.
+    ///
+    /// # Errors
+    /// The broker does not answer, or has not deleted it within a minute.
+    pub async fn gone(&self, topic: &str) -> Result<()> {
+        let path = path(topic, "/internalStats")?;
+        until(&format!("{topic} gone"), DELETION_LIMIT, async || {
+            let (status, _) = self.send(Method::GET, &path, None).await?;
+            Ok((status == StatusCode::NOT_FOUND).then_some(()))
+        })
+        .await
     }
 
     /// Statistics of a topic without partitions, or of one partition.

@@ -14,7 +14,7 @@ use super::broker::{LATENCY, Server, free_port};
 use super::guard::Guard;
 use super::jvm::{self, Jvm};
 use super::node::{Node, SMALL, START_LIMIT, is_reachable, lines};
-use super::{Admin, Sandbox};
+use super::{Admin, Sandbox, demanded_settings};
 use crate::example::Process;
 use crate::wait::{say, stopwatch};
 
@@ -226,6 +226,9 @@ fn bookie(number: usize, metadata: &str) -> Result<Node> {
         ("zkTimeout", SESSION_MS),
         ("journalDirectories", "journal"),
         ("ledgerDirectories", "ledgers"),
+        // By itself a bookie refuses to write on a disk that is full to 95 %, however much 5 % are.
+        ("diskUsageThreshold", "0.99"),
+        ("diskUsageWarnThreshold", "0.99"),
         ("ledgerStorageClass", "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"),
         ("dbStorage_writeCacheMaxSizeMb", "16"),
         ("dbStorage_readAheadCacheMaxSizeMb", "16"),
@@ -261,6 +264,10 @@ fn broker(metadata: &str) -> Result<Node> {
         ("loadBalancerAutoBundleSplitEnabled", "false"),
     ]);
     settings += &lines(&LATENCY);
+    let demanded = demanded_settings()?;
+    let demanded: Vec<(&str, &str)> =
+        demanded.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    settings += &lines(&demanded);
     let options = [SMALL.as_slice(), &["-Xmx512m", "-XX:MaxDirectMemorySize=256m"]].concat();
     let program = ["org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "broker.conf"];
     let server = Jvm::prepare("broker", &[("broker.conf", &settings)], &options, &program)?;

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 
 use super::broker::{BrokerConfig, Ports, Server, Signal};
 use super::guard::Guard;
+use super::pulsar_version;
 use super::security;
 
-const IMAGE: &str = "apachepulsar/pulsar:4.0.7";
+const IMAGE: &str = "apachepulsar/pulsar";
 
 /// Copies variables called `PULSAR_PREFIX_…` into the configuration, then becomes the broker.
 const ENTRY: &str = "bin/apply-config-from-env.py conf/standalone.conf && \
@@ -60,7 +61,8 @@ impl Container {
         entry += ENTRY;
         arguments
             .extend(["-e".to_owned(), "PULSAR_MEM=-Xmx1g -XX:MaxDirectMemorySize=1g".to_owned()]);
-        arguments.extend([IMAGE, "sh", "-c", &entry].map(str::to_owned));
+        let image = format!("{IMAGE}:{}", pulsar_version()?);
+        arguments.extend([image.as_str(), "sh", "-c", &entry].map(str::to_owned));
         docker(&arguments)
     }
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::broker::{Server, Signal};
 use super::process::{self, ServerProcess};
+use super::pulsar_version;
 use crate::cache::{Project, Tool};
 
 const JARS: Project = Project {
@@ -76,7 +77,8 @@ impl Jvm {
 
 /// All that follows `java` on the command line.
 pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String>> {
-    let jars = JARS.install()?.join("jars").join("*");
+    let version = format!("-Dpulsar.version={}", pulsar_version()?);
+    let jars = JARS.install_with(&[&version])?.join("jars").join("*");
     let mut arguments: Vec<String> =
         OPENED.iter().map(|part| format!("--add-opens={part}=ALL-UNNAMED")).collect();
     // Native libraries are unpacked there; those of a killed process would pile up in the system's folder.

@@ -4,13 +4,13 @@ use anyhow::Result;
 
 use super::broker::{BrokerConfig, Ports, free_port};
 use super::jvm::Jvm;
-use super::security;
+use super::{demanded_settings, security};
 
 const OPTIONS: [&str; 2] = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"];
 
 /// Writes the configuration; downloads the jars if they are not there yet. Blocks.
 pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
-    let settings = configuration(ports, config);
+    let settings = configuration(ports, config, &demanded_settings()?);
     let secrets = config.security.iter().flat_map(|security| security.files());
     let secrets: Vec<(String, &str)> = secrets
         .map(|(name, contents)| (format!("{}/{name}", security::FOLDER), contents))
@@ -37,7 +37,7 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
     Jvm::prepare("pulsar", &files, &OPTIONS, &program)
 }
 
-fn configuration(ports: Ports, config: &BrokerConfig) -> String {
+fn configuration(ports: Ports, config: &BrokerConfig, demanded: &[(String, String)]) -> String {
     let mut lines = vec![
         "clusterName=standalone".to_owned(),
         format!("brokerServicePort={}", ports.service),
@@ -47,11 +47,17 @@ fn configuration(ports: Ports, config: &BrokerConfig) -> String {
         "allowLoopback=true".to_owned(),
         // Without it the port given to the storage node is ignored, and one is taken that the kernel also gives to others.
         "allowEphemeralPorts=true".to_owned(),
+        // By itself a storage node refuses to write on a disk that is full to 95 %, however much 5 % are.
+        "diskUsageThreshold=0.99".to_owned(),
+        "diskUsageWarnThreshold=0.99".to_owned(),
+        // 2.11 and 3.0 want to know where the machine does not tell how fast its network is.
+        "loadBalancerOverrideBrokerNicSpeedGbps=1".to_owned(),
         "managedLedgerDefaultEnsembleSize=1".to_owned(),
         "managedLedgerDefaultWriteQuorum=1".to_owned(),
         "managedLedgerDefaultAckQuorum=1".to_owned(),
     ];
     // The later line wins, so that a test can change any of these.
-    lines.extend(config.settings(ports).iter().map(|(key, value)| format!("{key}={value}")));
+    let settings = config.settings(ports);
+    lines.extend(demanded.iter().chain(&settings).map(|(key, value)| format!("{key}={value}")));
     lines.join("\n") + "\n"
 }

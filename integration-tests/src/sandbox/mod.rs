@@ -5,6 +5,8 @@
 //! | `LONGHAUL_TEST_BROKER` | `embedded` (default), `maven`, `docker`, `pulsar://…`, or `none`: tests that need a broker are skipped |
 //! | `LONGHAUL_TEST_ADMIN` | admin URL that belongs to a `pulsar://…`; default port 8080 of the same host |
 //! | `LONGHAUL_TEST_OWN_BROKER` | `embedded`, `maven` or `docker`: what [`Broker::from_env`] starts while the shared broker is a URL |
+//! | `LONGHAUL_TEST_PULSAR_VERSION` | version of Apache Pulsar for `maven`, `docker` and clusters; default 4.0.7, which alone brings its proxy along |
+//! | `LONGHAUL_TEST_PULSAR_SETTINGS` | further settings of brokers started by `maven` and of clusters, `name=value` with commas between; those of a test win |
 //! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
 //! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
@@ -56,6 +58,9 @@ pub use security::Security;
 pub(crate) use jvm::java;
 
 use crate::wait::say;
+
+/// The version that is started unless the environment names another.
+pub const PULSAR_VERSION: &str = "4.0.7";
 
 /// Broker of this process for all its tests. A failed start is kept too: each test would wait for the limit again.
 ///
@@ -179,6 +184,37 @@ impl Choice {
             if admin.is_empty() { format!("http://{host}:8080") } else { admin.to_owned() };
         Ok(Self::Url { service_url: broker.to_owned(), admin_url })
     }
+}
+
+/// Version of Apache Pulsar that is started.
+///
+/// # Errors
+/// The environment names none.
+pub fn pulsar_version() -> Result<String> {
+    let version = variable("LONGHAUL_TEST_PULSAR_VERSION")?;
+    if version.is_empty() {
+        return Ok(PULSAR_VERSION.to_owned());
+    }
+    if !version.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
+        bail!(
+            "LONGHAUL_TEST_PULSAR_VERSION is {version}; it takes a version such as {PULSAR_VERSION}"
+        );
+    }
+    Ok(version)
+}
+
+/// Further settings of every broker of Pulsar's that is started.
+fn demanded_settings() -> Result<Vec<(String, String)>> {
+    let demanded = variable("LONGHAUL_TEST_PULSAR_SETTINGS")?;
+    let settings = demanded.split(',').filter(|setting| !setting.is_empty());
+    settings
+        .map(|setting| match setting.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => bail!(
+                "LONGHAUL_TEST_PULSAR_SETTINGS has `{setting}`; it takes name=value,name=value"
+            ),
+        })
+        .collect()
 }
 
 /// Value of an environment variable; empty when it is unset.

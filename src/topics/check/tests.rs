@@ -1,5 +1,7 @@
 use super::*;
 use crate::topics::policy::{InactiveTopic, Policies, Retention};
+use crate::topics::settings::HistoryRetention;
+use crate::topics::traits::Traits;
 use std::time::Duration;
 
 fn names() -> TopicNames {
@@ -27,6 +29,7 @@ fn topic(shape: Shape, retention_minutes: i64) -> TopicState {
             inactive: inactive(false, "delete_when_no_subscriptions"),
             ensemble: Some(3),
         },
+        traits: Traits::default(),
         partitions: vec![partition; shape.count().unwrap_or(1) as usize],
     }
 }
@@ -41,6 +44,7 @@ fn healthy(shape: Shape) -> Observed {
         task: Some(topic(shape, 60)),
         metadata: Some(topic(shape, 240)),
         ledger: Some(topic(shape, 240)),
+        dead_letters: Some(topic(Shape::Unpartitioned, 240)),
         bookies: Some(4),
     }
 }
@@ -135,7 +139,7 @@ fn a_ledger_that_is_not_safe_is_named() {
     };
     let error = |kind| ("tasks-ledger", kind, Severity::Error);
     let warning = |kind| ("tasks-ledger", kind, Severity::Warning);
-    check(error(DeduplicationOff), "tasks-ledger/deduplicationEnabled with the body true", |o| {
+    check(warning(DeduplicationOff), "tasks-ledger/deduplicationEnabled with the body true", |o| {
         ledger(o).policies.deduplication = false;
     });
     check(error(RetentionTooShort), "retention is 239 min", |o| {
@@ -231,7 +235,7 @@ fn an_ensemble_of_all_bookies_is_a_warning() {
     let mut observed = healthy(Shape::Unpartitioned);
     observed.bookies = Some(3);
     let found = findings(&observed, &names(), &TopicSettings::default());
-    assert_eq!(found.len(), 3);
+    assert_eq!(found.len(), 4);
     assert!(
         found.iter().all(|f| f.kind == FindingKind::Ensemble && f.severity == Severity::Warning)
     );
@@ -265,9 +269,151 @@ fn needs_follow_the_ledger_retention() {
         .map(|finding| (finding.topic.rsplit('/').next().unwrap().to_owned(), finding.kind))
         .collect();
     let short = FindingKind::RetentionTooShort;
-    let expected =
-        ["tasks-ledger", "tasks", "tasks-metadata"].map(|topic| (topic.to_owned(), short));
+    let expected = ["tasks-ledger", "tasks", "tasks-metadata", "tasks-longhaul-DLQ"]
+        .map(|topic| (topic.to_owned(), short));
     assert_eq!(kinds, expected);
+}
+
+fn letters(observed: &mut Observed) -> &mut TopicState {
+    observed.dead_letters.as_mut().unwrap()
+}
+
+/// Set-up and check knew nothing of the dead letters: a stock Pulsar deleted the idle topic with all it held.
+#[test]
+fn dead_letters_that_may_get_lost_are_named() {
+    use FindingKind as Kind;
+    let error = |kind| ("tasks-longhaul-DLQ", kind, Severity::Error);
+    let warning = |kind| ("tasks-longhaul-DLQ", kind, Severity::Warning);
+    check(error(Kind::TopicMissing), "soon after the last worker has gone", |o| {
+        o.dead_letters = None
+    });
+    check(error(Kind::SubscriptionMissing), "`dead-letters`", |o| {
+        letters(o).partitions[0].subscribed = false;
+    });
+    check(error(Kind::MessageTtl), "drops every dead letter", |o| letters(o).policies.ttl_s = 1);
+    check(warning(Kind::DeleteWhileInactive), "nothing but a subscription", |o| {
+        letters(o).policies.inactive = InactiveTopic::default();
+    });
+    check(error(Kind::DeleteWhileInactive), "handled or not", |o| {
+        letters(o).policies.inactive = inactive(true, "delete_when_subscriptions_caught_up");
+    });
+    check(warning(Kind::RetentionTooShort), "at least 240 min, and unlimited in size", |o| {
+        letters(o).policies.retention.minutes = 239;
+    });
+    check(error(Kind::PartitionsDiffer), "name another topic", |o| {
+        *letters(o) = topic(Shape::Partitioned(2), 240);
+    });
+}
+
+#[test]
+fn dead_letters_are_held_to_nothing_that_they_do_not_need() {
+    let mut observed = healthy(Shape::Partitioned(2));
+    let state = letters(&mut observed);
+    state.policies.retention.minutes = -1;
+    state.policies.compaction_threshold_bytes = 0;
+    state.policies.deduplication = false;
+    state.policies.unacked_per_consumer = 50_000;
+    state.partitions[0].compaction_cursor = false;
+    assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
+}
+
+/// Findings of the given history by topic, severity and what is needed.
+fn history(
+    history_retention: HistoryRetention,
+    found_minutes: i64,
+) -> Vec<(String, Severity, String)> {
+    let settings = TopicSettings { history_retention, ..TopicSettings::default() };
+    let mut observed = healthy(Shape::Unpartitioned);
+    for topic in [ledger as fn(&mut Observed) -> &mut TopicState, metadata, letters] {
+        topic(&mut observed).policies.retention.minutes = found_minutes;
+    }
+    let found = findings(&observed, &names(), &settings);
+    assert!(
+        found.iter().all(|f| matches!(
+            f.kind,
+            FindingKind::RetentionTooShort | FindingKind::RetentionTooLong
+        ))
+    );
+    let short = |f: Finding| {
+        let topic = f.topic.rsplit('/').next().unwrap().to_owned();
+        let needed = f.what.split("needed is ").nth(1).unwrap().to_owned();
+        (topic, f.severity, needed)
+    };
+    found.into_iter().map(short).collect()
+}
+
+#[test]
+fn history_is_as_long_as_asked_for_and_never_shorter_than_is_safe() {
+    let day = HistoryRetention::For(Duration::from_secs(24 * 3600));
+    assert_eq!(history(day, 1440), []);
+    assert_eq!(history(HistoryRetention::Unlimited, -1), []);
+    // A worker that reads slowly misses nothing at 240 min: only less can be read back.
+    for (wanted, needed) in
+        [(day, "at least 1440 min"), (HistoryRetention::Unlimited, "unlimited in time and in size")]
+    {
+        let found = history(wanted, 240);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.iter().all(|(_, severity, what)| {
+            *severity == Severity::Warning && what.starts_with(needed)
+        }));
+        let (topic, severity, _) = &history(wanted, 239)[0];
+        assert_eq!((topic.as_str(), *severity), ("tasks-ledger", Severity::Error));
+    }
+    let topics: Vec<_> = history(day, -1).into_iter().map(|(topic, ..)| topic).collect();
+    assert_eq!(topics, ["tasks-ledger", "tasks-metadata"], "dead letters may be an archive");
+}
+
+#[test]
+fn an_enforced_schema_matters_only_where_the_topic_has_one_and_we_name_none() {
+    use FindingKind::SchemaEnforced;
+    fn enforce(state: &mut TopicState) {
+        state.traits = Traits { schema_enforced: true, has_schema: true, ..Traits::default() };
+    }
+    check(("tasks", SchemaEnforced, Severity::Warning), "refuses what it submits", |o| {
+        enforce(task(o))
+    });
+    let remedy = "DELETE /admin/v2/schemas/public/default/tasks-ledger/schema";
+    check(("tasks-ledger", SchemaEnforced, Severity::Error), remedy, |o| enforce(ledger(o)));
+    check(("tasks-longhaul-DLQ", SchemaEnforced, Severity::Error), "stay open", |o| {
+        enforce(letters(o))
+    });
+    let mut observed = healthy(Shape::Unpartitioned);
+    enforce(metadata(&mut observed));
+    ledger(&mut observed).traits.schema_enforced = true;
+    task(&mut observed).traits.has_schema = true;
+    assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
+}
+
+#[test]
+fn required_encryption_is_an_error_on_every_topic() {
+    use FindingKind::EncryptionRequired;
+    let remedy = "namespaces/public/default/encryptionRequired with the body false";
+    let topics = [
+        ("tasks", task as fn(&mut Observed) -> &mut TopicState),
+        ("tasks-ledger", ledger),
+        ("tasks-metadata", metadata),
+        ("tasks-longhaul-DLQ", letters),
+    ];
+    for (name, topic) in topics {
+        check((name, EncryptionRequired, Severity::Error), remedy, |o| {
+            topic(o).traits.encryption_required = true;
+        });
+    }
+}
+
+#[test]
+fn replication_to_other_clusters_is_a_warning() {
+    use FindingKind::Replicated;
+    let clusters = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    check(("tasks", Replicated, Severity::Warning), "the clusters here, there", |o| {
+        task(o).traits.clusters = clusters(&["here", "there"]);
+    });
+    check(("tasks-metadata", Replicated, Severity::Warning), "leaves their cluster", |o| {
+        metadata(o).traits.clusters = clusters(&["here", "there"]);
+    });
+    let mut observed = healthy(Shape::Unpartitioned);
+    task(&mut observed).traits.clusters = clusters(&["here"]);
+    assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 use super::*;
 use crate::topics::observe::PartitionState;
 use crate::topics::policy::{InactiveTopic, Policies, Retention};
+use crate::topics::traits::Traits;
 
 fn names() -> TopicNames {
     "tasks".parse().unwrap()
 }
 
 fn nothing() -> Observed {
-    Observed { task: None, metadata: None, ledger: None, bookies: None }
+    Observed { task: None, metadata: None, ledger: None, dead_letters: None, bookies: None }
 }
 
 /// A topic as the broker makes it when nobody sets anything up.
@@ -31,6 +32,7 @@ fn untouched(shape: Shape) -> TopicState {
             inactive: InactiveTopic::default(),
             ensemble: None,
         },
+        traits: Traits::default(),
         partitions: vec![partition; shape.count().unwrap_or(1) as usize],
     }
 }
@@ -62,6 +64,11 @@ fn from_nothing_the_ledger_comes_first_and_the_task_topic_last() {
             "set message TTL 0 s on tasks-metadata",
             "set deletion while inactive off on tasks-metadata",
             "set compaction threshold 67108864 bytes on tasks-metadata",
+            "create tasks-longhaul-DLQ with no partitions",
+            "create the subscription `dead-letters` of tasks-longhaul-DLQ at the earliest message",
+            "set retention 240 min, unlimited in size on tasks-longhaul-DLQ",
+            "set message TTL 0 s on tasks-longhaul-DLQ",
+            "set deletion while inactive off on tasks-longhaul-DLQ",
             "create tasks with 2 partitions",
             "create the subscription `longhaul` of tasks at the earliest message",
             "set unacked limit per consumer 0 on tasks",
@@ -84,14 +91,14 @@ fn an_existing_task_topic_gives_the_others_its_partitions() {
             created.push(*partitions);
         }
     }
-    assert_eq!(created, [Some(3), Some(3)]);
+    assert_eq!(created, [Some(3), Some(3), None]);
 }
 
 #[test]
 fn growth_reaches_the_task_topic_last() {
     let all = |shape| Some(untouched(shape));
     let two = Shape::Partitioned(2);
-    let observed = Observed { task: all(two), metadata: all(two), ledger: all(two), bookies: None };
+    let observed = Observed { task: all(two), metadata: all(two), ledger: all(two), ..nothing() };
     let settings = TopicSettings { partitions: Some(4), ..TopicSettings::default() };
     let steps = plan(&observed, &names(), &settings).unwrap();
     let mut grown = Vec::new();
@@ -168,4 +175,26 @@ fn a_missing_compaction_cursor_is_made_by_setting_the_threshold_again() {
     let steps = plan(&state, &names(), &TopicSettings::default()).unwrap();
     let again = "set compaction threshold 5 bytes on persistent://public/default/tasks-ledger";
     assert!(steps.iter().any(|step| step.to_string() == again), "{steps:?}");
+}
+
+#[test]
+fn dead_letters_get_a_subscription_unless_somebody_has_one() {
+    let subscriptions = |state: TopicState| {
+        let observed = Observed { dead_letters: Some(state), ..nothing() };
+        let steps = plan(&observed, &names(), &TopicSettings::default()).unwrap();
+        let of_letters = |step: &&Step| matches!(step, Step::CreateSubscription { topic, .. } if topic.ends_with("-DLQ"));
+        steps.iter().filter(of_letters).count()
+    };
+    let mut state = untouched(Shape::Unpartitioned);
+    assert_eq!(subscriptions(state.clone()), 1);
+    state.partitions[0].subscribed = true;
+    assert_eq!(subscriptions(state), 0);
+}
+
+#[test]
+fn dead_letters_on_partitions_are_refused() {
+    let observed = Observed { dead_letters: Some(untouched(Shape::Partitioned(2))), ..nothing() };
+    let refused = plan(&observed, &names(), &TopicSettings::default()).unwrap_err().to_string();
+    let words = "tasks-longhaul-DLQ has 2 partitions, which cannot become no partitions";
+    assert!(refused.contains(words), "{refused}");
 }

@@ -20,6 +20,7 @@ mod losing;
 mod plain;
 mod reference;
 mod schema;
+mod tombstones;
 
 use std::time::Duration;
 

@@ -182,11 +182,13 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
             sleep(Duration::from_millis(2)).await;
         }
     }
-    let (mut known, mut unknown) = (Vec::new(), 0);
+    let (mut known, mut unsent, mut unknown) = (Vec::new(), BTreeSet::new(), 0);
     for (index, receipt) in receipts {
         match within("a receipt", receipt).await? {
             Ok(position) => known.push((position, format!("k{index}"))),
             Err(PublishError::Unknown(_)) => unknown += 1,
+            // The broker closed the producer before the message was written.
+            Err(PublishError::NotStored(_)) => drop(unsent.insert(format!("k{index}"))),
             Err(error) => return Err(error.into()),
         }
     }
@@ -196,6 +198,8 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
     let seen = follow_to(&mut follower, last).await?;
     let unique: BTreeSet<_> = key_list(&seen).into_iter().collect();
     ensure!(unique.len() == seen.len(), "a message is stored twice");
+    let stored = unsent.iter().find(|key| unique.contains(key.as_str()));
+    ensure!(stored.is_none(), "{stored:?} was told not to be stored");
     for (position, key) in known {
         let found = seen.iter().any(|m| m.position == position && m.key.as_ref() == Some(&key));
         ensure!(found, "{key} is not at {position:?}");

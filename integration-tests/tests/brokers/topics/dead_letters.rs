@@ -1,0 +1,90 @@
+//! Dead letters stay until somebody has handled them, whatever else the broker deletes.
+
+use anyhow::{Result, ensure};
+use integration_tests::bench::Bench;
+use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind};
+use integration_tests::script::Scripted;
+use longhaul::topics::{Admin, AdminOptions, DEAD_LETTER_SUBSCRIPTION};
+use longhaul::transport::{Batching, Message, Outgoing, Schema, TopicPartition, Transport};
+use longhaul::{Client, Text};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const LETTERS: usize = 20;
+/// For what the broker or a worker does within seconds.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A stock Pulsar that trims every second, and deletes what was idle for ten seconds, instead of after a minute or two. Set-up itself
+/// must not take that long between making a topic and saying that it stays.
+fn hasty() -> BrokerConfig {
+    let settings = [
+        ("brokerDeleteInactiveTopicsFrequencySeconds", "1"),
+        ("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", "10"),
+        ("retentionCheckIntervalInSeconds", "1"),
+        ("managedLedgerMaxEntriesPerLedger", "5"),
+        ("managedLedgerMinLedgerRolloverTimeMinutes", "0"),
+    ];
+    let extra = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    BrokerConfig { extra, ..BrokerConfig::default() }
+}
+
+/// Set-up did not know the dead letters, and a stock Pulsar deleted the idle topic with all of them 79 s after the last worker had
+/// gone. Beside the dead letters of a topic that was set up stand the same messages on one that was not: when the broker has
+/// deleted that one, it has had its chance at the others, too.
+#[tokio::test]
+async fn dead_letters_outlive_the_workers() -> Result<()> {
+    let Some(kind) = BrokerKind::from_env()? else { return Ok(()) };
+    let mut broker = Broker::launch(kind, hasty()).await?;
+    let bench = Bench::on(broker.sandbox().clone(), "letters", None).await?;
+    let admin = Admin::new(broker.admin().url(), &AdminOptions::default())?;
+
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let client = Client::connect(bench.service_url()).await?;
+    let mut ids = BTreeSet::new();
+    for _ in 0..LETTERS {
+        let task = client.submit(&bench.names().task, &Text("0|fatal broken".to_owned())).await?;
+        ids.insert(task.id.to_string());
+    }
+    bench.all_acknowledged().await?;
+    worker.drain(LIMIT).await?;
+    drop(client);
+
+    let letters = TopicPartition { topic: bench.names().dead_letters.clone(), partition: -1 };
+    if kind == BrokerKind::Embedded {
+        // It deletes no topic that is idle, and trims at once.
+        admin.unload(&letters.topic).await?;
+    } else {
+        let control = TopicPartition { topic: format!("{}-control", letters.topic), partition: -1 };
+        leave_behind(&bench, &control).await?;
+        broker.admin().gone(&control.topic).await?;
+    }
+    broker.stop().await?;
+    broker.start().await?;
+
+    let left = waiting(&bench, &letters, LETTERS).await?;
+    ensure!(left == ids, "{} of {LETTERS} dead letters are left", left.len());
+    Ok(())
+}
+
+/// Publishes to a topic that the broker makes by itself, and goes.
+async fn leave_behind(bench: &Bench, topic: &TopicPartition) -> Result<()> {
+    let mut publisher = bench.transport().publisher(topic, Batching::Off, Schema::None).await?;
+    for _ in 0..LETTERS {
+        let message = Outgoing { payload: "broken".into(), ..Outgoing::default() };
+        publisher.send(message).await?.await?;
+    }
+    Ok(())
+}
+
+/// The tasks whose dead letters wait to be handled.
+async fn waiting(bench: &Bench, topic: &TopicPartition, count: usize) -> Result<BTreeSet<String>> {
+    let mut consumer = bench.transport().consumer(topic, DEAD_LETTER_SUBSCRIPTION).await?;
+    consumer.request(count);
+    let mut ids = BTreeSet::new();
+    while ids.len() < count {
+        let Ok(delivered) = tokio::time::timeout(LIMIT, consumer.next()).await else { break };
+        let Message { key, .. } = delivered?;
+        ids.extend(key);
+    }
+    Ok(ids)
+}
