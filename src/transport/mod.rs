@@ -116,8 +116,6 @@ pub enum Start {
     Latest,
     /// Behind the message at this position, whether it is still there or not.
     After(Position),
-    /// With the first message published at this time or later, in ms since the epoch.
-    Since(u64),
 }
 
 /// How to follow a topic partition.

@@ -177,7 +177,7 @@ fn answer(script: &mut Script<'_>, kind: Kind, request_id: u64) -> Command {
             ..CommandAckResponse::default()
         }
         .into(),
-        Kind::Consumer(_) | Kind::Seek(_) | Kind::Close => {
+        Kind::Consumer(_) | Kind::Close => {
             CommandSuccess { request_id, schema: None }.into()
         }
     }

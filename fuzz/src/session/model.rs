@@ -9,7 +9,7 @@ pub(super) use questions::Kind;
 
 use consumers::{Consumer, Stage};
 use longhaul::protocol::moment::Moment;
-use longhaul::transport::session::machine::call::{Call, Event, Publication, Question};
+use longhaul::transport::session::machine::call::{Call, Event, Publication};
 use longhaul::transport::{Message, Outgoing};
 use longhaul_wire::frame::{Frame, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{Command, ServerError};
@@ -50,7 +50,7 @@ pub(super) enum Step {
 /// Who waits for an answer.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    Question { is_seek: bool, since: Moment },
+    Question { since: Moment },
     Ack { consumer: u64, written: Option<Moment> },
     Publish { producer: u64, bytes: usize, is_written: bool },
 }
@@ -150,8 +150,7 @@ impl Model {
         let (token, waiting) = match call {
             Call::Ask(question, token) => {
                 self.asked.push_back((*token, Asked::of(question)));
-                let is_seek = matches!(question, Question::Seek { .. });
-                (*token, Waiting::Question { is_seek, since: self.now })
+                (*token, Waiting::Question { since: self.now })
             }
             Call::Publish { producer, publication, token } => {
                 if let Some(open) = self.live_producer(*producer) {
@@ -349,8 +348,7 @@ impl Model {
     fn check_times(&self) {
         for (token, waiting) in &self.waiting {
             let since = match waiting {
-                Waiting::Question { is_seek: true, .. } if !self.guessed.is_empty() => continue,
-                Waiting::Question { since, .. } => Some(*since),
+                Waiting::Question { since } => Some(*since),
                 Waiting::Ack { written, .. } => *written,
                 Waiting::Publish { .. } => None,
             };

@@ -67,11 +67,7 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
                 if last { Question::Last { consumer } } else { Question::Stats { consumer } }
             });
         }
-        17 => {
-            let (consumer, to) = (consumer(script, bench), place(script));
-            ask(bench, |_| Question::Seek { consumer, to });
-        }
-        18 => {
+        17 | 18 => {
             let producer = producer(script, bench);
             bench.call(Call::CloseProducer(producer));
         }
@@ -167,7 +163,6 @@ fn place(script: &mut Script<'_>) -> Place {
         Place::Latest,
         Place::At(position),
         Place::After(position),
-        Place::Since(script.number()),
     ];
     script.one(places)
 }

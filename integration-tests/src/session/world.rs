@@ -53,8 +53,6 @@ struct Conn {
 pub(super) enum Purpose {
     /// An actor opens something.
     Open(usize),
-    /// A reader goes elsewhere.
-    Seek(usize),
     /// An entry of a topic is acknowledged.
     Ack(usize, EntryId),
     /// Somebody is curious.
@@ -435,10 +433,6 @@ impl World {
                     Some((id, is_producer)) => self.close(conn, id, is_producer),
                     None => {}
                 }
-            }
-            Purpose::Seek(owner) => {
-                let actor = self.actors[owner].as_mut().expect("an actor");
-                actor.sought();
             }
             Purpose::Question => {}
         }

@@ -73,12 +73,6 @@ impl Log {
         &self.messages
     }
 
-    /// The position before the first message published at a time or later.
-    pub(super) fn before(&self, publish_time_ms: u64) -> Option<Position> {
-        let earlier = |message: &&Message| message.publish_time_ms < publish_time_ms;
-        self.messages.iter().take_while(earlier).last().map(|message| message.position)
-    }
-
     /// The position of the last message ever published.
     pub(super) fn end(&self) -> Option<Position> {
         self.messages.last().map(|message| message.position)

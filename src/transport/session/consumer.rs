@@ -57,7 +57,6 @@ impl SessionConsumer {
     fn take(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Entry(messages) => self.ready.extend(messages),
-            Delivery::Sought => self.ready.clear(),
             Delivery::Over(cause) => {
                 self.ready.clear();
                 self.end = Some(cause);

@@ -44,8 +44,6 @@ pub(super) enum Waiter {
     Producer(oneshot::Sender<Result<Answer, TransportError>>, End),
     /// Somebody who opens a consumer, and takes its deliveries.
     Consumer(oneshot::Sender<Result<Answer, TransportError>>, mpsc::UnboundedSender<Delivery>),
-    /// Somebody who places a consumer elsewhere.
-    Seek(oneshot::Sender<Result<Answer, TransportError>>),
     /// Somebody with an ack.
     Ack(oneshot::Sender<Result<(), TransportError>>),
 }
@@ -62,8 +60,6 @@ pub(super) struct Published {
 pub(super) enum Delivery {
     /// The messages of an entry.
     Entry(Vec<Message>),
-    /// It stands elsewhere now: what came before is void.
-    Sought,
     /// It is over.
     Over(TransportError),
 }
@@ -321,12 +317,6 @@ impl Driver {
         match waiter {
             Waiter::Ack(confirmed) => drop(confirmed.send(result.map(drop))),
             Waiter::Question(asker) => drop(asker.send(result)),
-            Waiter::Seek(asker) => {
-                if let Ok(Answer::Consumer(id)) = &result {
-                    self.tell(*id, Delivery::Sought);
-                }
-                drop(asker.send(result));
-            }
             Waiter::Producer(asker, end) => {
                 let opened = match &result {
                     Ok(Answer::Producer { id, .. }) => Some(*id),

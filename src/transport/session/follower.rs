@@ -27,8 +27,6 @@ pub(super) struct SessionFollower {
     ready: VecDeque<Message>,
     taken: usize,
     taken_bytes: usize,
-    /// How often it was placed elsewhere.
-    seeks: u64,
     end: Option<TransportError>,
 }
 
@@ -39,16 +37,11 @@ impl SessionFollower {
         follow: Follow,
     ) -> Result<Self, TransportError> {
         let start = match follow.start {
-            Start::Earliest | Start::Since(_) => Place::Earliest,
+            Start::Earliest => Place::Earliest,
             Start::Latest => Place::Latest,
             Start::After(position) => Place::After(position),
         };
-        let mut follower = Self::open_at(link, topic, start, follow.compacted, WINDOW).await?;
-        // Only a subscription that is there can be placed by time.
-        if let Start::Since(ms) = follow.start {
-            follower.seek(Place::Since(ms)).await?;
-        }
-        Ok(follower)
+        Self::open_at(link, topic, start, follow.compacted, WINDOW).await
     }
 
     async fn open_at(
@@ -66,19 +59,13 @@ impl SessionFollower {
             return Err(link.unexpected());
         };
         let ready = VecDeque::new();
-        Ok(Self { link, id, deliveries, ready, taken: 0, taken_bytes: 0, seeks: 0, end: None })
+        Ok(Self { link, id, deliveries, ready, taken: 0, taken_bytes: 0, end: None })
     }
 
     /// Waits for what comes next. What came before the end is worth as much as ever.
     async fn wait(&mut self) -> Result<(), TransportError> {
         match self.deliveries.recv().await {
             Some(Delivery::Entry(messages)) => self.ready.extend(messages),
-            Some(Delivery::Sought) => {
-                let bytes = self.ready.iter().map(|message| message.payload.len()).sum();
-                self.note_taken(self.ready.len(), bytes);
-                self.ready.clear();
-                self.seeks += 1;
-            }
             Some(Delivery::Over(cause)) => self.end = Some(cause),
             None => self.end = Some(self.link.cause()),
         }
@@ -101,16 +88,6 @@ impl SessionFollower {
             return Err(self.link.unexpected());
         };
         Ok(last)
-    }
-
-    /// Goes on elsewhere. What was delivered before and not taken is void.
-    async fn seek(&mut self, to: Place) -> Result<(), TransportError> {
-        let before = self.seeks;
-        self.link.seek(Question::Seek { consumer: self.id, to }).await?;
-        while self.seeks == before {
-            self.wait().await?;
-        }
-        Ok(())
     }
 }
 

@@ -21,10 +21,6 @@ pub(super) enum Stage {
     #[default]
     Opening,
     Open,
-    /// It is placed elsewhere.
-    Seeking,
-    /// It is placed elsewhere, and asked for again.
-    Returning,
 }
 
 #[derive(Default)]
@@ -44,8 +40,6 @@ pub(in super::super) struct Consumer {
     pub(super) queued: usize,
     pub(super) acks: VecDeque<(EntryId, u64)>,
     pub(super) handed_back: VecDeque<EntryId>,
-    pub(super) seek_token: Option<u64>,
-    pub(super) is_subscribed: bool,
     pub(super) is_closing: bool,
     pub(super) is_closed: bool,
     pub(super) is_over: bool,
@@ -67,16 +61,8 @@ impl Consumer {
         self.from = match place {
             Place::At(position) => Some((position, true)),
             Place::After(position) => Some((position, false)),
-            Place::Earliest | Place::Latest | Place::Since(_) => None,
+            Place::Earliest | Place::Latest => None,
         };
-    }
-
-    pub(super) fn seek(&mut self, token: u64, to: Place) {
-        assert!(!self.is_over && self.stage == Stage::Open, "it cannot be placed");
-        self.stage = Stage::Seeking;
-        self.seek_token = Some(token);
-        self.granted = 0;
-        self.begin_at(to);
     }
 
     fn admits(&self, position: Position) -> bool {
@@ -145,7 +131,6 @@ impl Model {
                 }
                 _ => match context.answered.as_ref().map(|it| it.kind) {
                     Some(Kind::Consumer(it)) if it == id => true,
-                    Some(Kind::Seek(it)) if it == id => false,
                     None if is_guessed => true,
                     other => panic!("the answer to {other:?} ends a consumer"),
                 },
@@ -188,9 +173,7 @@ impl Model {
             }
             Command::CloseConsumer(it) => {
                 let closed = self.consumers.get(&it.consumer_id);
-                // While it is placed elsewhere the broker closes it, and does not mean it.
-                let is_kept = closed.is_none_or(|it| it.is_over || it.stage == Stage::Seeking);
-                assert!(is_kept, "a consumer outlives its end");
+                assert!(closed.is_none_or(|it| it.is_over), "a consumer outlives its end");
             }
             _ => {}
         }

@@ -15,7 +15,6 @@ pub(in super::super) enum Kind {
     Consumer(u64),
     Last,
     Stats,
-    Seek(u64),
     Ack(u64),
     Close,
 }
@@ -70,7 +69,7 @@ fn grants(kind: Kind, command: &Command) -> bool {
             it.response.is_some() && it.response() != LookupType::Failed
         }
         (Kind::Producer(_), Command::ProducerSuccess(_))
-        | (Kind::Consumer(_) | Kind::Seek(_) | Kind::Ack(_) | Kind::Close, Command::Success(_))
+        | (Kind::Consumer(_) | Kind::Ack(_) | Kind::Close, Command::Success(_))
         | (Kind::Last, Command::GetLastMessageIdResponse(_)) => true,
         (Kind::Stats, Command::ConsumerStatsResponse(it)) => it.error_code.is_none(),
         (Kind::Ack(_) | Kind::Close, Command::AckResponse(it)) => it.error.is_none(),
@@ -136,7 +135,7 @@ impl Model {
             }
             (Err(cause), Step::Tick) => {
                 let since = match &waiting {
-                    Waiting::Question { since, .. } => Some(*since),
+                    Waiting::Question { since } => Some(*since),
                     Waiting::Ack { written, .. } => *written,
                     Waiting::Publish { .. } => None,
                 };
@@ -189,27 +188,16 @@ impl Model {
 
     /// The broker may answer what it has not been asked yet.
     fn may_be_guessed(&self, token: u64) -> bool {
-        let is_asked = self.asked.iter().any(|(asked, _)| *asked == token);
-        let comes_back = self.consumers.values().any(|it| it.seek_token == Some(token));
-        !self.guessed.is_empty() && (is_asked || comes_back)
+        !self.guessed.is_empty() && self.asked.iter().any(|(asked, _)| *asked == token)
     }
 
     fn may_be_refused(&self, waiting: &Waiting) -> bool {
         match waiting {
-            Waiting::Question { is_seek, .. } => *is_seek && self.last_asked_is_misplaced(),
             Waiting::Ack { consumer, .. } => {
                 self.consumers.get(consumer).is_none_or(|it| it.is_over)
             }
-            Waiting::Publish { .. } => false,
+            Waiting::Question { .. } | Waiting::Publish { .. } => false,
         }
-    }
-
-    fn last_asked_is_misplaced(&self) -> bool {
-        let Some((_, Asked { question: Question::Seek { consumer, .. } })) = self.asked.back()
-        else {
-            return false;
-        };
-        self.consumers.get(consumer).is_none_or(|it| it.is_over || it.stage != Stage::Open)
     }
 
     /// An ack that was not written when its consumer ended.
@@ -222,28 +210,14 @@ impl Model {
         grants(kind, command)
             && match kind {
                 Kind::Producer(id) => self.producers.get(&id).is_some_and(|it| !it.is_over),
-                Kind::Consumer(id) | Kind::Seek(id) => {
-                    self.consumers.get(&id).is_some_and(|it| !it.is_over)
-                }
+                Kind::Consumer(id) => self.consumers.get(&id).is_some_and(|it| !it.is_over),
                 _ => true,
             }
     }
 
-    /// Whoever waits for this answer has it; a reader that is placed elsewhere first comes back.
+    /// Whoever waits for this answer has it.
     pub(super) fn check_answered(&mut self, request: &Request, command: &Command) {
         let is_granted = self.is_granted(request.kind, command);
-        if let Kind::Seek(id) = request.kind
-            && is_granted
-        {
-            for token in &request.tokens {
-                if let Some(Waiting::Question { since, .. }) = self.waiting.get_mut(token) {
-                    *since = self.now;
-                    let consumer = self.consumers.entry(id).or_default();
-                    consumer.stage = Stage::Returning;
-                }
-            }
-            return;
-        }
         let forgotten = request.tokens.iter().find(|it| self.waiting.contains_key(it));
         assert!(forgotten.is_none(), "{forgotten:?} is not told its answer");
         if !grants(request.kind, command) || is_granted {
@@ -264,22 +238,13 @@ impl Model {
     /// A question was asked: it waits to be written, or was refused at once.
     pub(super) fn take_question(&mut self, token: u64) {
         let waits = self.waiting.contains_key(&token);
-        let Some((_, asked)) = self.asked.back().filter(|(it, _)| *it == token) else { return };
-        if !waits {
+        if !waits && self.asked.back().is_some_and(|(it, _)| *it == token) {
             self.asked.pop_back();
-        } else if let Question::Seek { consumer, to } = asked.question {
-            let sought = self.consumers.entry(consumer).or_default();
-            sought.seek(token, to);
         }
     }
 
     /// A command that asks something was written: it belongs to the first question that was not written yet.
     pub(super) fn wrote_question(&mut self, command: &Command) {
-        if let Command::Subscribe(it) = command
-            && self.consumers.get(&it.consumer_id).is_some_and(|it| it.is_subscribed)
-        {
-            return self.wrote_return(it.consumer_id, it.request_id);
-        }
         let (token, Asked { question }) = self.asked.pop_front().expect("nobody asked");
         let topic_of_token = format!("topic-{token}");
         let (id, kind) = match (command, &question) {
@@ -299,8 +264,7 @@ impl Model {
             (Command::Subscribe(it), Question::Consumer(options)) => {
                 assert_eq!(it.topic, options.topic);
                 let consumer = self.consumers.entry(it.consumer_id).or_default();
-                consumer.is_subscribed = true;
-                // A consumer that is open already may have been placed elsewhere since.
+                // The broker may have guessed the number of this request, and answered it.
                 if consumer.stage == Stage::Opening {
                     consumer.subscribe(options);
                 }
@@ -314,30 +278,12 @@ impl Model {
                 assert_eq!(it.consumer_id, *consumer);
                 (it.request_id, Kind::Stats)
             }
-            (Command::Seek(it), Question::Seek { consumer, .. }) => {
-                assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Seek(it.consumer_id))
-            }
             other => panic!("not what was asked: {other:?}"),
         };
         if self.waiting.contains_key(&token) {
             let before = self.requests.insert(id, Request { kind, tokens: vec![token] });
             assert!(before.is_none(), "a number of a request twice");
         }
-    }
-
-    /// A consumer that was placed elsewhere is asked for again.
-    fn wrote_return(&mut self, consumer: u64, request: u64) {
-        let guessed = !self.guessed.is_empty();
-        let Some(it) = self.consumers.get_mut(&consumer) else { return };
-        assert!(
-            it.stage == Stage::Returning || guessed && it.stage == Stage::Seeking || it.is_over
-        );
-        let tokens: Vec<u64> = it.seek_token.take().into_iter().collect();
-        if it.stage == Stage::Seeking {
-            it.stage = Stage::Returning;
-        }
-        self.requests.insert(request, Request { kind: Kind::Consumer(consumer), tokens });
     }
 
     pub(super) fn note_ack(&mut self, request: u64, consumer: u64, tokens: Vec<u64>, now: Moment) {

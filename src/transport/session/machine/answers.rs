@@ -99,37 +99,26 @@ impl<A, P> Connection<A, P> {
             Ok(_) if self.has_ended(request.kind) => {
                 self.give_up(request, "closed before it was open", now);
             }
-            Ok(answer) => self.deliver_answer(request, &answer, now),
-            Err(cause) => self.refuse(request, &cause, now),
+            Ok(answer) => self.deliver_answer(request, &answer),
+            Err(cause) => self.refuse(request, &cause),
         }
     }
 
-    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer, now: Moment) {
+    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer) {
         let Request { kind, tokens, .. } = request;
-        match kind {
-            Kind::Consumer(id) => self.consumer_opened(id),
-            Kind::Seek(id) => {
-                return tokens.into_iter().for_each(|token| self.sought(id, token, now));
-            }
-            Kind::Producer(_)
-            | Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
-            | Kind::Done => {}
+        if let Kind::Consumer(id) = kind {
+            self.consumer_opened(id);
         }
         for token in tokens {
             self.answer(token, Ok(answer.clone()));
         }
     }
 
-    /// A question was refused: what it would have opened is not there. A consumer that was not placed elsewhere still is, but we do
-    /// not know where.
-    fn refuse(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
+    /// A question was refused: what it would have opened is not there.
+    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
         match request.kind {
             Kind::Producer(id) => self.end_producer(id, &cause.cause),
             Kind::Consumer(id) => self.end_consumer(id, &cause.cause),
-            Kind::Seek(id) => self.abandon_consumer(id, &cause.cause, now),
             Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
         }
         for token in request.tokens {
@@ -142,12 +131,7 @@ impl<A, P> Connection<A, P> {
         match kind {
             Kind::Producer(id) => !self.producers.contains_key(&id),
             Kind::Consumer(id) => !self.consumers.contains_key(&id),
-            Kind::Seek(_)
-            | Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
-            | Kind::Done => false,
+            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => false,
         }
     }
 
@@ -156,16 +140,11 @@ impl<A, P> Connection<A, P> {
     pub(super) fn give_up(&mut self, request: Request<A>, cause: &str, now: Moment) {
         let kind = request.kind;
         let cause = error::unreachable(&self.address, cause);
-        self.refuse(request, &cause, now);
+        self.refuse(request, &cause);
         match kind {
             Kind::Producer(id) => self.close_producer(id, now),
             Kind::Consumer(id) => self.close_consumer(id, now),
-            Kind::Seek(_)
-            | Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
-            | Kind::Done => {}
+            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
         }
     }
 
@@ -180,7 +159,7 @@ impl<A, P> Connection<A, P> {
                 self.producer_opened(id, *success);
                 Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
             }
-            (Kind::Consumer(id) | Kind::Seek(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
+            (Kind::Consumer(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
             (Kind::Last, Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
             (Kind::Stats, Command::ConsumerStatsResponse(it)) => self.stats(*it),
             (

@@ -123,13 +123,6 @@ pub enum Question {
         /// The consumer.
         consumer: u64,
     },
-    /// The consumer placed elsewhere. What was delivered before is void.
-    Seek {
-        /// The consumer.
-        consumer: u64,
-        /// Where to.
-        to: Place,
-    },
 }
 
 /// How to publish.
@@ -187,8 +180,6 @@ pub enum Place {
     At(Position),
     /// Behind the message at this position.
     After(Position),
-    /// Before the first message published at this time or later, in ms since the epoch. Only for [`Question::Seek`].
-    Since(u64),
 }
 
 /// What the broker answers.

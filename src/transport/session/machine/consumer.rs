@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
-    CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSubscribe, InitialPosition,
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition,
     MessageIdData, SubType,
 };
 use longhaul_wire::payload::Payload;
@@ -43,8 +43,6 @@ pub(super) struct Consumer<A> {
 enum Stage {
     Opening,
     Open,
-    /// The broker closes it, and we open it again when it says that it stands elsewhere.
-    Seeking,
 }
 
 /// The first message to be delivered.
@@ -60,7 +58,7 @@ impl From {
         match place {
             Place::At(position) => Self::At(position),
             Place::After(position) => Self::After(position),
-            Place::Earliest | Place::Latest | Place::Since(_) => Self::Start,
+            Place::Earliest | Place::Latest => Self::Start,
         }
     }
 
@@ -110,7 +108,7 @@ impl<A> Consumer<A> {
 
 fn begin_at(subscribe: &mut CommandSubscribe, place: Place) {
     let (position, initial) = match place {
-        Place::Earliest | Place::Since(_) => (None, InitialPosition::Earliest),
+        Place::Earliest => (None, InitialPosition::Earliest),
         Place::Latest => (None, InitialPosition::Latest),
         Place::At(position) | Place::After(position) => {
             (Some(position.entry_id()), InitialPosition::Earliest)
@@ -232,53 +230,6 @@ impl<A, P> Connection<A, P> {
         self.dirty.insert(id);
         if !messages.is_empty() {
             self.events.push_back(Event::Delivered { consumer: id, messages });
-        }
-    }
-
-    /// The broker has closed a consumer: because the topic moves, or because it is being placed elsewhere.
-    pub(super) fn handle_close_consumer(&mut self, id: u64) {
-        if self.consumers.get(&id).is_some_and(|consumer| consumer.stage != Stage::Seeking) {
-            self.end_consumer(id, "the broker has closed the consumer");
-        }
-    }
-
-    pub(super) fn seek(&mut self, id: u64, to: Place, token: A, now: Moment) {
-        let request_id = self.draw_id();
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.stage == Stage::Open)
-        else {
-            let cause = error::unreachable(&self.address, "the consumer is over");
-            return self.answer(token, Err(cause));
-        };
-        consumer.stage = Stage::Seeking;
-        consumer.flow.start_again();
-        consumer.from = From::of(to);
-        let (message_id, time) = match to {
-            Place::Earliest => (Some((u64::MAX, u64::MAX)), None),
-            Place::Latest => (Some((i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs())), None),
-            Place::At(position) | Place::After(position) => {
-                (Some((position.ledger, position.entry)), None)
-            }
-            Place::Since(ms) => (None, Some(ms)),
-        };
-        let seek = CommandSeek {
-            consumer_id: id,
-            request_id,
-            message_id: message_id.map(|(ledger, entry)| id_of(EntryId { ledger, entry })),
-            message_publish_time: time,
-        };
-        self.requests.insert(request_id, Kind::Seek(id), vec![token], now);
-        self.control.push_back(seek.into());
-    }
-
-    /// The subscription stands elsewhere, and has lost its consumer: the same one comes back.
-    pub(super) fn sought(&mut self, id: u64, token: A, now: Moment) {
-        if let Some(consumer) = self.consumers.get_mut(&id) {
-            // From here on a broker that closes it means it.
-            consumer.stage = Stage::Opening;
-            self.subscribe(id, token, now);
-        } else {
-            let cause = error::unreachable(&self.address, "the consumer is over");
-            self.answer(token, Err(cause));
         }
     }
 

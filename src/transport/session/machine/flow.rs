@@ -85,11 +85,6 @@ impl Flow {
         }
     }
 
-    /// The broker knows of no permits any more.
-    pub(super) const fn start_again(&mut self) {
-        self.granted = 0;
-    }
-
     /// Permits to grant now; they count as granted.
     pub(super) fn grant(&mut self) -> Option<u32> {
         let missing = match &self.want {

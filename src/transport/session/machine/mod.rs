@@ -321,7 +321,9 @@ impl<A, P> Connection<A, P> {
             Command::CloseProducer(close) => {
                 self.end_producer(close.producer_id, "the broker has closed the producer");
             }
-            Command::CloseConsumer(close) => self.handle_close_consumer(close.consumer_id),
+            Command::CloseConsumer(close) => {
+                self.end_consumer(close.consumer_id, "the broker has closed the consumer");
+            }
             answer => self.handle_answer(answer, now),
         }
     }
@@ -494,7 +496,6 @@ impl<A, P> Connection<A, P> {
             Question::Consumer(options) => self.open_consumer(options, token, now),
             Question::Last { consumer } => self.ask_last(consumer, token, now),
             Question::Stats { consumer } => self.ask_stats(consumer, token, now),
-            Question::Seek { consumer, to } => self.seek(consumer, to, token, now),
         }
     }
 }

@@ -18,8 +18,6 @@ pub(super) enum Kind {
     Consumer(u64),
     Last,
     Stats,
-    /// The first half of a seek; the second one is a subscription.
-    Seek(u64),
     /// Acks, or the end of something.
     Done,
 }
