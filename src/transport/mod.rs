@@ -287,10 +287,24 @@ pub enum TransportErrorKind {
     Unauthorized,
     /// No such topic.
     NotFound,
-    /// The broker refuses the request for another reason.
+    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit, a name that is none.
+    NotAllowed,
+    /// The topic has a schema that does not go with ours.
+    IncompatibleSchema,
+    /// The topic was terminated: nothing is published to it any more.
+    Terminated,
+    /// The broker refuses the request for another reason, or answers what no broker should.
     Refused,
     /// A setting is wrong: nothing was tried.
     Invalid,
+}
+
+impl TransportErrorKind {
+    /// Whether trying again is of no use before somebody has changed something: a permission, a policy, a topic, a setting.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        !matches!(self, Self::Unreachable)
+    }
 }
 
 impl fmt::Display for TransportErrorKind {
@@ -299,6 +313,9 @@ impl fmt::Display for TransportErrorKind {
             Self::Unreachable => "cannot be reached",
             Self::Unauthorized => "not authorized",
             Self::NotFound => "not found",
+            Self::NotAllowed => "not allowed",
+            Self::IncompatibleSchema => "incompatible schema",
+            Self::Terminated => "terminated",
             Self::Refused => "refused",
             Self::Invalid => "invalid setting",
         })

@@ -2,7 +2,8 @@
 
 use super::world::{Purpose, World};
 use longhaul::transport::session::machine::call::{
-    Call, ConsumerOptions, Place, ProducerOptions, Publication, Question, Subscription,
+    Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
+    Subscription,
 };
 use longhaul::transport::{Batching, Message};
 use longhaul::{EntryId, Position};
@@ -232,7 +233,9 @@ impl Worker {
             35 => drop(world.ask(conn, Question::Last { consumer: id }, Purpose::Question)),
             36 => {
                 let topic = world.topics[self.topic].clone();
-                let question = Question::Lookup { topic, authoritative: false };
+                let listener_name = None;
+                let question =
+                    Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name });
                 world.ask(conn, question, Purpose::Question);
             }
             _ => {}

@@ -13,10 +13,30 @@ pub(in super::super) enum Kind {
     Lookup,
     Producer(u64),
     Consumer(u64),
-    Last,
-    Stats,
+    Last(u64),
+    Stats(u64),
     Ack(u64),
     Close,
+}
+
+impl Kind {
+    /// Whether the broker ends with this command what the question is about.
+    pub(super) fn is_closed_by(self, command: &Command) -> bool {
+        let (consumer, producer) = match command {
+            Command::CloseConsumer(it) => (Some(it.consumer_id), None),
+            Command::CloseProducer(it) => (None, Some(it.producer_id)),
+            Command::TopicMigrated(it) if it.resource_type == 0 => (None, Some(it.resource_id)),
+            Command::TopicMigrated(it) => (Some(it.resource_id), None),
+            _ => return false,
+        };
+        match self {
+            Self::Producer(id) => producer == Some(id),
+            Self::Consumer(id) | Self::Last(id) | Self::Stats(id) | Self::Ack(id) => {
+                consumer == Some(id)
+            }
+            Self::Partitions | Self::Lookup | Self::Close => false,
+        }
+    }
 }
 
 /// A request that is written and has no answer.
@@ -70,8 +90,8 @@ fn grants(kind: Kind, command: &Command) -> bool {
         }
         (Kind::Producer(_), Command::ProducerSuccess(_))
         | (Kind::Consumer(_) | Kind::Ack(_) | Kind::Close, Command::Success(_))
-        | (Kind::Last, Command::GetLastMessageIdResponse(_)) => true,
-        (Kind::Stats, Command::ConsumerStatsResponse(it)) => it.error_code.is_none(),
+        | (Kind::Last(_), Command::GetLastMessageIdResponse(_)) => true,
+        (Kind::Stats(_), Command::ConsumerStatsResponse(it)) => it.error_code.is_none(),
         (Kind::Ack(_) | Kind::Close, Command::AckResponse(it)) => it.error.is_none(),
         _ => false,
     }
@@ -129,8 +149,11 @@ impl Model {
             }
             (Err(cause), Step::Heard(frame)) => {
                 let refused = request.is_some_and(|it| !self.is_granted(it.kind, &frame.command));
-                let allowed =
-                    refused || self.may_be_guessed(token) || self.is_lost(&waiting, context);
+                let closed = self.is_closed(token, &waiting, &frame.command);
+                let allowed = refused
+                    || closed
+                    || self.may_be_guessed(token)
+                    || self.is_lost(&waiting, context);
                 assert!(allowed, "{waiting:?} has the error of another: {cause}");
             }
             (Err(cause), Step::Tick) => {
@@ -189,6 +212,25 @@ impl Model {
     /// The broker may answer what it has not been asked yet.
     fn may_be_guessed(&self, token: u64) -> bool {
         !self.guessed.is_empty() && self.asked.iter().any(|(asked, _)| *asked == token)
+    }
+
+    /// The broker has ended what this question was about, or what it would have opened.
+    fn is_closed(&self, token: u64, waiting: &Waiting, command: &Command) -> bool {
+        let is_of = |kind: Kind| kind.is_closed_by(command);
+        let written = self.requests.values().find(|it| it.tokens.contains(&token));
+        let asked = self.asked.iter().find(|(asked, _)| *asked == token);
+        let is_asked = match asked.map(|(_, it)| &it.question) {
+            Some(Question::Last { consumer } | Question::Stats { consumer }) => {
+                is_of(Kind::Last(*consumer))
+            }
+            // What it is to be called is not known before it is written.
+            Some(Question::Consumer(_)) => !matches!(command, Command::CloseProducer(_)),
+            Some(Question::Producer(_)) => !matches!(command, Command::CloseConsumer(_)),
+            _ => false,
+        };
+        let is_ack =
+            matches!(waiting, Waiting::Ack { consumer, .. } if is_of(Kind::Ack(*consumer)));
+        written.is_some_and(|it| is_of(it.kind)) || is_asked || is_ack
     }
 
     fn may_be_refused(&self, waiting: &Waiting) -> bool {
@@ -252,8 +294,9 @@ impl Model {
                 assert_eq!((&it.topic, topic), (topic, &topic_of_token));
                 (it.request_id, Kind::Partitions)
             }
-            (Command::Lookup(it), Question::Lookup { topic, authoritative }) => {
-                assert_eq!((&it.topic, it.authoritative()), (topic, *authoritative));
+            (Command::Lookup(it), Question::Lookup(asked)) => {
+                assert_eq!((&it.topic, it.authoritative()), (&asked.topic, asked.authoritative));
+                assert_eq!(it.advertised_listener_name, asked.listener_name);
                 (it.request_id, Kind::Lookup)
             }
             (Command::Producer(it), Question::Producer(options)) => {
@@ -272,11 +315,11 @@ impl Model {
             }
             (Command::GetLastMessageId(it), Question::Last { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Last)
+                (it.request_id, Kind::Last(*consumer))
             }
             (Command::ConsumerStats(it), Question::Stats { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Stats)
+                (it.request_id, Kind::Stats(*consumer))
             }
             other => panic!("not what was asked: {other:?}"),
         };

@@ -3,7 +3,7 @@
 use super::call::{ConsumerOptions, Event, Place, Subscription};
 use super::flow::Flow;
 use super::requests::Kind;
-use super::unpack::{Entry, counted_of_damaged, unpack};
+use super::unpack::{Entry, Unpacked, counted_of_damaged, unpack};
 use super::{Connection, error};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position};
@@ -12,8 +12,8 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
-    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition,
-    MessageIdData, SubType,
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition, MessageIdData,
+    SubType,
 };
 use longhaul_wire::payload::Payload;
 
@@ -22,13 +22,14 @@ const IDS_PER_FRAME: usize = 1_000;
 /// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
 /// have happened on the way here.
 const DAMAGED_TRIES_MAX: u32 = 3;
-/// Entries that may wait to be given back when one more comes damaged. A broker that sends so many reads nothing of what we write.
-const DAMAGED_WAITING_MAX: usize = 10_000;
+/// Entries that may wait to be given back when one more comes that is not delivered. A broker that sends so many reads nothing of
+/// what we write.
+const RETURNS_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
 #[derive(Debug)]
 pub(super) struct Consumer<A> {
-    /// As the broker was asked for it; asked for again after a seek.
+    /// As the broker is asked for it.
     subscribe: Box<CommandSubscribe>,
     stage: Stage,
     pub(super) flow: Flow,
@@ -72,11 +73,11 @@ impl From {
 }
 
 impl<A> Consumer<A> {
-    fn new(options: ConsumerOptions, consumer_id: u64) -> Self {
+    fn new(options: ConsumerOptions, consumer_id: u64, name: &str) -> Self {
         let mut subscribe = Box::new(CommandSubscribe {
             topic: options.topic,
             consumer_id,
-            consumer_name: Some(format!("longhaul-{consumer_id}")),
+            consumer_name: Some(format!("{name}-{consumer_id}")),
             initial_position: Some(InitialPosition::Earliest as i32),
             ..CommandSubscribe::default()
         });
@@ -99,6 +100,14 @@ impl<A> Consumer<A> {
         };
         let (acks, handed_back) = (Vec::new(), Vec::new());
         Self { subscribe, stage: Stage::Opening, flow, from, acks, handed_back, closing: false }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    pub(super) fn topic(&self) -> &str {
+        &self.subscribe.topic
     }
 
     fn is_shared(&self) -> bool {
@@ -125,7 +134,10 @@ fn id_of(entry: EntryId) -> MessageIdData {
 impl<A, P> Connection<A, P> {
     pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
         let id = self.draw_id();
-        self.consumers.insert(id, Consumer::new(options, id));
+        let name = if self.name.is_empty() { "longhaul" } else { &self.name };
+        let mut consumer = Consumer::new(options, id, name);
+        consumer.subscribe.metadata = self.introduction();
+        self.consumers.insert(id, consumer);
         self.subscribe(id, token, now);
     }
 
@@ -133,7 +145,7 @@ impl<A, P> Connection<A, P> {
         let request_id = self.draw_id();
         let Some(consumer) = self.consumers.get(&id) else { return };
         let subscribe = CommandSubscribe { request_id, ..(*consumer.subscribe).clone() };
-        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now);
+        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now + self.times.answer);
         self.control.push_back(subscribe.into());
     }
 
@@ -166,7 +178,8 @@ impl<A, P> Connection<A, P> {
         let (acks, closing) = (std::mem::take(&mut consumer.acks), consumer.closing);
         self.write_acks(id, acks, out, now);
         if closing {
-            self.end_consumer(id, "closed");
+            let cause = error::unreachable(&self.address, "closed");
+            self.end_consumer(id, &cause);
             self.close_consumer(id, now);
         }
     }
@@ -190,7 +203,12 @@ impl<A, P> Connection<A, P> {
                 request_id: Some(request_id),
                 ..CommandAck::default()
             };
-            self.requests.insert(request_id, Kind::Done, tokens, now);
+            self.requests.insert(
+                request_id,
+                Kind::Ack(consumer_id),
+                tokens,
+                now + self.times.answer,
+            );
             frame::encode(ack, out);
         }
     }
@@ -198,7 +216,7 @@ impl<A, P> Connection<A, P> {
     /// Tells the broker that nobody uses the consumer.
     pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
         let request_id = self.begin_end(now);
-        self.control.push_back(CommandCloseConsumer { consumer_id, request_id }.into());
+        self.control.push_back(CommandCloseConsumer::new(consumer_id, request_id).into());
     }
 
     pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
@@ -207,23 +225,26 @@ impl<A, P> Connection<A, P> {
         if consumer.stage != Stage::Open {
             return;
         }
+        if !consumer.flow.admit() {
+            let cause = error::unreachable(&self.address, "a delivery that nobody asked for");
+            return self.abandon_consumer(id, &cause, self.heard);
+        }
         let damage = payload.verify().err();
-        let entry =
-            EntryId { ledger: command.message_id.ledger_id, entry: command.message_id.entry_id };
         if let Some(damage) = &damage {
-            if !consumer.is_shared() || consumer.handed_back.len() >= DAMAGED_WAITING_MAX {
-                let cause = format!("a damaged delivery: {damage}");
-                let now = self.heard;
-                return self.abandon_consumer(id, &cause, now);
-            }
-            if command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX {
-                consumer.flow.received(counted_of_damaged(command, payload), 0, 0);
-                consumer.handed_back.push(entry);
-                self.dirty.insert(id);
-                return;
+            let is_tried = command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX;
+            if is_tried || !consumer.is_shared() {
+                let counted = counted_of_damaged(command, payload);
+                return self.give_back(command, counted, &format!("a damaged delivery: {damage}"));
             }
         }
-        let Entry { mut messages, counted } = unpack(command, payload, damage.as_ref());
+        let room = consumer.flow.room_to_unpack();
+        let Entry { mut messages, counted } = match unpack(command, payload, damage.as_ref(), room)
+        {
+            Unpacked::Entry(entry) => entry,
+            Unpacked::NoRoom { counted } => {
+                return self.give_back(command, counted, "too much waits to be taken");
+            }
+        };
         messages.retain(|message| consumer.from.admits(message));
         let bytes = messages.iter().map(|message| message.payload.len()).sum();
         consumer.flow.received(counted, messages.len(), bytes);
@@ -233,15 +254,39 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// The broker has ended a consumer.
-    pub(super) fn end_consumer(&mut self, id: u64, cause: &str) {
+    /// An entry that is not delivered now comes again later: the broker is told to, where it can be. Otherwise the consumer ends, and
+    /// whoever opens the next one goes on behind what this one has delivered.
+    fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
+        let id = command.consumer_id;
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.is_shared() && consumer.handed_back.len() < RETURNS_WAITING_MAX {
+            let CommandMessage { message_id: MessageIdData { ledger_id, entry_id, .. }, .. } =
+                command;
+            consumer.flow.received(counted, 0, 0);
+            consumer.handed_back.push(EntryId { ledger: *ledger_id, entry: *entry_id });
+            self.dirty.insert(id);
+        } else {
+            let cause = error::unreachable(&self.address, cause);
+            self.abandon_consumer(id, &cause, self.heard);
+        }
+    }
+
+    /// The broker has ended a consumer: it answers nothing any more that was asked about it.
+    pub(super) fn consumer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
+        self.end_consumer(id, cause);
+        for request in self.requests.take_of(|kind| kind.is_of_consumer(id)) {
+            self.give_up(request, cause, now);
+        }
+    }
+
+    /// A consumer is over. What was asked about it may still be answered.
+    pub(super) fn end_consumer(&mut self, id: u64, cause: &TransportError) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
-        let cause = error::unreachable(&self.address, cause);
-        self.end_of_consumer(id, consumer, &cause);
+        self.end_of_consumer(id, consumer, cause);
     }
 
     /// We end a consumer and tell the broker.
-    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &str, now: Moment) {
+    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_consumer(id, cause);
         self.close_consumer(id, now);
     }
