@@ -67,6 +67,8 @@ pub struct Message {
     pub null: bool,
     /// Publish time by the producer's wall clock, in ms since the epoch.
     pub publish_time_ms: u64,
+    /// The cluster that it was published in, where it was replicated from another one.
+    pub replicated_from: Option<String>,
     /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
     pub redelivery_count: u32,
 }

@@ -95,6 +95,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
+    pub fn run_replicated(mut self, run: bool) -> Self {
+        self.config.run_replicated = run;
+        self
+    }
+
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
     /// If the client knows the admin API, the topics are checked first; what is wrong is logged with what is at risk.

@@ -15,6 +15,7 @@ pub(super) struct Body {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) payload: Bytes,
     pub(super) null: bool,
+    pub(super) replicated_from: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +57,7 @@ impl Log {
                 undecodable: None,
                 null: body.null,
                 publish_time_ms,
+                replicated_from: body.replicated_from.clone(),
                 redelivery_count: 0,
             });
         }

@@ -156,6 +156,7 @@ fn message(
         undecodable,
         null: metadata.null_value.unwrap_or(false),
         publish_time_ms: metadata.publish_time,
+        replicated_from: metadata.replicated_from,
         redelivery_count: command.redelivery_count.unwrap_or_default(),
     }
 }
@@ -214,6 +215,7 @@ fn member(
         undecodable,
         null: metadata.null_value.unwrap_or(false),
         publish_time_ms: batch.publish_time,
+        replicated_from: batch.replicated_from.clone(),
         redelivery_count: command.redelivery_count.unwrap_or_default(),
     }
 }

@@ -327,3 +327,21 @@ fn a_delivery_without_a_message_ends_the_connection() {
     bench.says(delivery(consumer, 1));
     assert!(bench.machine.end().unwrap().cause.contains("without a message"));
 }
+
+/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a task of another cluster from one's own.
+#[test]
+fn a_message_says_which_cluster_it_comes_from() {
+    let mut bench = Bench::open();
+    let consumer = bench.consumer();
+    request(&mut bench, consumer, 3);
+    let replicated_from = || Some("elsewhere".to_owned());
+    let (metadata, body) = batch(2);
+    let metadata = MessageMetadata { replicated_from: replicated_from(), ..metadata };
+    bench.delivers(&delivery(consumer, 0), &metadata, &body);
+    let metadata = MessageMetadata { num_messages_in_batch: None, ..metadata };
+    bench.delivers(&delivery(consumer, 1), &metadata, &body);
+    let delivered: Vec<Message> =
+        bench.outcome().delivered.into_iter().flat_map(|it| it.1).collect();
+    assert_eq!(delivered.len(), 3);
+    assert!(delivered.iter().all(|it| it.replicated_from == replicated_from()));
+}
