@@ -32,6 +32,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         processor: P,
     ) -> Self {
         let (overrides, config) = (TopicOverrides::default(), WorkerConfig::default());
+        // Workers of one client are told apart.
+        let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
+        let options = options.name(name);
         Self { options, admin, task_topic, overrides, config, processor }
     }
 
@@ -44,6 +47,13 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// Topics whose names differ from the derived ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
         self.overrides = overrides;
+        self
+    }
+
+    /// What the broker's statistics call the consumers of this worker, such as the name of a host or pod; its producers have it among
+    /// their metadata. By default the client's name and some random digits.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options = self.options.name(name);
         self
     }
 
@@ -112,6 +122,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         let Self { options, admin, task_topic, overrides, config, processor } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let plan = Plan::new(config, topics, processor)?;
+        tracing::info!(worker = options.name, topic = plan.topics.task, "starting a worker");
         preflight::look(admin.as_ref(), &options, &plan.topics, &plan.config).await?;
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;

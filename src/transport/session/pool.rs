@@ -376,9 +376,10 @@ async fn open(
     };
     let share = budget.share();
     let end = Clock::System.now() + share;
-    let tls = match endpoint.tls {
-        true => Some(options.client_config().await.map_err(Failure::Credentials)?),
-        false => None,
+    let tls = if endpoint.tls {
+        Some(options.client_config().await.map_err(Failure::Credentials)?)
+    } else {
+        None
     };
     let dialled = dial_within(&endpoint, tls.as_ref(), share - share / GREETING_PARTS).await;
     let wire = dialled.map_err(Failure::Host)?;

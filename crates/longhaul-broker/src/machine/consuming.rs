@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn close_consumer(&mut self, conn: u64, it: CommandCloseConsumer) {
+    pub(super) fn close_consumer(&mut self, conn: u64, it: &CommandCloseConsumer) {
         let handle =
             self.session(conn).and_then(|session| session.consumers.remove(&it.consumer_id));
         if let Some(handle) = handle {

@@ -290,7 +290,7 @@ impl Machine {
         );
     }
 
-    pub(super) fn close_producer(&mut self, conn: u64, it: CommandCloseProducer) {
+    pub(super) fn close_producer(&mut self, conn: u64, it: &CommandCloseProducer) {
         let handle =
             self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
         if let Some(handle) = handle {

@@ -29,8 +29,8 @@ const RETURNS_WAITING_MAX: usize = 10_000;
 /// One consumer.
 #[derive(Debug)]
 pub(super) struct Consumer<A> {
-    /// As the broker is asked for it.
-    subscribe: Box<CommandSubscribe>,
+    topic: String,
+    is_shared: bool,
     stage: Stage,
     pub(super) flow: Flow,
     /// What lies before this place is not delivered: the broker starts at the beginning of an entry.
@@ -73,33 +73,26 @@ impl From {
 }
 
 impl<A> Consumer<A> {
-    fn new(options: ConsumerOptions, consumer_id: u64, name: &str) -> Self {
-        let mut subscribe = Box::new(CommandSubscribe {
-            topic: options.topic,
-            consumer_id,
-            consumer_name: Some(format!("{name}-{consumer_id}")),
-            initial_position: Some(InitialPosition::Earliest as i32),
-            ..CommandSubscribe::default()
-        });
-        let (flow, from) = match options.subscription {
-            Subscription::Shared { name } => {
-                subscribe.subscription = name;
-                subscribe.sub_type = SubType::Shared as i32;
-                subscribe.durable = Some(true);
-                (Flow::exact(), From::Start)
+    fn new(options: ConsumerOptions) -> Self {
+        let (is_shared, flow, from) = match options.subscription {
+            Subscription::Shared { .. } => (true, Flow::exact(), From::Start),
+            Subscription::Reader { start, window: 0, .. } => {
+                (false, Flow::exact(), From::of(start))
             }
-            Subscription::Reader { name, start, compacted, window } => {
-                subscribe.subscription = name;
-                subscribe.sub_type = SubType::Exclusive as i32;
-                subscribe.durable = Some(false);
-                subscribe.read_compacted = Some(compacted);
-                begin_at(&mut subscribe, start);
-                let flow = if window == 0 { Flow::exact() } else { Flow::window(window) };
-                (flow, From::of(start))
+            Subscription::Reader { start, window, .. } => {
+                (false, Flow::window(window), From::of(start))
             }
         };
-        let (acks, handed_back) = (Vec::new(), Vec::new());
-        Self { subscribe, stage: Stage::Opening, flow, from, acks, handed_back, closing: false }
+        Self {
+            topic: options.topic,
+            is_shared,
+            stage: Stage::Opening,
+            flow,
+            from,
+            acks: Vec::new(),
+            handed_back: Vec::new(),
+            closing: false,
+        }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -107,12 +100,33 @@ impl<A> Consumer<A> {
     }
 
     pub(super) fn topic(&self) -> &str {
-        &self.subscribe.topic
+        &self.topic
     }
+}
 
-    fn is_shared(&self) -> bool {
-        self.subscribe.sub_type == SubType::Shared as i32
+/// The command that opens a consumer.
+fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
+    let mut subscribe = CommandSubscribe {
+        topic: options.topic.clone(),
+        consumer_id,
+        initial_position: Some(InitialPosition::Earliest as i32),
+        ..CommandSubscribe::default()
+    };
+    match &options.subscription {
+        Subscription::Shared { name } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Shared as i32;
+            subscribe.durable = Some(true);
+        }
+        Subscription::Reader { name, start, compacted, .. } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Exclusive as i32;
+            subscribe.durable = Some(false);
+            subscribe.read_compacted = Some(*compacted);
+            begin_at(&mut subscribe, *start);
+        }
     }
+    subscribe
 }
 
 fn begin_at(subscribe: &mut CommandSubscribe, place: Place) {
@@ -133,18 +147,15 @@ fn id_of(entry: EntryId) -> MessageIdData {
 
 impl<A, P> Connection<A, P> {
     pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
-        let id = self.draw_id();
+        let (id, request_id) = (self.draw_id(), self.draw_id());
         let name = if self.name.is_empty() { "longhaul" } else { &self.name };
-        let mut consumer = Consumer::new(options, id, name);
-        consumer.subscribe.metadata = self.introduction();
-        self.consumers.insert(id, consumer);
-        self.subscribe(id, token, now);
-    }
-
-    fn subscribe(&mut self, id: u64, token: A, now: Moment) {
-        let request_id = self.draw_id();
-        let Some(consumer) = self.consumers.get(&id) else { return };
-        let subscribe = CommandSubscribe { request_id, ..(*consumer.subscribe).clone() };
+        let subscribe = CommandSubscribe {
+            request_id,
+            consumer_name: Some(format!("{name}-{id}")),
+            metadata: self.introduction(),
+            ..subscribe(&options, id)
+        };
+        self.consumers.insert(id, Consumer::new(options));
         self.requests.insert(request_id, Kind::Consumer(id), vec![token], now + self.times.answer);
         self.control.push_back(subscribe.into());
     }
@@ -232,7 +243,7 @@ impl<A, P> Connection<A, P> {
         let damage = payload.verify().err();
         if let Some(damage) = &damage {
             let is_tried = command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX;
-            if is_tried || !consumer.is_shared() {
+            if is_tried || !consumer.is_shared {
                 let counted = counted_of_damaged(command, payload);
                 return self.give_back(command, counted, &format!("a damaged delivery: {damage}"));
             }
@@ -259,7 +270,7 @@ impl<A, P> Connection<A, P> {
     fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
         let id = command.consumer_id;
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        if consumer.is_shared() && consumer.handed_back.len() < RETURNS_WAITING_MAX {
+        if consumer.is_shared && consumer.handed_back.len() < RETURNS_WAITING_MAX {
             let CommandMessage { message_id: MessageIdData { ledger_id, entry_id, .. }, .. } =
                 command;
             consumer.flow.received(counted, 0, 0);

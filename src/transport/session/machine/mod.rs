@@ -11,7 +11,7 @@
 //! Invariants:
 //! - A publish is written once, to this connection. When the connection, the producer or the broker fails, its fate is unknown
 //!   and its caller is told so: nothing is ever sent again.
-//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the message.
+//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a broker that sends more is left.
 //! - Every token comes back, exactly once.
 //! - What waits to be written grows by what users want, not by what a broker says.
 //! - A connection that has ended stays ended. Its first cause is what everybody is told.

@@ -163,7 +163,13 @@ fn answer(asked: &CommandLookupTopic, role: &Role) -> CommandLookupTopicResponse
         Host::Unready => (LookupType::Failed, &role.place),
         Host::Deciding if !knows => (LookupType::Failed, &role.place),
         Host::Redirecting => (LookupType::Redirect, &role.last),
-        _ => (LookupType::Connect, &role.place),
+        Host::Silent
+        | Host::Refusing
+        | Host::Serving
+        | Host::Deciding
+        | Host::Dying
+        | Host::Challenging
+        | Host::Moving => (LookupType::Connect, &role.place),
     };
     let failed = response == LookupType::Failed;
     CommandLookupTopicResponse {
