@@ -35,6 +35,9 @@ pub struct WorkerConfig {
     /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and results whose end is not written yet.
     /// At the ceiling no more tasks are taken until there is room. Default 256 MiB.
     pub held_bytes_max: usize,
+    /// Runs tasks that were replicated from another cluster, too. They have another id in each cluster, and run once in each of
+    /// those whose workers say so. Default false: they run where they were submitted.
+    pub run_replicated: bool,
 }
 
 impl Default for WorkerConfig {
@@ -52,6 +55,7 @@ impl Default for WorkerConfig {
             cancel_grace: Duration::from_secs(5),
             result_bytes_max: 1024 * 1024,
             held_bytes_max: 256 * 1024 * 1024,
+            run_replicated: false,
         }
     }
 }

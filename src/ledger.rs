@@ -23,9 +23,12 @@ pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
 /// Reads an entry.
 ///
 /// # Errors
-/// When the message is not an entry that this version knows, or cannot be read whole: what one worker cannot read, none must act
-/// upon.
+/// When the message is not an entry that this version knows, comes from another cluster, or cannot be read whole: what one worker
+/// cannot read, none must act upon.
 pub fn read(message: &Message) -> Result<Entry, EntryError> {
+    if message.replicated_from.is_some() {
+        return Err(EntryError::Replicated);
+    }
     if message.undecodable.is_some() {
         return Err(EntryError::Key);
     }

@@ -47,7 +47,7 @@ pub use task::{
 };
 #[cfg(feature = "oauth2")]
 pub use transport::session::OAuth2;
-pub use transport::session::{ClientCertificate, Credentials, TlsOptions};
+pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, ConnectionState, FencingToken, Payload, Raw, TaskContext, TaskError,

@@ -90,6 +90,7 @@ fn message(key: Option<String>, payload: Bytes) -> Message {
         undecodable: None,
         null: false,
         publish_time_ms: 0,
+        replicated_from: None,
         redelivery_count: 0,
     }
 }

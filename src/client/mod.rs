@@ -34,7 +34,9 @@ use crate::topics::{
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
 use crate::transport::session::PulsarTransport;
-use crate::transport::session::{ClientCertificate, ConnectOptions, Credentials};
+use crate::transport::session::{
+    ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials,
+};
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};
 use publishers::Publishers;
@@ -43,6 +45,7 @@ use shared_view::Views;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection to a Pulsar cluster. Cheap to clone; keep one, because it remembers what it has read and keeps open what it has
 /// opened.
@@ -181,7 +184,8 @@ impl Settings {
     fn admin(&self) -> Result<Option<Admin>, AdminError> {
         let ConnectOptions { credentials, tls, .. } = &self.options;
         let mut options = AdminOptions { credentials: credentials.clone(), tls: tls.clone() };
-        options.tls.ca_certificate_only |= tls.ca_certificate_pem.is_some();
+        let given = tls.ca_certificate_pem.is_some() || tls.ca_certificate_path.is_some();
+        options.tls.ca_certificate_only |= given;
         self.admin_url.as_ref().map(|url| Admin::new(url, &options)).transpose()
     }
 
@@ -246,6 +250,54 @@ impl ClientBuilder {
     /// Trusts these certificate authorities (PEM) besides those of the system.
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.settings.options.tls.ca_certificate_pem = Some(pem.into());
+        self
+    }
+
+    /// The same as [`client_certificate`](Self::client_certificate), in files, which are read again for each connection: certificates
+    /// may be renewed while workers run. The admin API is shown what they hold when the client connects.
+    pub fn client_certificate_files(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let (certificate, key) = (certificate.into(), key.into());
+        let options = &mut self.settings.options;
+        options.tls.client_paths = Some(ClientCertificatePaths { certificate, key });
+        if options.credentials.is_none() {
+            options.credentials = Credentials::client_certificate();
+        }
+        self
+    }
+
+    /// The same as [`ca_certificate`](Self::ca_certificate), in a file, which is read again for each connection.
+    pub fn ca_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.options.tls.ca_certificate_path = Some(path.into());
+        self
+    }
+
+    /// Which of its addresses a broker is to name in answer to a lookup, where it advertises several: a name of its
+    /// `advertisedListeners`.
+    pub fn listener_name(mut self, name: impl Into<String>) -> Self {
+        self.settings.options.listener_name = Some(name.into());
+        self
+    }
+
+    /// Silence after which a broker is asked whether it is there; after twice that its connection is given up. Default 30 s.
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.settings.options.keep_alive = time;
+        self
+    }
+
+    /// How long a broker may take to answer a question, or to confirm a publish. Default 30 s.
+    pub fn answer_time(mut self, time: Duration) -> Self {
+        self.settings.options.answer_time = time;
+        self
+    }
+
+    /// What the broker's statistics call the consumers of this client and its workers, such as the name of a host or pod. By default
+    /// it names the process and is otherwise random.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.options.name = name.into();
         self
     }
 

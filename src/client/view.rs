@@ -69,6 +69,10 @@ impl TaskView {
             return Change::Nothing;
         }
         self.last = Some(message.position);
+        if message.replicated_from.is_some() {
+            // Its id means another task here.
+            return Change::Nothing;
+        }
         match WatchEvent::read(message) {
             WatchEvent::Updated { id, metadata, epoch } => self.update(id, metadata, epoch),
             WatchEvent::Evicted { id } => {

@@ -280,6 +280,11 @@ impl PartitionWatch {
         while !self.failed {
             let error = match self.next().await {
                 Ok(message) if self.last.is_some_and(|last| message.position <= last) => continue,
+                // Its id means another task here.
+                Ok(message) if message.replicated_from.is_some() => {
+                    self.last = Some(message.position);
+                    continue;
+                }
                 Ok(message) => {
                     self.backoff.reset();
                     self.last = Some(message.position);

@@ -128,6 +128,9 @@ pub struct Heartbeat {
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
+    /// It was published in another cluster, where the ids of tasks mean other tasks.
+    #[error("it comes from another cluster")]
+    Replicated,
     /// It has no key, or one of another form.
     #[error("key is missing or malformed")]
     Key,

@@ -287,7 +287,11 @@ fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
         TransportErrorKind::Invalid => AdminErrorKind::Invalid,
         TransportErrorKind::Unauthorized => AdminErrorKind::Unauthorized,
         TransportErrorKind::Unreachable => AdminErrorKind::Unreachable,
-        TransportErrorKind::NotFound | TransportErrorKind::Refused => AdminErrorKind::Other,
+        TransportErrorKind::NotFound
+        | TransportErrorKind::NotAllowed
+        | TransportErrorKind::IncompatibleSchema
+        | TransportErrorKind::Terminated
+        | TransportErrorKind::Refused => AdminErrorKind::Other,
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Message {
     pub null: bool,
     /// Publish time by the producer's wall clock, in ms since the epoch.
     pub publish_time_ms: u64,
+    /// The cluster that it was published in, where it was replicated from another one.
+    pub replicated_from: Option<String>,
     /// How often the broker has delivered it before, as far as it remembers: not over its restarts, nor after a consumer died.
     pub redelivery_count: u32,
 }
@@ -116,8 +118,6 @@ pub enum Start {
     Latest,
     /// Behind the message at this position, whether it is still there or not.
     After(Position),
-    /// With the first message published at this time or later, in ms since the epoch.
-    Since(u64),
 }
 
 /// How to follow a topic partition.
@@ -289,10 +289,24 @@ pub enum TransportErrorKind {
     Unauthorized,
     /// No such topic.
     NotFound,
-    /// The broker refuses the request for another reason.
+    /// The broker does not allow what was asked, whoever asks: a policy of the namespace, a limit, a name that is none.
+    NotAllowed,
+    /// The topic has a schema that does not go with ours.
+    IncompatibleSchema,
+    /// The topic was terminated: nothing is published to it any more.
+    Terminated,
+    /// The broker refuses the request for another reason, or answers what no broker should.
     Refused,
     /// A setting is wrong: nothing was tried.
     Invalid,
+}
+
+impl TransportErrorKind {
+    /// Whether trying again is of no use before somebody has changed something: a permission, a policy, a topic, a setting.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        !matches!(self, Self::Unreachable)
+    }
 }
 
 impl fmt::Display for TransportErrorKind {
@@ -301,6 +315,9 @@ impl fmt::Display for TransportErrorKind {
             Self::Unreachable => "cannot be reached",
             Self::Unauthorized => "not authorized",
             Self::NotFound => "not found",
+            Self::NotAllowed => "not allowed",
+            Self::IncompatibleSchema => "incompatible schema",
+            Self::Terminated => "terminated",
             Self::Refused => "refused",
             Self::Invalid => "invalid setting",
         })

@@ -32,6 +32,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         processor: P,
     ) -> Self {
         let (overrides, config) = (TopicOverrides::default(), WorkerConfig::default());
+        // Workers of one client are told apart.
+        let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
+        let options = options.name(name);
         Self { options, admin, task_topic, overrides, config, processor }
     }
 
@@ -44,6 +47,13 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// Topics whose names differ from the derived ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
         self.overrides = overrides;
+        self
+    }
+
+    /// What the broker's statistics call the consumers of this worker, such as the name of a host or pod; its producers have it among
+    /// their metadata. By default the client's name and some random digits.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options = self.options.name(name);
         self
     }
 
@@ -95,6 +105,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
+    pub fn run_replicated(mut self, run: bool) -> Self {
+        self.config.run_replicated = run;
+        self
+    }
+
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
     /// If the client knows the admin API, the topics are checked first; what is wrong is logged with what is at risk.
@@ -106,6 +122,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         let Self { options, admin, task_topic, overrides, config, processor } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let plan = Plan::new(config, topics, processor)?;
+        tracing::info!(worker = options.name, topic = plan.topics.task, "starting a worker");
         preflight::look(admin.as_ref(), &options, &plan.topics, &plan.config).await?;
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;

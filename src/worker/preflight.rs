@@ -146,6 +146,7 @@ mod tests {
             undecodable: None,
             null: false,
             publish_time_ms: 0,
+            replicated_from: None,
             redelivery_count: 0,
         }
     }

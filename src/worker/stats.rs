@@ -14,6 +14,7 @@ pub(super) struct Stats {
     self_fenced: AtomicU64,
     stuck: AtomicU64,
     malformed: AtomicU64,
+    replicated: AtomicU64,
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
@@ -37,6 +38,8 @@ pub struct WorkerStats {
     pub stuck: u64,
     /// Ledger entries that nothing could be made of.
     pub malformed: u64,
+    /// Messages that were skipped because they come from another cluster: tasks, ledger entries, entries on the metadata topic.
+    pub replicated: u64,
     /// Entries on the metadata topic that had to be published again after a zombie's.
     pub repaired: u64,
     /// Sessions with the broker that were lost: publishers, followers, consumers. An unload costs five per partition.
@@ -70,6 +73,9 @@ impl Stats {
     }
     pub(super) fn malformed(&self) {
         count(&self.malformed);
+    }
+    pub(super) fn replicated(&self) {
+        count(&self.replicated);
     }
     pub(super) fn repaired(&self) {
         count(&self.repaired);
@@ -129,6 +135,7 @@ impl Stats {
             self_fenced: read(&self.self_fenced),
             stuck: read(&self.stuck),
             malformed: read(&self.malformed),
+            replicated: read(&self.replicated),
             repaired: read(&self.repaired),
             sessions_lost: 0,
             stalls: 0,

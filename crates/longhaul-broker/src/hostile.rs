@@ -343,8 +343,8 @@ fn any_command(random: &mut Rng) -> Command {
             message_publish_time: some(random, number),
         }
         .into(),
-        16 => CommandCloseProducer { producer_id: handle, request_id }.into(),
-        17 => CommandCloseConsumer { consumer_id: handle, request_id }.into(),
+        16 => CommandCloseProducer::new(handle, request_id).into(),
+        17 => CommandCloseConsumer::new(handle, request_id).into(),
         18 => {
             CommandUnsubscribe { consumer_id: handle, request_id, force: some(random, Rng::bool) }
                 .into()

@@ -14,7 +14,7 @@ use std::time::Duration;
 const OUT_BYTES: usize = 256 * 1024;
 const OUT_BYTES_MAX: usize = 2 * OUT_BYTES;
 /// How long a silent connection lives.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct Bench {
     machine: Connection<u64, u64>,

@@ -13,8 +13,8 @@ use longhaul_wire::messages::{
     CommandError, CommandFlow, CommandGetLastMessageIdResponse, CommandLookupTopicResponse,
     CommandMessage, CommandPartitionedTopicMetadataResponse, CommandPing, CommandPong,
     CommandProducerSuccess, CommandReachedEndOfTopic, CommandSend, CommandSendError,
-    CommandSendReceipt, CommandSuccess, EncryptionKeys, MessageIdData, MessageMetadata,
-    ServerError, SingleMessageMetadata,
+    CommandSendReceipt, CommandSuccess, CommandTopicMigrated, EncryptionKeys, MessageIdData,
+    MessageMetadata, ServerError, SingleMessageMetadata,
 };
 
 /// Where the broker's entries lie.
@@ -45,7 +45,8 @@ pub(super) fn say(script: &mut Script<'_>, bench: &Bench) -> Option<Vec<u8>> {
         }
         7 => {
             let request = request_id(script, bench);
-            let kinds = [Kind::Partitions, Kind::Lookup, Kind::Last, Kind::Stats, Kind::Close];
+            let kinds =
+                [Kind::Partitions, Kind::Lookup, Kind::Last(0), Kind::Stats(0), Kind::Close];
             let kinds = [&kinds[..], &[Kind::Producer(0), Kind::Ack(0)]].concat();
             let kind = script.pick(&kinds)?;
             plain(answer(script, kind, request))
@@ -61,12 +62,29 @@ pub(super) fn say(script: &mut Script<'_>, bench: &Bench) -> Option<Vec<u8>> {
         12..=16 => message(script, bench),
         17 => {
             let request_id = script.number();
-            if script.chance(2) {
-                let producer_id = producer(script, bench);
-                plain(CommandCloseProducer { producer_id, request_id })
-            } else {
-                let consumer_id = consumer(script, bench);
-                plain(CommandCloseConsumer { consumer_id, request_id })
+            let (plain_url, tls_url) = (url(script), url(script));
+            match script.below(4) {
+                0 => plain(CommandCloseProducer {
+                    assigned_broker_service_url: plain_url,
+                    assigned_broker_service_url_tls: tls_url,
+                    ..CommandCloseProducer::new(producer(script, bench), request_id)
+                }),
+                1 | 2 => plain(CommandCloseConsumer {
+                    assigned_broker_service_url: plain_url,
+                    assigned_broker_service_url_tls: tls_url,
+                    ..CommandCloseConsumer::new(consumer(script, bench), request_id)
+                }),
+                _ => {
+                    let is_producer = script.chance(2);
+                    let id =
+                        if is_producer { producer(script, bench) } else { consumer(script, bench) };
+                    plain(CommandTopicMigrated {
+                        resource_id: id,
+                        resource_type: if is_producer { 0 } else { script.one([1, 1, 7]) },
+                        broker_service_url: plain_url,
+                        broker_service_url_tls: tls_url,
+                    })
+                }
             }
         }
         18 => plain(CommandPing {}),
@@ -123,6 +141,16 @@ fn receipt(script: &mut Script<'_>, bench: &Bench) -> Vec<u8> {
     plain(CommandSendReceipt { producer_id, sequence_id, message_id, highest_sequence_id: None })
 }
 
+/// An address, most often none; now and then one that is too long to be one.
+fn url(script: &mut Script<'_>) -> Option<String> {
+    match script.below(8) {
+        0 => Some(script.text()),
+        1 => Some("pulsar://there:6650".to_owned()),
+        2 => Some("x".repeat(1_024 + script.below(2))),
+        _ => None,
+    }
+}
+
 /// What answers a question of this kind, or refuses it.
 fn answer(script: &mut Script<'_>, kind: Kind, request_id: u64) -> Command {
     let is_refused = script.chance(8);
@@ -151,7 +179,7 @@ fn answer(script: &mut Script<'_>, kind: Kind, request_id: u64) -> Command {
             ..CommandProducerSuccess::default()
         }
         .into(),
-        Kind::Last => CommandGetLastMessageIdResponse {
+        Kind::Last(_) => CommandGetLastMessageIdResponse {
             last_message_id: MessageIdData {
                 batch_index: script.one([None, Some(-1), Some(3)]),
                 ..MessageIdData::new(script.number(), script.number())
@@ -162,7 +190,7 @@ fn answer(script: &mut Script<'_>, kind: Kind, request_id: u64) -> Command {
                 .then(|| MessageIdData::new(script.number(), script.number())),
         }
         .into(),
-        Kind::Stats => CommandConsumerStatsResponse {
+        Kind::Stats(_) => CommandConsumerStatsResponse {
             request_id,
             error_code: is_refused.then_some(6),
             msg_backlog: Some(script.number()),
@@ -177,9 +205,7 @@ fn answer(script: &mut Script<'_>, kind: Kind, request_id: u64) -> Command {
             ..CommandAckResponse::default()
         }
         .into(),
-        Kind::Consumer(_) | Kind::Seek(_) | Kind::Close => {
-            CommandSuccess { request_id, schema: None }.into()
-        }
+        Kind::Consumer(_) | Kind::Close => CommandSuccess { request_id, schema: None }.into(),
     }
 }
 
@@ -214,7 +240,7 @@ fn message(script: &mut Script<'_>, bench: &Bench) -> Vec<u8> {
         0 => body.truncate(script.below(64)),
         1 => {
             metadata.num_messages_in_batch =
-                script.one([Some(-1), Some(0), Some(30), Some(200_000)])
+                script.one([-1, 0, 30, 999, 1_000, 1_001, 5_000, 100_000, 200_000, i32::MAX]).into()
         }
         2 => {
             metadata.compression =

@@ -2,6 +2,7 @@
 
 mod consumers;
 mod entries;
+mod moving;
 mod producers;
 mod questions;
 
@@ -9,7 +10,7 @@ pub(super) use questions::Kind;
 
 use consumers::{Consumer, Stage};
 use longhaul::protocol::moment::Moment;
-use longhaul::transport::session::machine::call::{Call, Event, Publication, Question};
+use longhaul::transport::session::machine::call::{Call, Event, Publication};
 use longhaul::transport::{Message, Outgoing};
 use longhaul_wire::frame::{Frame, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{Command, ServerError};
@@ -18,9 +19,11 @@ use questions::{Asked, Request, request_id};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 const IDLE_MAX: Duration = Duration::from_secs(60);
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often credentials are asked for in answer to one challenge.
+const CHALLENGE_TRIES: u32 = 5;
 /// No broker is believed to allow larger messages.
 const MESSAGE_BYTES_BELIEVED: usize = 128 * 1024 * 1024;
 /// Versions of the protocol before this one have no receipts of acks.
@@ -50,7 +53,7 @@ pub(super) enum Step {
 /// Who waits for an answer.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    Question { is_seek: bool, since: Moment },
+    Question { since: Moment },
     Ack { consumer: u64, written: Option<Moment> },
     Publish { producer: u64, bytes: usize, is_written: bool },
 }
@@ -96,6 +99,9 @@ pub(super) struct Model {
     is_pinged: bool,
     /// The broker waits for credentials.
     is_challenged: bool,
+    /// How often there were none, and whether they are to be asked for again.
+    refusals: u32,
+    is_to_be_asked: bool,
     has_credentials: bool,
     pub(super) forsaken: BTreeSet<u64>,
 }
@@ -119,6 +125,8 @@ impl Model {
             used_at: now,
             is_pinged: false,
             is_challenged: false,
+            refusals: 0,
+            is_to_be_asked: false,
             has_credentials: false,
             forsaken: BTreeSet::new(),
         }
@@ -150,8 +158,7 @@ impl Model {
         let (token, waiting) = match call {
             Call::Ask(question, token) => {
                 self.asked.push_back((*token, Asked::of(question)));
-                let is_seek = matches!(question, Question::Seek { .. });
-                (*token, Waiting::Question { is_seek, since: self.now })
+                (*token, Waiting::Question { since: self.now })
             }
             Call::Publish { producer, publication, token } => {
                 if let Some(open) = self.live_producer(*producer) {
@@ -166,7 +173,7 @@ impl Model {
                 }
                 (*token, Waiting::Ack { consumer: *consumer, written: None })
             }
-            Call::Credentials(Err(_)) => return Step::Fail,
+            Call::Credentials(Err(_)) if self.phase == Phase::Greeting => return Step::Fail,
             _ => {
                 self.told_by_user(call);
                 return Step::Call(None);
@@ -203,8 +210,13 @@ impl Model {
                     open.is_closing = true;
                 }
             }
-            Call::Credentials(_) => {
-                self.is_challenged = false;
+            Call::Credentials(Err(_)) => {
+                self.refusals += u32::from(self.is_challenged);
+                self.is_to_be_asked = self.is_challenged && self.refusals < CHALLENGE_TRIES;
+                self.is_challenged = self.is_to_be_asked;
+            }
+            Call::Credentials(Ok(_)) => {
+                (self.is_challenged, self.is_to_be_asked) = (false, false);
                 self.has_credentials = self.phase != Phase::Ended;
             }
             Call::Ask(..) | Call::Publish { .. } | Call::Ack { .. } => {}
@@ -223,7 +235,7 @@ impl Model {
         }
         let mut context = self.begin(step, is_over);
         self.note_ends(step, &events, &mut context);
-        let (mut deliveries, mut calls) = (Vec::new(), Vec::new());
+        let (mut deliveries, mut calls, mut moved) = (Vec::new(), Vec::new(), None);
         for event in events {
             match event {
                 Event::Answered(token, result) => {
@@ -234,13 +246,20 @@ impl Model {
                 }
                 Event::Delivered { consumer, messages } => deliveries.push((consumer, messages)),
                 Event::Challenged => {
+                    let is_again = matches!(step, Step::Tick) && self.is_to_be_asked;
                     let is_asked = matches!(step, Step::Heard(it) if matches!(it.command, Command::AuthChallenge(_)));
-                    assert!(is_asked && !self.is_challenged, "one challenge at a time");
-                    self.is_challenged = true;
+                    let is_first = is_asked && !self.is_challenged;
+                    assert!(is_first || is_again, "one challenge at a time");
+                    self.refusals = if is_first { 0 } else { self.refusals };
+                    (self.is_challenged, self.is_to_be_asked) = (true, false);
+                }
+                Event::Moved(told) => {
+                    assert!(moved.replace(told).is_none(), "one place to go");
                 }
                 Event::ConsumerEnded(..) | Event::ProducerEnded(..) => {}
             }
         }
+        moving::check_moved(step, &context, moved.as_ref());
         self.complete(step, &context, &deliveries);
         calls
     }
@@ -349,8 +368,7 @@ impl Model {
     fn check_times(&self) {
         for (token, waiting) in &self.waiting {
             let since = match waiting {
-                Waiting::Question { is_seek: true, .. } if !self.guessed.is_empty() => continue,
-                Waiting::Question { since, .. } => Some(*since),
+                Waiting::Question { since } => Some(*since),
                 Waiting::Ack { written, .. } => *written,
                 Waiting::Publish { .. } => None,
             };

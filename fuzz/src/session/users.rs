@@ -6,7 +6,8 @@ use bytes::Bytes;
 use longhaul::EntryId;
 use longhaul::Position;
 use longhaul::transport::session::machine::call::{
-    Call, ConsumerOptions, Place, ProducerOptions, Publication, Question, Subscription,
+    Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
+    Subscription,
 };
 use longhaul::transport::{Batching, Outgoing, TransportError, TransportErrorKind};
 use std::collections::BTreeMap;
@@ -22,7 +23,10 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
         0 => ask(bench, |topic| Question::Partitions { topic }),
         1 => {
             let authoritative = script.chance(2);
-            ask(bench, |topic| Question::Lookup { topic, authoritative });
+            let listener_name = script.chance(4).then(|| "outside".to_owned());
+            ask(bench, |topic| {
+                Question::Lookup(LookupQuestion { topic, authoritative, listener_name })
+            });
         }
         2 | 3 => {
             let (named, batching) = (script.chance(2), batching(script));
@@ -67,11 +71,7 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
                 if last { Question::Last { consumer } } else { Question::Stats { consumer } }
             });
         }
-        17 => {
-            let (consumer, to) = (consumer(script, bench), place(script));
-            ask(bench, |_| Question::Seek { consumer, to });
-        }
-        18 => {
+        17 | 18 => {
             let producer = producer(script, bench);
             bench.call(Call::CloseProducer(producer));
         }
@@ -162,12 +162,6 @@ fn entry(script: &mut Script<'_>) -> EntryId {
 fn place(script: &mut Script<'_>) -> Place {
     let batch_index = script.chance(3).then(|| u32::from(script.byte() % 4));
     let position = Position { ledger: 7, entry: script.number(), batch_index };
-    let places = [
-        Place::Earliest,
-        Place::Latest,
-        Place::At(position),
-        Place::After(position),
-        Place::Since(script.number()),
-    ];
+    let places = [Place::Earliest, Place::Latest, Place::At(position), Place::After(position)];
     script.one(places)
 }

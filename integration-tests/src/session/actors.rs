@@ -2,7 +2,8 @@
 
 use super::world::{Purpose, World};
 use longhaul::transport::session::machine::call::{
-    Call, ConsumerOptions, Place, ProducerOptions, Publication, Question, Subscription,
+    Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
+    Subscription,
 };
 use longhaul::transport::{Batching, Message};
 use longhaul::{EntryId, Position};
@@ -58,7 +59,6 @@ pub(super) struct Reader {
     topic: usize,
     window: u32,
     state: State,
-    is_seeking: bool,
     begin: Option<Position>,
     seen: Vec<Position>,
     /// Bytes of messages that wait to be taken.
@@ -109,12 +109,6 @@ impl Actor {
         }
     }
 
-    pub(super) const fn sought(&mut self) {
-        if let Self::Reader(it) = self {
-            it.is_seeking = false;
-        }
-    }
-
     pub(super) fn is_done(&self, world: &World) -> bool {
         match self {
             Self::Publisher(it) => it.left == 0,
@@ -122,7 +116,7 @@ impl Actor {
             Self::Reader(it) => {
                 let stored = world.ledger.stored(it.topic, &world.journal);
                 let expected = stored.iter().filter(|place| Some(**place) > it.begin);
-                !it.is_seeking && expected.eq(&it.seen)
+                expected.eq(&it.seen)
             }
         }
     }
@@ -239,7 +233,9 @@ impl Worker {
             35 => drop(world.ask(conn, Question::Last { consumer: id }, Purpose::Question)),
             36 => {
                 let topic = world.topics[self.topic].clone();
-                let question = Question::Lookup { topic, authoritative: false };
+                let listener_name = None;
+                let question =
+                    Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name });
                 world.ask(conn, question, Purpose::Question);
             }
             _ => {}
@@ -281,7 +277,6 @@ impl Reader {
             topic,
             window,
             state: State::Closed,
-            is_seeking: false,
             begin: None,
             seen: Vec::new(),
             queue: VecDeque::new(),
@@ -303,15 +298,16 @@ impl Reader {
                 world.close(conn, id, false);
                 self.state = State::Closed;
             }
-            State::Open(conn, id) if !world.is_calm && !self.is_seeking && world.chance(15) => {
-                self.seek(world, me, conn, id);
+            State::Open(conn, id) if !world.is_calm && world.chance(15) => {
+                world.close(conn, id, false);
+                self.state = State::Closed;
+                self.move_on(world);
             }
             State::Open(conn, id) => self.take(world, conn, id),
         }
     }
 
     fn open(&mut self, world: &mut World, me: usize) {
-        self.is_seeking = false;
         self.queue.clear();
         self.untold = (0, 0);
         let start = self.last().map_or(Place::Earliest, Place::After);
@@ -325,20 +321,11 @@ impl Reader {
         self.state = State::Opening(token);
     }
 
-    fn seek(&mut self, world: &mut World, me: usize, conn: u64, id: u64) {
+    /// Begins anew, at a message that it has seen or at the beginning.
+    fn move_on(&mut self, world: &mut World) {
         let place = world.random.choice(&self.seen).copied();
-        let to = match world.random.u8(0..3) {
-            0 => None,
-            _ => place,
-        };
-        // What waits is void; it counts as taken.
-        self.untold.0 += self.queue.len();
-        self.untold.1 += self.queue.drain(..).sum::<usize>();
-        self.tell(world, conn, id, 0);
-        (self.begin, self.is_seeking) = (to, true);
+        self.begin = if world.random.u8(0..3) == 0 { None } else { place };
         self.seen.clear();
-        let to = to.map_or(Place::Earliest, Place::After);
-        world.ask(conn, Question::Seek { consumer: id, to }, Purpose::Seek(me));
     }
 
     fn take(&mut self, world: &mut World, conn: u64, id: u64) {
@@ -361,7 +348,6 @@ impl Reader {
 
     fn delivered(&mut self, world: &mut World, messages: &[Message]) {
         let seed = world.ledger.seed;
-        assert!(!self.is_seeking, "seed {seed}: a delivery from before a seek");
         for message in messages {
             let last = self.last();
             let place = message.position;

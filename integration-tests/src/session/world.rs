@@ -23,7 +23,7 @@ const EPOCH_MS: u64 = 1_700_000_000_000;
 /// When a broker asks a silent client for a sign of life; after twice that the client is gone.
 const BROKER_KEEP_ALIVE_MS: u64 = 30_000;
 /// How long the calm phase may take, in simulated time: two dead connections in a row, and their questions.
-const CALM_MS_MAX: u64 = 300_000;
+const CALM_MS_MAX: u64 = 600_000;
 /// Connections of a client, as a transport has them for tasks and for records.
 const SLOTS: usize = 2;
 /// What a machine may have encoded and not written: its own limit, and the frame that goes beyond it.
@@ -53,8 +53,6 @@ struct Conn {
 pub(super) enum Purpose {
     /// An actor opens something.
     Open(usize),
-    /// A reader goes elsewhere.
-    Seek(usize),
     /// An entry of a topic is acknowledged.
     Ack(usize, EntryId),
     /// Somebody is curious.
@@ -405,6 +403,7 @@ impl World {
                     actor.ended();
                 }
             }
+            Event::Moved(moved) => panic!("seed {seed}: {moved:?}"),
             Event::Challenged => panic!("seed {seed}: challenged"),
         }
     }
@@ -435,10 +434,6 @@ impl World {
                     Some((id, is_producer)) => self.close(conn, id, is_producer),
                     None => {}
                 }
-            }
-            Purpose::Seek(owner) => {
-                let actor = self.actors[owner].as_mut().expect("an actor");
-                actor.sought();
             }
             Purpose::Question => {}
         }

@@ -275,8 +275,7 @@ impl Actor {
 
     async fn open_follower(&mut self) -> Result<()> {
         let scene = Arc::clone(&self.scene);
-        let start = if fastrand::bool() { Start::Earliest } else { Start::Since(1) };
-        let follow = Follow { start, compacted: false };
+        let follow = Follow { start: Start::Earliest, compacted: false };
         let opening = Transport::follower(&scene.transport, scene.topic(self.topic), follow);
         if let Some(follower) = self.call("follower", opening).await {
             self.read.push(std::mem::take(&mut self.seen));

@@ -257,7 +257,12 @@ async fn a_client_certificate_is_shown_where_one_is_wanted() {
     let authority = Authority::new("ours");
     let ca_certificate_pem = Some(authority.pem().into_bytes());
     let client = Some(authority.certify("client"));
-    let tls = TlsOptions { ca_certificate_pem, ca_certificate_only: true, client };
+    let tls = TlsOptions {
+        ca_certificate_pem,
+        ca_certificate_only: true,
+        client,
+        ..TlsOptions::default()
+    };
     call_with(&authority, tls.clone()).await.unwrap();
     let failed = call_with(&authority, TlsOptions { client: None, ..tls }).await.unwrap_err();
     assert_eq!(failed.kind, AdminErrorKind::Unreachable);

@@ -60,6 +60,20 @@ impl MemoryBroker {
         position(entry, None)
     }
 
+    /// Publishes a batch that comes from another cluster, at once and without faults.
+    pub fn publish_replicated(
+        &self,
+        at: &TopicPartition,
+        messages: Vec<Outgoing>,
+        cluster: &str,
+    ) -> EntryId {
+        let from = || Some(cluster.to_owned());
+        let bodies = messages.into_iter().map(|message| Body::new(message, false));
+        let bodies: Vec<Body> =
+            bodies.map(|body| Body { replicated_from: from(), ..body }).collect();
+        self.store(at, &bodies, true)
+    }
+
     fn append(
         &self,
         at: &TopicPartition,
@@ -69,8 +83,12 @@ impl MemoryBroker {
     ) -> EntryId {
         let body = |message| Body::new(message, null);
         let bodies: Vec<Body> = messages.into_iter().map(body).collect();
+        self.store(at, &bodies, batched)
+    }
+
+    fn store(&self, at: &TopicPartition, bodies: &[Body], batched: bool) -> EntryId {
         let wall_ms = self.shared.clock.wall_ms();
-        self.on(at, |state, id| state.store(id, Arc::from(ANY_PRODUCER), &bodies, batched, wall_ms))
+        self.on(at, |state, id| state.store(id, Arc::from(ANY_PRODUCER), bodies, batched, wall_ms))
     }
 }
 
@@ -231,7 +249,7 @@ impl MemoryBroker {
 impl Body {
     pub(super) fn new(message: Outgoing, null: bool) -> Self {
         let Outgoing { key, properties, payload, .. } = message;
-        Self { key, properties, payload, null }
+        Self { key, properties, payload, null, replicated_from: None }
     }
 }
 

@@ -32,7 +32,6 @@ impl State {
             Start::Earliest => None,
             Start::Latest => partition.log.end(),
             Start::After(position) => Some(position),
-            Start::Since(ms) => partition.log.before(ms),
         };
         partition.followers.insert(id);
     }

@@ -15,6 +15,7 @@ pub(super) struct Body {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) payload: Bytes,
     pub(super) null: bool,
+    pub(super) replicated_from: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +57,7 @@ impl Log {
                 undecodable: None,
                 null: body.null,
                 publish_time_ms,
+                replicated_from: body.replicated_from.clone(),
                 redelivery_count: 0,
             });
         }
@@ -71,12 +73,6 @@ impl Log {
     /// Everything ever published.
     pub(super) fn all(&self) -> &[Message] {
         &self.messages
-    }
-
-    /// The position before the first message published at a time or later.
-    pub(super) fn before(&self, publish_time_ms: u64) -> Option<Position> {
-        let earlier = |message: &&Message| message.publish_time_ms < publish_time_ms;
-        self.messages.iter().take_while(earlier).last().map(|message| message.position)
     }
 
     /// The position of the last message ever published.

@@ -1,6 +1,7 @@
 //! Consumes a durable Shared subscription.
 
 use super::driver::{Delivery, Waiter, unbounded};
+use super::follower::Untold;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Question};
 use crate::task::EntryId;
@@ -19,6 +20,7 @@ pub(super) struct SessionConsumer {
     ready: VecDeque<Message>,
     /// Messages that were asked for and not handed over.
     asked: usize,
+    untold: Untold,
     end: Option<TransportError>,
 }
 
@@ -31,7 +33,8 @@ impl SessionConsumer {
         let Answer::Consumer(id) = link.open_consumer(options, sink).await? else {
             return Err(link.unexpected());
         };
-        Ok(Self { link, id, deliveries, ready: VecDeque::new(), asked: 0, end: None })
+        let (ready, untold) = (VecDeque::new(), Untold::default());
+        Ok(Self { link, id, deliveries, ready, asked: 0, untold, end: None })
     }
 
     /// Asks something about this consumer.
@@ -57,11 +60,16 @@ impl SessionConsumer {
     fn take(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Entry(messages) => self.ready.extend(messages),
-            Delivery::Sought => self.ready.clear(),
             Delivery::Over(cause) => {
                 self.ready.clear();
                 self.end = Some(cause);
             }
+        }
+    }
+
+    fn note_taken(&mut self, message: &Message) {
+        if let Some(taken) = self.untold.take(message, self.id) {
+            self.link.call(taken);
         }
     }
 
@@ -87,6 +95,7 @@ impl Consumer for SessionConsumer {
             }
             if let Some(message) = self.ready.pop_front() {
                 self.asked -= 1;
+                self.note_taken(&message);
                 return Ok(message);
             }
             // Without a delivery the consumer has ended, which the check finds out.
@@ -105,12 +114,14 @@ impl Consumer for SessionConsumer {
 
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {
         self.check()?;
-        let before = self.ready.len();
-        self.ready.retain(|message| message.position.entry_id() != entry);
+        let (unseen, ready): (VecDeque<_>, _) = std::mem::take(&mut self.ready)
+            .into_iter()
+            .partition(|message| message.position.entry_id() == entry);
+        self.ready = ready;
+        unseen.iter().for_each(|message| self.note_taken(message));
         // What was delivered and is given back unseen is asked for again.
-        let unseen = before - self.ready.len();
-        if unseen > 0 {
-            self.request_from_broker(unseen);
+        if !unseen.is_empty() {
+            self.request_from_broker(unseen.len());
         }
         self.link.call(Call::HandBack { consumer: self.id, entry });
         Ok(())

@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// How long reading it may take: it may lie on a network's disk.
 pub(super) const FILE_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long it may take until there are credentials, where nothing else limits it: others may ask the same issuer, and are waited for.
-const DATA_TIME_MAX: Duration = Duration::from_secs(15);
+pub(super) const DATA_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Who we are to a broker.
 ///
@@ -142,6 +142,17 @@ impl Credentials {
         }
     }
 
+    /// What has been shown is of no use any more: the broker refuses it, or asks for something newer. Does nothing if there is something
+    /// newer already.
+    pub(super) async fn forget(&self, shown: Option<&Bytes>) {
+        #[cfg(feature = "oauth2")]
+        if let (Kind::OAuth2(source), Some(token)) = (&self.0, shown) {
+            source.forget(token).await;
+        }
+        #[cfg(not(feature = "oauth2"))]
+        let _ = shown;
+    }
+
     /// The same, if nothing has to be read or asked for it.
     pub(crate) fn data_at_hand(&self) -> Option<Bytes> {
         match &self.0 {
@@ -211,7 +222,7 @@ pub(super) async fn read_secret(
         TransportError::new(TransportErrorKind::Invalid, path.display(), format!("{what}: {cause}"))
     };
     let file = path.to_owned();
-    let reading = spawn_blocking(move || read_file(&file));
+    let reading = spawn_blocking(move || read_file(&file, FILE_BYTES_MAX));
     match timeout(time_max, reading).await {
         Ok(Ok(Ok(text))) if text.trim().is_empty() => Err(invalid("the file is empty".to_owned())),
         Ok(Ok(Ok(text))) => Ok(Secret(text)),
@@ -221,14 +232,14 @@ pub(super) async fn read_secret(
     }
 }
 
-fn read_file(path: &Path) -> io::Result<String> {
+pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
     // A pipe would be waited for, and gives what it has once only.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a file"));
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other("the file is too large"));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::other("the file is not text"))

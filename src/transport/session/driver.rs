@@ -1,10 +1,11 @@
 //! The task that owns a connection: it moves bytes between the machine and the socket, and results to those who wait.
 //!
 //! What waits here is bounded by what the machine's callers may have under way: publishers by their room in bytes, consumers by
-//! their permits, questions by their number. So the channel of calls needs no bound of its own, and nobody who has something to
+//! their permits, to which the machine holds the broker, questions by their number. So the channel of calls needs no bound of its own, and nobody who has something to
 //! say ever waits for a slow broker while holding something else up.
 
 use super::credentials::Credentials;
+use super::detours::{Detour, Detours};
 use super::dial::{Wire, foreign, greeting_failed, hung_up};
 use super::error;
 use super::machine::Connection;
@@ -13,7 +14,7 @@ use super::options::Endpoint;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::Position;
-use crate::transport::{Message, PublishError, TransportError};
+use crate::transport::{Message, PublishError, TransportError, TransportErrorKind};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::future::pending;
@@ -44,8 +45,6 @@ pub(super) enum Waiter {
     Producer(oneshot::Sender<Result<Answer, TransportError>>, End),
     /// Somebody who opens a consumer, and takes its deliveries.
     Consumer(oneshot::Sender<Result<Answer, TransportError>>, mpsc::UnboundedSender<Delivery>),
-    /// Somebody who places a consumer elsewhere.
-    Seek(oneshot::Sender<Result<Answer, TransportError>>),
     /// Somebody with an ack.
     Ack(oneshot::Sender<Result<(), TransportError>>),
 }
@@ -62,8 +61,6 @@ pub(super) struct Published {
 pub(super) enum Delivery {
     /// The messages of an entry.
     Entry(Vec<Message>),
-    /// It stands elsewhere now: what came before is void.
-    Sought,
     /// It is over.
     Over(TransportError),
 }
@@ -107,17 +104,29 @@ pub(super) struct Driver {
     reader: ReadHalf<Wire>,
     writer: WriteHalf<Wire>,
     calls: mpsc::UnboundedReceiver<Call<Waiter, Published>>,
-    /// Ours, for what follows from answers that nobody takes.
-    credentials: Credentials,
+    around: Surroundings,
     fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
     refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
     deliveries: HashMap<u64, mpsc::UnboundedSender<Delivery>>,
     producers: HashMap<u64, End>,
     opened: Option<oneshot::Sender<Result<(), TransportError>>>,
     end: End,
-    endpoint: Endpoint,
     address: Arc<str>,
-    tracker: TaskTracker,
+}
+
+/// What a driver has to do with, beside its wire.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    pub(super) credentials: Credentials,
+    /// Of these, what the broker has been shown last.
+    pub(super) shown: Option<Bytes>,
+    /// The other end of the wire.
+    pub(super) endpoint: Endpoint,
+    /// That is a proxy.
+    pub(super) proxied: bool,
+    /// Where topics go.
+    pub(super) detours: Arc<Detours>,
+    pub(super) tracker: TaskTracker,
 }
 
 /// A step of the driver's loop.
@@ -135,9 +144,7 @@ impl Driver {
     pub(super) fn new(
         machine: Machine,
         wire: Wire,
-        credentials: Credentials,
-        endpoint: Endpoint,
-        tracker: TaskTracker,
+        around: Surroundings,
         opened: oneshot::Sender<Result<(), TransportError>>,
     ) -> (Self, Calls, End) {
         let (reader, writer) = tokio::io::split(wire);
@@ -149,16 +156,14 @@ impl Driver {
             reader,
             writer,
             calls,
-            credentials,
             fresh,
             refreshed,
             deliveries: HashMap::new(),
             producers: HashMap::new(),
             opened: Some(opened),
             end: end.clone(),
-            address: endpoint.to_string().into(),
-            endpoint,
-            tracker,
+            address: around.endpoint.to_string().into(),
+            around,
         };
         (driver, sender, end)
     }
@@ -175,6 +180,9 @@ impl Driver {
         }
         self.pass_on();
         if let Some(cause) = self.machine.end() {
+            if cause.kind == TransportErrorKind::Unauthorized {
+                self.around.credentials.forget(self.around.shown.as_ref()).await;
+            }
             tracing::debug!(address = %self.address, %cause, "connection over");
             self.end.set(cause.clone());
         }
@@ -236,6 +244,12 @@ impl Driver {
                     return self.broken(&cause);
                 }
                 Step::Credentials(data) => {
+                    match &data {
+                        Ok(data) => self.around.shown.clone_from(data),
+                        Err(cause) => {
+                            tracing::warn!(address = %self.address, %cause, "no fresh credentials for the broker");
+                        }
+                    }
                     let data = data.map(|data| data.map(Into::into));
                     self.machine.handle(Call::Credentials(data), now);
                 }
@@ -263,7 +277,7 @@ impl Driver {
         let cause = if self.machine.is_open() {
             error::unreachable(&self.address, "the broker closed the connection")
         } else {
-            hung_up(&self.endpoint)
+            hung_up(&self.around.endpoint)
         };
         self.machine.fail(cause);
     }
@@ -272,7 +286,7 @@ impl Driver {
         let cause = if self.machine.is_open() {
             error::unreachable(&self.address, cause)
         } else {
-            greeting_failed(&self.endpoint, cause)
+            greeting_failed(&self.around.endpoint, cause)
         };
         self.machine.fail(cause);
     }
@@ -299,6 +313,10 @@ impl Driver {
                         end.set(cause);
                     }
                 }
+                Event::Moved(moved) => {
+                    let Surroundings { endpoint, proxied, detours, .. } = &self.around;
+                    detours.note(Detour { moved, by: endpoint.clone(), proxied: *proxied });
+                }
                 Event::Challenged => self.refresh(),
             }
         }
@@ -321,12 +339,6 @@ impl Driver {
         match waiter {
             Waiter::Ack(confirmed) => drop(confirmed.send(result.map(drop))),
             Waiter::Question(asker) => drop(asker.send(result)),
-            Waiter::Seek(asker) => {
-                if let Ok(Answer::Consumer(id)) = &result {
-                    self.tell(*id, Delivery::Sought);
-                }
-                drop(asker.send(result));
-            }
             Waiter::Producer(asker, end) => {
                 let opened = match &result {
                     Ok(Answer::Producer { id, .. }) => Some(*id),
@@ -359,10 +371,13 @@ impl Driver {
         }
     }
 
-    /// Gets fresh credentials: a token's file is read again, for one.
+    /// Gets fresh credentials: a token's file is read again, and an issuer asked for another token than the broker has seen.
     fn refresh(&self) {
-        let (credentials, fresh) = (self.credentials.clone(), self.fresh.clone());
-        self.tracker.spawn(async move {
+        let Surroundings { credentials, shown, tracker, .. } = &self.around;
+        let (credentials, shown) = (credentials.clone(), shown.clone());
+        let fresh = self.fresh.clone();
+        tracker.spawn(async move {
+            credentials.forget(shown.as_ref()).await;
             // A connection that has ended wants none any more.
             drop(fresh.try_send(credentials.data().await));
         });

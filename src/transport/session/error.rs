@@ -24,25 +24,31 @@ pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportE
 fn kind(code: ErrorCode) -> TransportErrorKind {
     use ServerError as E;
     let ErrorCode::Known(error) = code else { return TransportErrorKind::Refused };
-    if matches!(error, E::AuthenticationError | E::AuthorizationError) {
-        TransportErrorKind::Unauthorized
-    } else if matches!(error, E::TopicNotFound | E::SubscriptionNotFound) {
-        TransportErrorKind::NotFound
-    } else if matches!(
-        error,
+    match error {
+        E::AuthenticationError | E::AuthorizationError => TransportErrorKind::Unauthorized,
+        E::TopicNotFound | E::SubscriptionNotFound => TransportErrorKind::NotFound,
+        E::NotAllowedError | E::UnsupportedVersionError | E::InvalidTopicName => {
+            TransportErrorKind::NotAllowed
+        }
+        E::IncompatibleSchema => TransportErrorKind::IncompatibleSchema,
+        E::TopicTerminatedError => TransportErrorKind::Terminated,
         E::UnknownError
-            | E::ServiceNotReady
-            | E::MetadataError
-            | E::PersistenceError
-            | E::TooManyRequests
-            | E::ConsumerBusy
-            | E::ProducerBusy
-            | E::ProducerBlockedQuotaExceededError
-            | E::ProducerBlockedQuotaExceededException
-    ) {
-        TransportErrorKind::Unreachable
-    } else {
-        TransportErrorKind::Refused
+        | E::ServiceNotReady
+        | E::MetadataError
+        | E::PersistenceError
+        | E::ChecksumError
+        | E::TooManyRequests
+        | E::ConsumerBusy
+        | E::ConsumerNotFound
+        | E::ProducerBusy
+        | E::ProducerBlockedQuotaExceededError
+        | E::ProducerBlockedQuotaExceededException => TransportErrorKind::Unreachable,
+        E::ConsumerAssignError
+        | E::TransactionCoordinatorNotFound
+        | E::InvalidTxnStatus
+        | E::TransactionConflict
+        | E::TransactionNotFound
+        | E::ProducerFenced => TransportErrorKind::Refused,
     }
 }
 
@@ -56,8 +62,22 @@ mod tests {
         assert_eq!(kind(3), TransportErrorKind::Unauthorized);
         assert_eq!(kind(6), TransportErrorKind::Unreachable);
         assert_eq!(kind(11), TransportErrorKind::NotFound);
-        assert_eq!(kind(18), TransportErrorKind::Refused);
+        assert_eq!(kind(15), TransportErrorKind::Terminated);
+        assert_eq!(kind(18), TransportErrorKind::IncompatibleSchema);
+        assert_eq!(kind(22), TransportErrorKind::NotAllowed);
+        assert_eq!(kind(25), TransportErrorKind::Refused);
         assert_eq!(kind(999), TransportErrorKind::Refused);
+    }
+
+    /// A checksum that was wrong on the way, or a consumer that the broker had lost, was taken for its last word.
+    #[test]
+    fn what_another_connection_mends_is_passing() {
+        for code in [9, 13] {
+            assert!(!server("here", code, "text").kind.is_permanent());
+        }
+        for code in [3, 4, 11, 12, 15, 18, 22] {
+            assert!(server("here", code, "text").kind.is_permanent());
+        }
     }
 
     /// A broker went down while clients waited for their tasks. Its successor was asked while the old sessions were not gone yet, and

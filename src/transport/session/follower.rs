@@ -1,6 +1,6 @@
 //! Follows one partition, and fetches single messages.
 
-use super::driver::{Delivery, unbounded};
+use super::driver::{Delivery, Published, Waiter, unbounded};
 use super::error;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
@@ -19,16 +19,37 @@ const WINDOW: u32 = 1_000;
 /// How long an entry that must be there may take to come.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// What has been taken of what was delivered, and not told to the machine. It is told when it is much.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    count: usize,
+    bytes: usize,
+}
+
+impl Untold {
+    /// A message is taken. Says what the machine is to be told, if it is time to.
+    pub(super) fn take(
+        &mut self,
+        message: &Message,
+        consumer: u64,
+    ) -> Option<Call<Waiter, Published>> {
+        self.count += 1;
+        self.bytes += message.payload.len();
+        if self.count < UNTOLD_MAX && self.bytes < UNTOLD_BYTES_MAX {
+            return None;
+        }
+        let Self { count, bytes } = std::mem::take(self);
+        Some(Call::Taken { consumer, count, bytes })
+    }
+}
+
 /// A reader in the hands of its user; it is closed when that one drops it.
 pub(super) struct SessionFollower {
     link: Arc<Link>,
     id: u64,
     deliveries: mpsc::UnboundedReceiver<Delivery>,
     ready: VecDeque<Message>,
-    taken: usize,
-    taken_bytes: usize,
-    /// How often it was placed elsewhere.
-    seeks: u64,
+    untold: Untold,
     end: Option<TransportError>,
 }
 
@@ -39,16 +60,11 @@ impl SessionFollower {
         follow: Follow,
     ) -> Result<Self, TransportError> {
         let start = match follow.start {
-            Start::Earliest | Start::Since(_) => Place::Earliest,
+            Start::Earliest => Place::Earliest,
             Start::Latest => Place::Latest,
             Start::After(position) => Place::After(position),
         };
-        let mut follower = Self::open_at(link, topic, start, follow.compacted, WINDOW).await?;
-        // Only a subscription that is there can be placed by time.
-        if let Start::Since(ms) = follow.start {
-            follower.seek(Place::Since(ms)).await?;
-        }
-        Ok(follower)
+        Self::open_at(link, topic, start, follow.compacted, WINDOW).await
     }
 
     async fn open_at(
@@ -66,33 +82,17 @@ impl SessionFollower {
             return Err(link.unexpected());
         };
         let ready = VecDeque::new();
-        Ok(Self { link, id, deliveries, ready, taken: 0, taken_bytes: 0, seeks: 0, end: None })
+        Ok(Self { link, id, deliveries, ready, untold: Untold::default(), end: None })
     }
 
     /// Waits for what comes next. What came before the end is worth as much as ever.
     async fn wait(&mut self) -> Result<(), TransportError> {
         match self.deliveries.recv().await {
             Some(Delivery::Entry(messages)) => self.ready.extend(messages),
-            Some(Delivery::Sought) => {
-                let bytes = self.ready.iter().map(|message| message.payload.len()).sum();
-                self.note_taken(self.ready.len(), bytes);
-                self.ready.clear();
-                self.seeks += 1;
-            }
             Some(Delivery::Over(cause)) => self.end = Some(cause),
             None => self.end = Some(self.link.cause()),
         }
         self.end.clone().map_or(Ok(()), Err)
-    }
-
-    fn note_taken(&mut self, messages: usize, bytes: usize) {
-        self.taken += messages;
-        self.taken_bytes += bytes;
-        if self.taken >= UNTOLD_MAX || self.taken_bytes >= UNTOLD_BYTES_MAX {
-            let (count, bytes) =
-                (std::mem::take(&mut self.taken), std::mem::take(&mut self.taken_bytes));
-            self.link.call(Call::Taken { consumer: self.id, count, bytes });
-        }
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
@@ -102,16 +102,6 @@ impl SessionFollower {
         };
         Ok(last)
     }
-
-    /// Goes on elsewhere. What was delivered before and not taken is void.
-    async fn seek(&mut self, to: Place) -> Result<(), TransportError> {
-        let before = self.seeks;
-        self.link.seek(Question::Seek { consumer: self.id, to }).await?;
-        while self.seeks == before {
-            self.wait().await?;
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -119,7 +109,9 @@ impl Follower for SessionFollower {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
             if let Some(message) = self.ready.pop_front() {
-                self.note_taken(1, message.payload.len());
+                if let Some(taken) = self.untold.take(&message, self.id) {
+                    self.link.call(taken);
+                }
                 return Ok(message);
             }
             if let Some(cause) = &self.end {

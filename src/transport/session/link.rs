@@ -50,13 +50,6 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 
-    /// Places a consumer elsewhere; what it delivered before is followed by a mark.
-    pub(super) async fn seek(&self, question: Question) -> Answered {
-        let (asker, answer) = oneshot::channel();
-        self.put(question, Waiter::Seek(asker))?;
-        answer.await.unwrap_or_else(|_| Err(self.cause()))
-    }
-
     pub(super) async fn open_producer(&self, options: ProducerOptions, end: End) -> Answered {
         let (asker, answer) = oneshot::channel();
         self.put(Question::Producer(options), Waiter::Producer(asker, end))?;

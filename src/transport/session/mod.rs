@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves bytes and results.
-//! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies.
+//! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies. `detours.rs`: where topics go that move.
 //! - `publisher.rs`, `consumer.rs`, `follower.rs`: what the seam's users hold in their hands.
 //! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker, who we are to it, whom we trust.
 //!
@@ -17,6 +17,7 @@
 
 mod consumer;
 mod credentials;
+mod detours;
 pub(super) mod dial;
 mod driver;
 mod error;
@@ -38,7 +39,7 @@ pub use credentials::Credentials;
 pub use oauth2::OAuth2;
 pub use options::ConnectOptions;
 pub(crate) use options::is_loopback;
-pub use tls::{ClientCertificate, TlsOptions};
+pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
 pub(crate) use tls::{TlsError, without_trust};
 
 use super::{
@@ -57,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long opening something may take, lookups and connecting included.
+/// How long opening something may take, lookups and connecting included, beside one answer.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A Pulsar cluster.
@@ -67,7 +68,7 @@ pub struct PulsarTransport {
 }
 
 impl PulsarTransport {
-    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts, or with whoever gives us our credentials.
+    /// Connects to a cluster. Returns within 10 s, whatever is wrong with the hosts; who asks an issuer for a token waits up to 15 s more.
     ///
     /// # Errors
     /// When a setting is wrong, there are no credentials to be had, no host answers, what answers is not a broker, TLS fails, or the
@@ -93,7 +94,7 @@ impl PulsarTransport {
             let link = self.pool.owner(topic, Purpose::Records).await?;
             SessionPublisher::open(link, options).await
         };
-        about(topic, opening).await
+        self.about(topic, opening).await
     }
 
     async fn consumer(
@@ -109,21 +110,22 @@ impl PulsarTransport {
             let link = self.pool.owner(topic, Purpose::Tasks).await?;
             SessionConsumer::open(link, options).await
         };
-        about(topic, opening).await
+        self.about(topic, opening).await
     }
-}
 
-/// Limits the time that something takes, and names the topic in its error.
-async fn about<T>(
-    topic: &str,
-    opening: impl Future<Output = Result<T, TransportError>>,
-) -> Result<T, TransportError> {
-    match timeout(OPEN_TIME_MAX, opening).await {
-        Ok(opened) => opened.map_err(|cause| TransportError {
-            address: format!("{} {topic}", cause.address),
-            ..cause
-        }),
-        Err(_) => Err(error::unreachable(topic, "not opened in time")),
+    /// Limits the time that something takes, and names the topic in its error.
+    async fn about<T>(
+        &self,
+        topic: &str,
+        opening: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        match timeout(OPEN_TIME_MAX + self.pool.answer_time(), opening).await {
+            Ok(opened) => opened.map_err(|cause| TransportError {
+                address: format!("{} {topic}", cause.address),
+                ..cause
+            }),
+            Err(_) => Err(error::unreachable(topic, "not opened in time")),
+        }
     }
 }
 
@@ -136,7 +138,7 @@ impl Transport for PulsarTransport {
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
         let topic = full_topic_name(topic);
         let question = Question::Partitions { topic: topic.clone() };
-        match about(&topic, self.pool.ask(question)).await {
+        match self.about(&topic, self.pool.ask(question)).await {
             Ok(Answer::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
             Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
             // It may come into being by its first use, and has no partitions before.
@@ -172,7 +174,7 @@ impl Transport for PulsarTransport {
             let link = self.pool.owner(&topic, Purpose::Records).await?;
             SessionFollower::open(link, topic.clone(), follow).await
         };
-        Ok(Box::new(about(&topic, opening).await?))
+        Ok(Box::new(self.about(&topic, opening).await?))
     }
 
     async fn fetch(
@@ -185,7 +187,7 @@ impl Transport for PulsarTransport {
             let link = self.pool.owner(&topic, Purpose::Tasks).await?;
             follower::fetch(link, &topic, at).await
         };
-        about(&topic, reading).await
+        self.about(&topic, reading).await
     }
 
     async fn mark_delete_position(

@@ -8,7 +8,7 @@
 //!
 //! Invariant: neither the secret nor a token shows in a `Debug` form or in an error, not even if the issuer repeats it.
 
-use super::credentials::{FILE_TIME_MAX, Secret, read_secret};
+use super::credentials::{DATA_TIME_MAX, FILE_TIME_MAX, Secret, read_secret};
 use super::is_loopback;
 use super::tls::{TlsError, TlsOptions, without_trust};
 use crate::clock::Clock;
@@ -24,8 +24,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Longest time for one of the two requests.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(6);
+/// Longest time for one of the two requests: as long as both may take together.
+const REQUEST_TIME_MAX: Duration = DATA_TIME_MAX;
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Longest life that is believed: what is kept must be renewed some day.
@@ -56,7 +56,8 @@ enum Key {
 }
 
 impl OAuth2 {
-    /// A key file: JSON with `client_id`, `client_secret` and `issuer_url`. It is read for each token.
+    /// A key file: JSON with `client_id`, `client_secret` and `issuer_url`, as issuers and clouds give it out. It is read for each
+    /// token.
     #[must_use]
     pub fn key_file(path: impl Into<PathBuf>) -> Self {
         Self::new(Key::File(path.into()))
@@ -119,14 +120,10 @@ impl OAuth2 {
             }
         };
         // The parser's words may quote what it stumbles over: the place says enough.
-        let key: KeyFile = serde_json::from_str(text.text()).map_err(|cause| {
+        serde_json::from_str(text.text()).map_err(|cause| {
             let place = format_args!("line {}, column {}", cause.line(), cause.column());
             self.invalid(format!("no JSON with `client_id` and `client_secret`: {place}"))
-        })?;
-        match key.kind.as_deref() {
-            None | Some("client_credentials") => Ok(key),
-            Some(_) => Err(self.invalid("the key's `type` is not `client_credentials`".to_owned())),
-        }
+        })
     }
 
     fn invalid(&self, cause: String) -> TransportError {
@@ -172,6 +169,14 @@ impl TokenSource {
         }
     }
 
+    /// A token that a broker refuses, or does not take for fresh, is not kept for the next one who asks.
+    pub(super) async fn forget(&self, token: &Bytes) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|it| it.token == token) {
+            *current = None;
+        }
+    }
+
     async fn current_or_new(&self) -> Result<Bytes, TransportError> {
         let clock = Clock::System;
         let mut current = self.current.lock().await;
@@ -198,11 +203,9 @@ fn lifetime(seconds: f64) -> Option<Duration> {
     Some(stated.min(LIFETIME_MAX) * parts / of)
 }
 
-/// The key file, as Pulsar's clients share it.
+/// The key file, as Pulsar's clients share it. Its `type` is not looked at: whoever gives out keys calls them as they like.
 #[derive(Deserialize)]
 struct KeyFile {
-    #[serde(rename = "type")]
-    kind: Option<String>,
     client_id: String,
     client_secret: String,
     issuer_url: Option<String>,
@@ -394,4 +397,4 @@ fn in_full(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,29 +1,43 @@
 //! How to reach a broker: service URL, credentials, TLS; and what follows from them before anything is sent.
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, FILE_TIME_MAX};
+use super::machine::Times;
 use super::tls::TlsOptions;
 use crate::transport::{TransportError, TransportErrorKind};
 use rustls::ClientConfig;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Port of `pulsar://` where the URL names none.
 const PORT_PLAIN: u16 = 6650;
 /// Port of `pulsar+ssl://` where the URL names none.
 const PORT_TLS: u16 = 6651;
+/// Longest time that a setting may have.
+const TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Hosts that a service URL may name.
 const HOSTS_MAX: usize = 16;
 
 /// Where a Pulsar cluster is, who we are to it, and whom we trust.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are tried in order.
+    /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are tried in random order.
     pub service_url: String,
     /// Who we are.
     pub credentials: Credentials,
     /// Whom we trust, and what we show of ourselves in the handshake. For `pulsar+ssl://` only.
     pub tls: TlsOptions,
+    /// Which of its addresses a broker is to name in answer to a lookup, where it has several (`advertisedListeners`).
+    pub listener_name: Option<String>,
+    /// Silence after which we ask whether the broker is there; after twice that the connection is given up. Default 30 s.
+    pub keep_alive: Duration,
+    /// How long the broker may take to answer a question, or to confirm a publish. Default 30 s.
+    pub answer_time: Duration,
+    /// What the broker's statistics call our consumers and producers. By default something that no other process has.
+    pub name: String,
 }
 
 /// What a session needs to know before it connects.
@@ -31,16 +45,22 @@ pub struct ConnectOptions {
 pub(in crate::transport) struct Prepared {
     /// In the order of the service URL; at least one.
     pub(in crate::transport) endpoints: Vec<Endpoint>,
-    /// None without TLS.
-    pub(in crate::transport) tls: Option<Arc<ClientConfig>>,
 }
 
 impl ConnectOptions {
     /// Options for a service URL, without credentials and with the authorities that the system trusts.
     #[must_use]
     pub fn new(service_url: impl Into<String>) -> Self {
-        let (credentials, tls) = (Credentials::none(), TlsOptions::default());
-        Self { service_url: service_url.into(), credentials, tls }
+        let Times { keep_alive, answer } = Times::default();
+        Self {
+            service_url: service_url.into(),
+            credentials: Credentials::none(),
+            tls: TlsOptions::default(),
+            listener_name: None,
+            keep_alive,
+            answer_time: answer,
+            name: format!("longhaul-{}-{:08x}", std::process::id(), fastrand::u32(..)),
+        }
     }
 
     /// Sets the credentials.
@@ -57,6 +77,17 @@ impl ConnectOptions {
         self
     }
 
+    /// Sets what the broker's statistics call us.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    pub(super) const fn times(&self) -> Times {
+        Times { keep_alive: self.keep_alive, answer: self.answer_time }
+    }
+
     /// Checks all that can be checked without asking anyone, and warns of a secret that would be readable on its way.
     pub(in crate::transport) fn prepare(&self) -> Result<Prepared, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
@@ -66,7 +97,7 @@ impl ConnectOptions {
         self.credentials.check().map_err(|cause| invalid(&cause))?;
         let encrypted = endpoints.iter().any(|endpoint| endpoint.tls);
         if self.credentials.is_client_certificate() {
-            if self.tls.client.is_none() {
+            if self.tls.client.is_none() && self.tls.client_paths.is_none() {
                 return Err(invalid(&"the client certificate is missing"));
             }
             if !encrypted {
@@ -79,13 +110,33 @@ impl ConnectOptions {
                 "the credentials go to {host} unencrypted: use pulsar+ssl://"
             );
         }
-        let tls = if encrypted {
-            let config = self.tls.client_config();
-            Some(Arc::new(config.map_err(|cause| invalid(&format_args!("TLS: {cause}")))?))
-        } else {
-            None
+        if encrypted {
+            // Each connection makes its own, from what the files say then.
+            self.tls.client_config().map_err(|cause| invalid(&format_args!("TLS: {cause}")))?;
+        }
+        for (time, name) in [(self.keep_alive, "keep_alive"), (self.answer_time, "answer_time")] {
+            if time.is_zero() || time > TIME_MAX {
+                return Err(invalid(&format_args!(
+                    "{name} is {time:?}: above zero, up to {TIME_MAX:?}"
+                )));
+            }
+        }
+        Ok(Prepared { endpoints })
+    }
+
+    /// What one connection is encrypted with. Reading it takes a limited time.
+    pub(super) async fn client_config(&self) -> Result<Arc<ClientConfig>, TransportError> {
+        let invalid = |cause: &dyn fmt::Display| {
+            let cause = format_args!("TLS: {cause}");
+            TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
         };
-        Ok(Prepared { endpoints, tls })
+        let tls = self.tls.clone();
+        let reading = spawn_blocking(move || tls.client_config());
+        match timeout(FILE_TIME_MAX, reading).await {
+            Ok(Ok(config)) => config.map(Arc::new).map_err(|cause| invalid(&cause)),
+            Ok(Err(cause)) => Err(invalid(&cause)),
+            Err(_) => Err(invalid(&"the certificates are not read in time")),
+        }
     }
 
     /// The first host to which a secret would go for all to read.
@@ -243,6 +294,23 @@ mod tests {
         for credentials in [Credentials::token(""), Credentials::client_certificate()] {
             let error = ConnectOptions::new(url).credentials(credentials).prepare().unwrap_err();
             assert_eq!((error.kind, error.address.as_str()), (TransportErrorKind::Invalid, url));
+        }
+    }
+
+    #[test]
+    fn times_that_nobody_could_keep_to_are_refused() {
+        for time in [Duration::ZERO, Duration::MAX] {
+            for name in ["keep_alive", "answer_time"] {
+                let mut options = ConnectOptions::new("pulsar://localhost:1");
+                *(if name == "keep_alive" {
+                    &mut options.keep_alive
+                } else {
+                    &mut options.answer_time
+                }) = time;
+                let error = options.prepare().unwrap_err();
+                assert_eq!(error.kind, TransportErrorKind::Invalid);
+                assert!(error.cause.starts_with(name), "{error}");
+            }
         }
     }
 

@@ -2,11 +2,13 @@
 //!
 //! A connection is opened in a task of its own, so that whoever gives up waiting for it harms nobody else who waits.
 
+use super::credentials::DATA_TIME_MAX;
+use super::detours::{Detour, Detours};
 use super::dial::dial_within;
-use super::driver::Driver;
+use super::driver::{Driver, Surroundings};
 use super::error;
 use super::link::Link;
-use super::machine::call::{Answer, Lookup, Question};
+use super::machine::call::{Answer, Lookup, LookupQuestion, Moved, Question};
 use super::machine::{Connection, Greeting};
 use super::options::{ConnectOptions, Endpoint, Prepared, endpoints};
 use crate::clock::Clock;
@@ -15,21 +17,21 @@ use crate::transport::{TransportError, TransportErrorKind};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-/// How long it may take to connect and be greeted, credentials included; all hosts of a service URL share it.
+/// How long it may take to connect and be greeted; all hosts of a service URL share it.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
+/// For the hosts, and for what they are shown.
+const TIMES: (Duration, Duration) = (CONNECT_TIME_MAX, DATA_TIME_MAX);
 /// The part of a host's time that is kept for the greeting when connecting takes long: one of eight.
 const GREETING_PARTS: u32 = 8;
 /// The least that a host has to take us in.
 const SHARE_MIN: Duration = Duration::from_millis(250);
-/// The least that there is for reading a token's file, or asking for a token.
-const CREDENTIALS_TIME_MIN: Duration = Duration::from_secs(1);
 /// Brokers that may send us on to another one until one owns the topic.
 const REDIRECTS_MAX: usize = 8;
 
@@ -52,21 +54,35 @@ struct Place {
 }
 
 /// The time that is left for connecting.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Budget {
     until: Moment,
     /// Hosts that share it. What one of them does not use is left for the others.
     untried: u32,
+    /// What our credentials have taken, in ms: a slow issuer is no host's fault, and takes nothing of their time.
+    credentials_ms: Arc<AtomicU64>,
+    /// What they may take, for all hosts together.
+    credentials_max: Duration,
 }
 
 impl Budget {
-    fn new(time_max: Duration, hosts: usize) -> Self {
+    fn new((hosts_max, credentials_max): (Duration, Duration), hosts: usize) -> Self {
         let untried = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
-        Self { until: Clock::System.now() + time_max, untried }
+        let until = Clock::System.now() + hosts_max;
+        Self { until, untried, credentials_ms: Arc::default(), credentials_max }
     }
 
     fn left(&self) -> Duration {
-        self.until.since(Clock::System.now())
+        (self.until + self.spent_on_credentials()).since(Clock::System.now())
+    }
+
+    fn spent_on_credentials(&self) -> Duration {
+        Duration::from_millis(self.credentials_ms.load(Ordering::Relaxed))
+    }
+
+    fn note_credentials(&self, took: Duration) {
+        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.credentials_ms.fetch_add(took, Ordering::Relaxed);
     }
 
     /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
@@ -77,7 +93,7 @@ impl Budget {
 
     /// For what a host is to be shown.
     fn for_credentials(&self) -> Duration {
-        self.left().max(CREDENTIALS_TIME_MIN)
+        self.credentials_max.saturating_sub(self.spent_on_credentials()).max(SHARE_MIN)
     }
 
     fn without_one_host(self) -> Self {
@@ -88,7 +104,7 @@ impl Budget {
 /// Why there is no connection.
 #[derive(Clone, Debug)]
 enum Failure {
-    /// We have nothing to show, to this host or to any other.
+    /// We have nothing to show, to this host or to any other, or cannot tell whom to trust.
     Credentials(TransportError),
     /// This host is of no use.
     Host(TransportError),
@@ -113,6 +129,7 @@ pub(super) struct Pool {
     places: Mutex<HashMap<Place, Opening>>,
     /// The host of the service URL that is asked first: the one that answered last, or the next one if that could not help.
     preferred: AtomicUsize,
+    detours: Arc<Detours>,
 }
 
 /// A host of the service URL, connected.
@@ -123,10 +140,26 @@ struct Service {
 }
 
 impl Pool {
+    /// Tries its hosts in random order, so that many clients do not all lean on the first.
     pub(super) fn new(options: ConnectOptions) -> Result<Self, TransportError> {
+        Self::shuffled(options, &mut fastrand::Rng::new())
+    }
+
+    fn shuffled(options: ConnectOptions, rng: &mut fastrand::Rng) -> Result<Self, TransportError> {
+        let mut pool = Self::in_order(options)?;
+        rng.shuffle(&mut pool.prepared.endpoints);
+        Ok(pool)
+    }
+
+    fn in_order(options: ConnectOptions) -> Result<Self, TransportError> {
         let prepared = options.prepare()?;
         let (places, preferred) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { options, prepared, tracker: TaskTracker::new(), places, preferred })
+        let (tracker, detours) = (TaskTracker::new(), Arc::default());
+        Ok(Self { options, prepared, tracker, places, preferred, detours })
+    }
+
+    pub(super) const fn answer_time(&self) -> Duration {
+        self.options.answer_time
     }
 
     /// Makes sure that a broker answers and accepts our credentials.
@@ -148,10 +181,43 @@ impl Pool {
         topic: &str,
         purpose: Purpose,
     ) -> Result<Arc<Link>, TransportError> {
+        if let Some(detour) = self.detours.take(topic) {
+            match self.follow(&detour, topic, purpose).await {
+                Ok(link) => return Ok(link),
+                Err(error) => {
+                    tracing::warn!(topic, %error, "where the broker has sent us is of no use; a lookup decides");
+                }
+            }
+        }
         let service = self.service().await?;
         let found = self.find(&service, topic, purpose).await;
         self.judge(&service, &found);
         found
+    }
+
+    /// Goes where a broker has said that the topic is, by the rules for lookups.
+    async fn follow(
+        &self,
+        detour: &Detour,
+        topic: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Link>, TransportError> {
+        let Detour { moved: Moved { url, url_tls, migrated, .. }, by, proxied } = detour;
+        let (url, url_tls, redirect) = (url.clone(), url_tls.clone(), *migrated);
+        // Another cluster is not behind this one's proxy.
+        let proxied = *proxied && !migrated;
+        let lookup = Lookup { url, url_tls, redirect, authoritative: false, proxied };
+        let (endpoint, behind_proxy) = next(&lookup, by)?;
+        let purpose_here = if redirect { Purpose::Records } else { purpose };
+        let place = Place { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
+        let link = self.link(place, Budget::new(TIMES, 1)).await?;
+        if !redirect {
+            return Ok(link);
+        }
+        let link = self.find(&Service { index: 0, endpoint, link }, topic, purpose).await?;
+        // Whoever opens the topic again later goes there, too.
+        self.detours.note(detour.clone());
+        Ok(link)
     }
 
     async fn find(
@@ -163,7 +229,11 @@ impl Pool {
         let Service { endpoint, link, .. } = service;
         let (mut asked, mut authoritative) = (Arc::clone(link), false);
         for _ in 0..REDIRECTS_MAX {
-            let question = Question::Lookup { topic: topic.to_owned(), authoritative };
+            let question = Question::Lookup(LookupQuestion {
+                topic: topic.to_owned(),
+                authoritative,
+                listener_name: self.options.listener_name.clone(),
+            });
             let answer = asked.ask(question).await?;
             let Answer::Lookup(lookup) = answer else {
                 return Err(error::refused(endpoint, "an unexpected answer to a lookup"));
@@ -171,7 +241,7 @@ impl Pool {
             let (place, behind_proxy) = next(&lookup, endpoint)?;
             let purpose = if lookup.redirect { Purpose::Records } else { purpose };
             let place = Place { endpoint: place, behind_proxy, purpose };
-            let link = self.link(place, Budget::new(CONNECT_TIME_MAX, 1)).await?;
+            let link = self.link(place, Budget::new(TIMES, 1)).await?;
             if !lookup.redirect {
                 return Ok(link);
             }
@@ -192,18 +262,21 @@ impl Pool {
 
     /// A host of the service URL that answers.
     async fn service(&self) -> Result<Service, TransportError> {
-        self.service_within(CONNECT_TIME_MAX).await
+        self.service_within(TIMES).await
     }
 
-    async fn service_within(&self, time_max: Duration) -> Result<Service, TransportError> {
+    async fn service_within(
+        &self,
+        times_max: (Duration, Duration),
+    ) -> Result<Service, TransportError> {
         let hosts = &self.prepared.endpoints;
         let first = self.preferred.load(Ordering::Relaxed);
-        let mut budget = Budget::new(time_max, hosts.len());
+        let mut budget = Budget::new(times_max, hosts.len());
         let mut failures = Vec::new();
         for (index, endpoint) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
             let place =
                 Place { endpoint: endpoint.clone(), behind_proxy: None, purpose: Purpose::Records };
-            match self.link(place, budget).await {
+            match self.link(place, budget.clone()).await {
                 Ok(link) => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(Service { index, endpoint: endpoint.clone(), link });
@@ -230,12 +303,11 @@ impl Pool {
     }
 
     fn start(&self, place: &Place, budget: Budget) -> Opening {
-        let (options, prepared) = (self.options.clone(), self.prepared.clone());
-        let (place, tracker) = (place.clone(), self.tracker.clone());
+        let (options, place) = (self.options.clone(), place.clone());
+        let (tracker, detours) = (self.tracker.clone(), Arc::clone(&self.detours));
         let gone = Failure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
-        let task = self.tracker.spawn(async move {
-            open(&options, &prepared, place, budget, &tracker).await.map(Arc::new)
-        });
+        let opening = async move { open(&options, place, budget, tracker, detours).await };
+        let task = self.tracker.spawn(async move { opening.await.map(Arc::new) });
         async move { task.await.unwrap_or(Err(gone)) }.boxed().shared()
     }
 }
@@ -283,30 +355,56 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
 /// Gets the credentials, connects to one host and introduces us.
 async fn open(
     options: &ConnectOptions,
-    prepared: &Prepared,
     place: Place,
     budget: Budget,
-    tracker: &TaskTracker,
+    tracker: TaskTracker,
+    detours: Arc<Detours>,
 ) -> Result<Link, Failure> {
     let Place { endpoint, behind_proxy, .. } = place;
-    let auth_data = options.credentials.data_within(budget.for_credentials()).await;
-    let auth_data = auth_data.map_err(Failure::Credentials)?.map(Into::into);
-    let greeting = Greeting { auth_method: options.credentials.method(), auth_data, behind_proxy };
+    let began = Clock::System.now();
+    let credentials = options.credentials.clone();
+    let shown = credentials.data_within(budget.for_credentials()).await;
+    let shown = shown.map_err(Failure::Credentials)?;
+    budget.note_credentials(Clock::System.now().since(began));
+    let proxied = behind_proxy.is_some();
+    let greeting = Greeting {
+        auth_method: credentials.method(),
+        auth_data: shown.clone().map(Into::into),
+        behind_proxy,
+        name: options.name.clone(),
+        times: options.times(),
+    };
     let share = budget.share();
     let end = Clock::System.now() + share;
-    let dialled =
-        dial_within(&endpoint, prepared.tls.as_ref(), share - share / GREETING_PARTS).await;
+    let tls = if endpoint.tls {
+        Some(options.client_config().await.map_err(Failure::Credentials)?)
+    } else {
+        None
+    };
+    let dialled = dial_within(&endpoint, tls.as_ref(), share - share / GREETING_PARTS).await;
     let wire = dialled.map_err(Failure::Host)?;
     let address: Arc<str> = endpoint.to_string().into();
     let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
-    let (driver, calls, over) =
-        Driver::new(machine, wire, options.credentials.clone(), endpoint, tracker.clone(), opened);
+    let around = Surroundings {
+        credentials: credentials.clone(),
+        shown: shown.clone(),
+        endpoint,
+        proxied,
+        detours,
+        tracker: tracker.clone(),
+    };
+    let (driver, calls, over) = Driver::new(machine, wire, around, opened);
     tracker.spawn(driver.run());
     let link = Link::new(calls, over, Arc::clone(&address));
     match timeout(end.since(Clock::System.now()), taken_in).await {
         Ok(Ok(Ok(()))) => Ok(link),
-        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
+        Ok(Ok(Err(cause))) => {
+            if cause.kind == TransportErrorKind::Unauthorized {
+                credentials.forget(shown.as_ref()).await;
+            }
+            Err(Failure::Host(cause))
+        }
         Ok(Err(_)) => Err(Failure::Host(link.cause())),
         Err(_) => {
             let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());

@@ -3,6 +3,7 @@
 //! The provider of cryptography is passed along and never taken from the process, where others may have chosen none or another
 //! one. The host's name is always checked: there is no switch to leave that out.
 
+use super::credentials::read_file;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -11,8 +12,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
+
+/// Largest file that certificates are read from: those of all authorities that a system trusts have some 250 KB.
+const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// TLS towards a broker or its admin API.
 ///
@@ -26,19 +31,41 @@ use std::sync::Arc;
 pub struct TlsOptions {
     /// Certificate authorities in PEM, in addition to those that the system trusts.
     pub ca_certificate_pem: Option<Vec<u8>>,
+    /// The same in a file, which is read again for each connection.
+    pub ca_certificate_path: Option<PathBuf>,
     /// Trusts the authorities above alone, and not those of the system.
     pub ca_certificate_only: bool,
     /// A certificate of our own, for servers that ask for one.
     pub client: Option<ClientCertificate>,
+    /// The same in files, which are read again for each connection. They count before the certificate above.
+    pub client_paths: Option<ClientCertificatePaths>,
 }
 
 impl fmt::Debug for TlsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsOptions")
             .field("ca_certificate_pem", &self.ca_certificate_pem.as_ref().map(Vec::len))
+            .field("ca_certificate_path", &self.ca_certificate_path)
             .field("ca_certificate_only", &self.ca_certificate_only)
             .field("client", &self.client)
+            .field("client_paths", &self.client_paths)
             .finish()
+    }
+}
+
+/// Where a certificate of our own and its private key are.
+#[derive(Clone, Debug)]
+pub struct ClientCertificatePaths {
+    /// The certificate and those that lead to its authority, in that order, as PEM.
+    pub certificate: PathBuf,
+    /// The private key that belongs to the first of them, as PEM without a passphrase.
+    pub key: PathBuf,
+}
+
+impl ClientCertificatePaths {
+    fn read(&self) -> Result<ClientCertificate, TlsError> {
+        let of = "client certificate";
+        Ok(ClientCertificate::new(read(&self.certificate, of)?, read(&self.key, of)?))
     }
 }
 
@@ -74,6 +101,9 @@ pub(crate) enum TlsError {
     /// What was given begins as PEM and cannot be read.
     #[error("the PEM of the {of} cannot be read: {cause}")]
     Pem { of: &'static str, cause: pem::Error },
+    /// A file cannot be read.
+    #[error("the PEM of the {of} cannot be read from {path}: {cause}")]
+    File { of: &'static str, path: String, cause: io::Error },
     /// There is nobody to trust.
     #[error("no authority to trust: the system has none, and none was given")]
     NobodyTrusted,
@@ -89,8 +119,8 @@ pub(crate) enum TlsError {
 }
 
 impl TlsOptions {
-    /// What connections are encrypted with. Reads the system's authorities, so that a change of them shows in what connects
-    /// anew.
+    /// What a connection is encrypted with. Reads the files that are named, and the system's authorities, so that a change of them
+    /// shows in what connects anew. Blocks meanwhile.
     pub(crate) fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = self.verifier(&provider)?;
@@ -99,7 +129,10 @@ impl TlsOptions {
             .dangerous()
             // Both verifiers check chain, dates and name; the method is called dangerous for what others might pass.
             .with_custom_certificate_verifier(verifier);
-        let Some(client) = &self.client else { return Ok(builder.with_no_client_auth()) };
+        let read = self.client_paths.as_ref().map(ClientCertificatePaths::read).transpose()?;
+        let Some(client) = read.as_ref().or(self.client.as_ref()) else {
+            return Ok(builder.with_no_client_auth());
+        };
         let of = "client certificate";
         let chain = certificates(&client.certificate_pem, of)?;
         let key = PrivateKeyDer::from_pem_slice(&client.key_pem).map_err(|cause| {
@@ -116,10 +149,13 @@ impl TlsOptions {
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-        let authorities = match &self.ca_certificate_pem {
-            Some(pem) => certificates(pem, "certificate authorities")?,
-            None => Vec::new(),
-        };
+        let of = "certificate authorities";
+        let path = self.ca_certificate_path.as_ref();
+        let read = path.map(|path| read(path, of)).transpose()?;
+        let mut authorities = Vec::new();
+        for pem in [read.as_ref(), self.ca_certificate_pem.as_ref()].into_iter().flatten() {
+            authorities.extend(certificates(pem, of)?);
+        }
         let unusable = |cause: rustls::Error| TlsError::Authorities(cause.to_string());
         let mut given = RootCertStore::empty();
         for authority in &authorities {
@@ -144,6 +180,11 @@ impl TlsOptions {
             Err(cause) => Err(TlsError::Authorities(cause.to_string())),
         }
     }
+}
+
+fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsError> {
+    let file = |cause| TlsError::File { of, path: path.display().to_string(), cause };
+    read_file(path, PEM_BYTES_MAX).map(String::into_bytes).map_err(file)
 }
 
 /// A configuration that trusts nobody, for HTTP clients that want one even without TLS.

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::ledger;
-use crate::protocol::entry::Entry;
+use crate::protocol::entry::{Entry, EntryError};
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
 use crate::task::{TaskId, TaskMetadata, epoch_of};
@@ -45,6 +45,7 @@ impl Driver {
                     lane.watch_end(&inbound.entry, now);
                 }
             }
+            Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
                 self.stats.malformed();
@@ -72,6 +73,10 @@ impl Driver {
             }
             Consumed::Delivery(message) if lane.session.is_some() => {
                 lane.credit = lane.credit.saturating_sub(1);
+                if is_replica(&message) && !self.config.run_replicated {
+                    lane.drop_replica(&message);
+                    return self.stats.replicated();
+                }
                 let task = TaskId::new(message.position, id);
                 let batch_size = message.batch_size;
                 lane.payloads.insert(task, message.into());
@@ -94,6 +99,9 @@ impl Driver {
             return;
         }
         lane.shown_at = Some(message.position);
+        if is_replica(message) {
+            return self.stats.replicated();
+        }
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
         if message.null {
             lane.keeper.gone(task);
@@ -104,4 +112,9 @@ impl Driver {
             lane.keeper.read(task, shown, &fold, live, rank, now, wall_ms);
         }
     }
+}
+
+/// Whether a message was published in another cluster. The ids of tasks there mean other tasks here.
+const fn is_replica(message: &Message) -> bool {
+    message.replicated_from.is_some()
 }

@@ -10,7 +10,7 @@ use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
-use crate::task::{Position, Progress, TaskId};
+use crate::task::{EntryId, Position, Progress, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
     Batching, Follow, Message, Outgoing, Receipt, Schema, Start, TopicPartition,
@@ -120,6 +120,8 @@ pub(super) struct Lane {
     /// Last position read of the metadata topic. Its follower goes on behind it after an error; in a simulation entries may come
     /// again from the start.
     pub(super) shown_at: Option<Position>,
+    /// The last entry that was dropped because it comes from another cluster.
+    replica: Option<EntryId>,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
 }
@@ -149,6 +151,22 @@ impl LaneTopics {
 }
 
 impl Lane {
+    /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for all messages of its entry.
+    pub(super) fn drop_replica(&mut self, message: &Message) {
+        let entry = message.position.entry_id();
+        if self.replica.is_none() {
+            let (topic, cluster) = (&self.topics.task, &message.replicated_from);
+            tracing::warn!(
+                %topic,
+                cluster = cluster.as_deref().unwrap_or_default(),
+                "tasks that were replicated from another cluster run there, and are dropped here: see `run_replicated`"
+            );
+        }
+        if self.replica.replace(entry) != Some(entry) {
+            self.consumer.put(ConsumerCommand::Ack(entry));
+        }
+    }
+
     /// Opens a lane: it follows the ledger and the metadata topic, and consumes when the core is ready.
     pub(super) fn open(
         env: &mut Environment,
@@ -193,6 +211,7 @@ impl Lane {
             generation: 0,
             service: 0,
             shown_at: None,
+            replica: None,
             follower: None,
             consumer_service: None,
         };

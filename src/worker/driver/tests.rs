@@ -217,6 +217,45 @@ async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
     assert!((5000..5100).contains(&took), "{took} ms");
 }
 
+/// In a namespace that is replicated, a task came to the workers of each cluster under an id of its own, and ran once in each.
+#[tokio::test(start_paused = true)]
+async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
+    for run_replicated in [false, true] {
+        let diary = Diary::default();
+        let notes = diary.clone();
+        let config = WorkerConfig { run_replicated, ..WorkerConfig::default() };
+        let mut bench = Bench::new(config, None, move |context| {
+            notes.note(context.task_id().to_string());
+            async { Ok(Text("done".to_owned())) }
+        });
+        let at = bench.at(&bench.names.task, -1);
+        let task = || Outgoing { payload: "task".into(), ..Outgoing::default() };
+        let entry = bench.broker.publish_replicated(&at, vec![task(), task()], "elsewhere");
+        let ours = bench.submit(&[]);
+        bench.run_for(5 * SECOND).await;
+        assert!(bench.broker.is_acked(&at, "longhaul", entry));
+        let expected = if run_replicated { 3 } else { 1 };
+        assert_eq!(diary.lines().len(), expected, "{:?}", diary.lines());
+        assert!(diary.lines().contains(&ours.to_string()));
+        let skipped = bench.driver.stats.read().replicated;
+        assert_eq!(skipped, if run_replicated { 0 } else { 2 });
+    }
+}
+
+/// A ledger that is replicated by mistake says of this cluster's tasks what happened to those of another one.
+#[tokio::test(start_paused = true)]
+async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
+    let mut bench =
+        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let task = bench.submit(&[]);
+    let message = ledger::message(&Entry::Cancel(task), &[]);
+    bench.broker.publish_replicated(&bench.ledger(), vec![message], "elsewhere");
+    bench.run_for(5 * SECOND).await;
+    let shown = bench.shown();
+    assert_eq!(shown.last().unwrap().1.state, crate::task::TaskState::Completed);
+    assert_eq!(bench.driver.stats.read().replicated, 1);
+}
+
 /// A processor that reports once a second, for as long as this.
 async fn report(context: TaskContext, seconds: u64) -> Result<Text, TaskError> {
     for done in 1..=seconds {

@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn close_consumer(&mut self, conn: u64, it: CommandCloseConsumer) {
+    pub(super) fn close_consumer(&mut self, conn: u64, it: &CommandCloseConsumer) {
         let handle =
             self.session(conn).and_then(|session| session.consumers.remove(&it.consumer_id));
         if let Some(handle) = handle {
@@ -264,7 +264,7 @@ impl Machine {
                 session.consumers.remove(&key.id);
             }
             self.drop_consumer(key, topic, subscription, true);
-            let close = CommandCloseConsumer { consumer_id: key.id, request_id: u64::MAX };
+            let close = CommandCloseConsumer::new(key.id, u64::MAX);
             self.send_after_commit(key.conn, close);
         }
     }

@@ -290,7 +290,7 @@ impl Machine {
         );
     }
 
-    pub(super) fn close_producer(&mut self, conn: u64, it: CommandCloseProducer) {
+    pub(super) fn close_producer(&mut self, conn: u64, it: &CommandCloseProducer) {
         let handle =
             self.session(conn).and_then(|session| session.producers.remove(&it.producer_id));
         if let Some(handle) = handle {
@@ -325,7 +325,7 @@ impl Machine {
                 session.producers.remove(&producer.id);
                 session.note_closed(producer.id);
             }
-            let close = CommandCloseProducer { producer_id: producer.id, request_id: u64::MAX };
+            let close = CommandCloseProducer::new(producer.id, u64::MAX);
             self.send_after_commit(producer.conn, close);
         }
     }
@@ -371,10 +371,7 @@ impl Machine {
             session.note_closed(id);
         }
         self.drop_producer(topic, conn, id);
-        self.send_after_commit(
-            conn,
-            CommandCloseProducer { producer_id: id, request_id: u64::MAX },
-        );
+        self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
     }
 
     fn append(&mut self, conn: u64, send: CommandSend, message: &Message) -> Result<(), Refusal> {

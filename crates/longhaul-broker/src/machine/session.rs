@@ -195,7 +195,7 @@ impl Machine {
             }
             Command::CloseProducer(it) => {
                 self.probes_end(conn, |command| matches!(command, Command::Producer(asked) if asked.producer_id == it.producer_id));
-                self.close_producer(conn, it);
+                self.close_producer(conn, &it);
             }
             Command::Subscribe(it) => {
                 if let Err(refusal) = self.subscribe(conn, &it) {
@@ -210,7 +210,7 @@ impl Machine {
             }
             Command::CloseConsumer(it) => {
                 self.probes_end(conn, |command| matches!(command, Command::Subscribe(asked) if asked.consumer_id == it.consumer_id));
-                self.close_consumer(conn, it);
+                self.close_consumer(conn, &it);
             }
             Command::Seek(it) => {
                 self.answer(conn, it.request_id, |machine| machine.seek(conn, &it))

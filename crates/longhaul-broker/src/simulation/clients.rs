@@ -381,7 +381,7 @@ impl World {
     fn close_consumer(&mut self, conn: u64) {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let request_id = self.number();
-        let close = CommandCloseConsumer { consumer_id, request_id };
+        let close = CommandCloseConsumer::new(consumer_id, request_id);
         let (effects, _) = self.ask(conn, request_id, close);
         if let Some(key) = self.detach((conn, consumer_id)) {
             self.orphans.remove(&key);

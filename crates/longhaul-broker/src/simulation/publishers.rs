@@ -45,7 +45,7 @@ impl World {
         let Some(&producer_id) = self.random.choice(&open) else { return };
         let request_id = self.number();
         let (effects, _) =
-            self.ask(conn, request_id, CommandCloseProducer { producer_id, request_id });
+            self.ask(conn, request_id, CommandCloseProducer::new(producer_id, request_id));
         let conn_ = self.conns.get_mut(&conn).unwrap();
         conn_.producers.get_mut(&producer_id).unwrap().is_closed = true;
         self.owe(conn, request_id, What::Success, effects);

@@ -14,7 +14,7 @@ use super::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPing,
     CommandPong, CommandProducer, CommandProducerSuccess, CommandReachedEndOfTopic,
     CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSend, CommandSendError,
-    CommandSendReceipt, CommandSubscribe, CommandSuccess, CommandUnsubscribe,
+    CommandSendReceipt, CommandSubscribe, CommandSuccess, CommandTopicMigrated, CommandUnsubscribe,
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -23,7 +23,7 @@ pub struct BaseCommand {
     pub r#type: i32,
     #[prost(
         oneof = "Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 50, 52, 54, 56, 58, 60, 62, 64"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 50, 52, 54, 56, 58, 60, 62, 64, 68"
     )]
     pub command: Option<Command>,
 }
@@ -131,6 +131,8 @@ pub enum Command {
     TcClientConnect(OtherRequest),
     #[prost(message, tag = "64")]
     WatchTopicList(OtherRequest),
+    #[prost(message, boxed, tag = "68")]
+    TopicMigrated(Box<CommandTopicMigrated>),
 }
 
 impl Command {
@@ -185,6 +187,7 @@ impl Command {
             Self::EndTxnOnSubscription(_) => 60,
             Self::TcClientConnect(_) => 62,
             Self::WatchTopicList(_) => 64,
+            Self::TopicMigrated(_) => 68,
         }
     }
 }
@@ -246,4 +249,5 @@ from_message! {
     AckResponse(CommandAckResponse),
     GetOrCreateSchema(CommandGetOrCreateSchema),
     GetOrCreateSchemaResponse(CommandGetOrCreateSchemaResponse),
+    TopicMigrated(CommandTopicMigrated),
 }

@@ -188,12 +188,32 @@ pub struct CommandReachedEndOfTopic {
     pub consumer_id: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CommandCloseConsumer {
     #[prost(uint64, required, tag = "1")]
     pub consumer_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub request_id: u64,
+    /// The broker that the topic goes to, where the one that closes knows it.
+    #[prost(string, optional, tag = "3")]
+    pub assigned_broker_service_url: Option<String>,
+    /// The same with TLS.
+    #[prost(string, optional, tag = "4")]
+    pub assigned_broker_service_url_tls: Option<String>,
+}
+
+impl CommandCloseConsumer {
+    /// Without a word about where to go.
+    #[must_use]
+    pub const fn new(consumer_id: u64, request_id: u64) -> Self {
+        let (assigned_broker_service_url, assigned_broker_service_url_tls) = (None, None);
+        Self {
+            consumer_id,
+            request_id,
+            assigned_broker_service_url,
+            assigned_broker_service_url_tls,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

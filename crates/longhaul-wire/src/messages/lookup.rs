@@ -118,3 +118,23 @@ pub struct CommandGetTopicsOfNamespaceResponse {
     #[prost(bool, optional, tag = "5", default = "true")]
     pub changed: Option<bool>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ResourceType {
+    Producer = 0,
+    Consumer = 1,
+}
+
+/// The topic of a producer or consumer has moved to another cluster.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CommandTopicMigrated {
+    #[prost(uint64, required, tag = "1")]
+    pub resource_id: u64,
+    #[prost(enumeration = "ResourceType", required, tag = "2")]
+    pub resource_type: i32,
+    #[prost(string, optional, tag = "3")]
+    pub broker_service_url: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub broker_service_url_tls: Option<String>,
+}

@@ -28,7 +28,8 @@ pub use error::{CommandError, CommandSuccess, ErrorCode, ServerError};
 pub use lookup::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse, LookupType, MetadataType, TopicsMode,
+    CommandPartitionedTopicMetadataResponse, CommandTopicMigrated, LookupType, MetadataType,
+    ResourceType, TopicsMode,
 };
 pub use metadata::{
     BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, KeyValue, MessageIdData,

@@ -103,10 +103,30 @@ pub struct CommandSendError {
     pub message: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CommandCloseProducer {
     #[prost(uint64, required, tag = "1")]
     pub producer_id: u64,
     #[prost(uint64, required, tag = "2")]
     pub request_id: u64,
+    /// The broker that the topic goes to, where the one that closes knows it.
+    #[prost(string, optional, tag = "3")]
+    pub assigned_broker_service_url: Option<String>,
+    /// The same with TLS.
+    #[prost(string, optional, tag = "4")]
+    pub assigned_broker_service_url_tls: Option<String>,
+}
+
+impl CommandCloseProducer {
+    /// Without a word about where to go.
+    #[must_use]
+    pub const fn new(producer_id: u64, request_id: u64) -> Self {
+        let (assigned_broker_service_url, assigned_broker_service_url_tls) = (None, None);
+        Self {
+            producer_id,
+            request_id,
+            assigned_broker_service_url,
+            assigned_broker_service_url_tls,
+        }
+    }
 }

@@ -21,10 +21,6 @@ pub(super) enum Stage {
     #[default]
     Opening,
     Open,
-    /// It is placed elsewhere.
-    Seeking,
-    /// It is placed elsewhere, and asked for again.
-    Returning,
 }
 
 #[derive(Default)]
@@ -38,14 +34,14 @@ pub(in super::super) struct Consumer {
     pub(super) wanted: i64,
     /// Messages that the broker may still send, as it counts.
     granted: i64,
+    /// Entries that it may still send: one for each permit.
+    pub(super) entries: i64,
     /// It has asked for as many as a FLOW can say: more is not needed, and may be left out.
     has_asked_for_all: bool,
     /// Messages that came and were not taken.
     pub(super) queued: usize,
     pub(super) acks: VecDeque<(EntryId, u64)>,
     pub(super) handed_back: VecDeque<EntryId>,
-    pub(super) seek_token: Option<u64>,
-    pub(super) is_subscribed: bool,
     pub(super) is_closing: bool,
     pub(super) is_closed: bool,
     pub(super) is_over: bool,
@@ -67,16 +63,8 @@ impl Consumer {
         self.from = match place {
             Place::At(position) => Some((position, true)),
             Place::After(position) => Some((position, false)),
-            Place::Earliest | Place::Latest | Place::Since(_) => None,
+            Place::Earliest | Place::Latest => None,
         };
-    }
-
-    pub(super) fn seek(&mut self, token: u64, to: Place) {
-        assert!(!self.is_over && self.stage == Stage::Open, "it cannot be placed");
-        self.stage = Stage::Seeking;
-        self.seek_token = Some(token);
-        self.granted = 0;
-        self.begin_at(to);
     }
 
     fn admits(&self, position: Position) -> bool {
@@ -119,6 +107,7 @@ impl Model {
                 Event::Answered(..)
                 | Event::Published(..)
                 | Event::Delivered { .. }
+                | Event::Moved(_)
                 | Event::Challenged => {}
             }
         }
@@ -138,14 +127,18 @@ impl Model {
                     assert_eq!(it.consumer_id, id);
                     true
                 }
+                Command::TopicMigrated(it) => {
+                    assert!(it.resource_id == id && it.resource_type != 0);
+                    false
+                }
                 Command::Message(it) => {
                     let damage = frame.payload.as_ref().and_then(|it| it.verify().err());
-                    assert!(it.consumer_id == id && damage.is_some(), "it was sent nothing bad");
+                    let is_bad = damage.is_some() || consumer.entries <= 0;
+                    assert!(it.consumer_id == id && is_bad, "it was sent nothing bad");
                     false
                 }
                 _ => match context.answered.as_ref().map(|it| it.kind) {
                     Some(Kind::Consumer(it)) if it == id => true,
-                    Some(Kind::Seek(it)) if it == id => false,
                     None if is_guessed => true,
                     other => panic!("the answer to {other:?} ends a consumer"),
                 },
@@ -188,11 +181,21 @@ impl Model {
             }
             Command::CloseConsumer(it) => {
                 let closed = self.consumers.get(&it.consumer_id);
-                // While it is placed elsewhere the broker closes it, and does not mean it.
-                let is_kept = closed.is_none_or(|it| it.is_over || it.stage == Stage::Seeking);
-                assert!(is_kept, "a consumer outlives its end");
+                assert!(closed.is_none_or(|it| it.is_over), "a consumer outlives its end");
+            }
+            Command::TopicMigrated(it) if it.resource_type == 0 => {
+                let moved = self.producers.get(&it.resource_id);
+                assert!(moved.is_none_or(|it| it.is_over), "a producer stays behind");
+            }
+            Command::TopicMigrated(it) => {
+                let moved = self.consumers.get(&it.resource_id);
+                assert!(moved.is_none_or(|it| it.is_over), "a consumer stays behind");
             }
             _ => {}
+        }
+        for request in self.requests.values().filter(|it| it.kind.is_closed_by(&frame.command)) {
+            let waits = request.tokens.iter().any(|it| self.waiting.contains_key(it));
+            assert!(!waits, "somebody waits for what is over: {request:?}");
         }
     }
 
@@ -201,7 +204,10 @@ impl Model {
         assert_eq!(consumer.stage, Stage::Open);
         assert!(flow.message_permits > 0 && !consumer.is_closed);
         consumer.granted += i64::from(flow.message_permits);
-        consumer.has_asked_for_all |= flow.message_permits == u32::MAX;
+        consumer.entries += i64::from(flow.message_permits);
+        let most = i64::from(i32::MAX);
+        assert!(i64::from(flow.message_permits).max(consumer.granted) <= most, "more than an i32");
+        consumer.has_asked_for_all |= i64::from(flow.message_permits).max(consumer.granted) == most;
         let (granted, limit) = (consumer.granted, consumer.limit());
         assert!(granted <= limit, "{granted} permits where {limit} are enough");
     }
@@ -243,9 +249,13 @@ impl Model {
         let is_void = context.consumers_over.contains(&id);
         let Some(consumer) = self.live_consumer(id).filter(|it| it.stage == Stage::Open) else {
             let damage = payload.verify().is_err();
-            assert!(deliveries.is_empty() && (!is_void || damage), "delivered to nobody");
+            let is_unasked = self.consumers.get(&id).is_some_and(|it| it.entries <= 0);
+            let is_just = !is_void || damage || is_unasked;
+            assert!(deliveries.is_empty() && is_just, "delivered to nobody");
             return;
         };
+        assert!(consumer.entries > 0, "nobody asked for this");
+        consumer.entries -= 1;
         let entry = expected(command, payload);
         consumer.granted -= entry.counted;
         if payload.verify().is_err() && command.redelivery_count() < DAMAGED_TRIES {

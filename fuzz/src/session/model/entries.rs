@@ -3,11 +3,17 @@
 use bytes::Bytes;
 use longhaul::Position;
 use longhaul_wire::batch::Singles;
+use longhaul_wire::compression;
 use longhaul_wire::messages::{CommandMessage, MessageMetadata};
 use longhaul_wire::payload::Payload;
 
 /// Batches that say they are larger are not taken apart.
 const BATCH_MESSAGES_MAX: i32 = 100_000;
+/// Those up to here are believed to be what they say, larger ones must have the bytes for it.
+const BATCH_MESSAGES_BELIEVED: i32 = 1_000;
+const SINGLE_BYTES_MIN: usize = 6;
+/// Largest body that is unpacked.
+const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 pub(super) struct Entry {
     /// Messages that the broker has counted.
@@ -47,7 +53,7 @@ pub(super) fn expected(command: &CommandMessage, payload: &Payload) -> Entry {
     let metadata = metadata.unwrap_or_default();
     match metadata.num_messages_in_batch {
         None => alone(1, body(&metadata, payload.body())),
-        Some(count @ 1..=BATCH_MESSAGES_MAX) => {
+        Some(count @ 1..=BATCH_MESSAGES_MAX) if is_believed(count, &metadata, &payload.body()) => {
             let bodies = bodies(&metadata, payload.body(), count);
             let indices: Vec<u32> = open(command, count).collect();
             let counted = size(indices.iter());
@@ -66,6 +72,18 @@ pub(super) fn expected(command: &CommandMessage, payload: &Payload) -> Entry {
         }
         Some(count) => alone(count.max(1), Body::Unreadable),
     }
+}
+
+/// Whether a batch has the bytes for so many messages.
+fn is_believed(count: i32, metadata: &MessageMetadata, packed: &Bytes) -> bool {
+    let size = metadata.uncompressed_size();
+    let unpacked = compression::kind(metadata)
+        .and_then(|kind| compression::unpack(kind, packed, size, BODY_BYTES_MAX));
+    let bytes = match unpacked {
+        Ok(body) if is_readable(metadata) => body.len(),
+        _ => packed.len(),
+    };
+    count <= BATCH_MESSAGES_BELIEVED || count.unsigned_abs() as usize <= bytes / SINGLE_BYTES_MIN
 }
 
 /// Messages of a batch that are not acknowledged yet: their bits are set, or there are none.

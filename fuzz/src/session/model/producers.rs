@@ -212,6 +212,10 @@ impl Model {
                     assert_eq!(it.producer_id, id);
                     false
                 }
+                Command::TopicMigrated(it) => {
+                    assert!(it.resource_id == id && it.resource_type == 0);
+                    false
+                }
                 _ => {
                     let kind = context.answered.as_ref().map(|it| it.kind);
                     assert!(

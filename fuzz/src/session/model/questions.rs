@@ -13,11 +13,30 @@ pub(in super::super) enum Kind {
     Lookup,
     Producer(u64),
     Consumer(u64),
-    Last,
-    Stats,
-    Seek(u64),
+    Last(u64),
+    Stats(u64),
     Ack(u64),
     Close,
+}
+
+impl Kind {
+    /// Whether the broker ends with this command what the question is about.
+    pub(super) fn is_closed_by(self, command: &Command) -> bool {
+        let (consumer, producer) = match command {
+            Command::CloseConsumer(it) => (Some(it.consumer_id), None),
+            Command::CloseProducer(it) => (None, Some(it.producer_id)),
+            Command::TopicMigrated(it) if it.resource_type == 0 => (None, Some(it.resource_id)),
+            Command::TopicMigrated(it) => (Some(it.resource_id), None),
+            _ => return false,
+        };
+        match self {
+            Self::Producer(id) => producer == Some(id),
+            Self::Consumer(id) | Self::Last(id) | Self::Stats(id) | Self::Ack(id) => {
+                consumer == Some(id)
+            }
+            Self::Partitions | Self::Lookup | Self::Close => false,
+        }
+    }
 }
 
 /// A request that is written and has no answer.
@@ -70,9 +89,9 @@ fn grants(kind: Kind, command: &Command) -> bool {
             it.response.is_some() && it.response() != LookupType::Failed
         }
         (Kind::Producer(_), Command::ProducerSuccess(_))
-        | (Kind::Consumer(_) | Kind::Seek(_) | Kind::Ack(_) | Kind::Close, Command::Success(_))
-        | (Kind::Last, Command::GetLastMessageIdResponse(_)) => true,
-        (Kind::Stats, Command::ConsumerStatsResponse(it)) => it.error_code.is_none(),
+        | (Kind::Consumer(_) | Kind::Ack(_) | Kind::Close, Command::Success(_))
+        | (Kind::Last(_), Command::GetLastMessageIdResponse(_)) => true,
+        (Kind::Stats(_), Command::ConsumerStatsResponse(it)) => it.error_code.is_none(),
         (Kind::Ack(_) | Kind::Close, Command::AckResponse(it)) => it.error.is_none(),
         _ => false,
     }
@@ -130,13 +149,16 @@ impl Model {
             }
             (Err(cause), Step::Heard(frame)) => {
                 let refused = request.is_some_and(|it| !self.is_granted(it.kind, &frame.command));
-                let allowed =
-                    refused || self.may_be_guessed(token) || self.is_lost(&waiting, context);
+                let closed = self.is_closed(token, &waiting, &frame.command);
+                let allowed = refused
+                    || closed
+                    || self.may_be_guessed(token)
+                    || self.is_lost(&waiting, context);
                 assert!(allowed, "{waiting:?} has the error of another: {cause}");
             }
             (Err(cause), Step::Tick) => {
                 let since = match &waiting {
-                    Waiting::Question { since, .. } => Some(*since),
+                    Waiting::Question { since } => Some(*since),
                     Waiting::Ack { written, .. } => *written,
                     Waiting::Publish { .. } => None,
                 };
@@ -189,27 +211,35 @@ impl Model {
 
     /// The broker may answer what it has not been asked yet.
     fn may_be_guessed(&self, token: u64) -> bool {
-        let is_asked = self.asked.iter().any(|(asked, _)| *asked == token);
-        let comes_back = self.consumers.values().any(|it| it.seek_token == Some(token));
-        !self.guessed.is_empty() && (is_asked || comes_back)
+        !self.guessed.is_empty() && self.asked.iter().any(|(asked, _)| *asked == token)
+    }
+
+    /// The broker has ended what this question was about, or what it would have opened.
+    fn is_closed(&self, token: u64, waiting: &Waiting, command: &Command) -> bool {
+        let is_of = |kind: Kind| kind.is_closed_by(command);
+        let written = self.requests.values().find(|it| it.tokens.contains(&token));
+        let asked = self.asked.iter().find(|(asked, _)| *asked == token);
+        let is_asked = match asked.map(|(_, it)| &it.question) {
+            Some(Question::Last { consumer } | Question::Stats { consumer }) => {
+                is_of(Kind::Last(*consumer))
+            }
+            // What it is to be called is not known before it is written.
+            Some(Question::Consumer(_)) => !matches!(command, Command::CloseProducer(_)),
+            Some(Question::Producer(_)) => !matches!(command, Command::CloseConsumer(_)),
+            _ => false,
+        };
+        let is_ack =
+            matches!(waiting, Waiting::Ack { consumer, .. } if is_of(Kind::Ack(*consumer)));
+        written.is_some_and(|it| is_of(it.kind)) || is_asked || is_ack
     }
 
     fn may_be_refused(&self, waiting: &Waiting) -> bool {
         match waiting {
-            Waiting::Question { is_seek, .. } => *is_seek && self.last_asked_is_misplaced(),
             Waiting::Ack { consumer, .. } => {
                 self.consumers.get(consumer).is_none_or(|it| it.is_over)
             }
-            Waiting::Publish { .. } => false,
+            Waiting::Question { .. } | Waiting::Publish { .. } => false,
         }
-    }
-
-    fn last_asked_is_misplaced(&self) -> bool {
-        let Some((_, Asked { question: Question::Seek { consumer, .. } })) = self.asked.back()
-        else {
-            return false;
-        };
-        self.consumers.get(consumer).is_none_or(|it| it.is_over || it.stage != Stage::Open)
     }
 
     /// An ack that was not written when its consumer ended.
@@ -222,28 +252,14 @@ impl Model {
         grants(kind, command)
             && match kind {
                 Kind::Producer(id) => self.producers.get(&id).is_some_and(|it| !it.is_over),
-                Kind::Consumer(id) | Kind::Seek(id) => {
-                    self.consumers.get(&id).is_some_and(|it| !it.is_over)
-                }
+                Kind::Consumer(id) => self.consumers.get(&id).is_some_and(|it| !it.is_over),
                 _ => true,
             }
     }
 
-    /// Whoever waits for this answer has it; a reader that is placed elsewhere first comes back.
+    /// Whoever waits for this answer has it.
     pub(super) fn check_answered(&mut self, request: &Request, command: &Command) {
         let is_granted = self.is_granted(request.kind, command);
-        if let Kind::Seek(id) = request.kind
-            && is_granted
-        {
-            for token in &request.tokens {
-                if let Some(Waiting::Question { since, .. }) = self.waiting.get_mut(token) {
-                    *since = self.now;
-                    let consumer = self.consumers.entry(id).or_default();
-                    consumer.stage = Stage::Returning;
-                }
-            }
-            return;
-        }
         let forgotten = request.tokens.iter().find(|it| self.waiting.contains_key(it));
         assert!(forgotten.is_none(), "{forgotten:?} is not told its answer");
         if !grants(request.kind, command) || is_granted {
@@ -264,22 +280,13 @@ impl Model {
     /// A question was asked: it waits to be written, or was refused at once.
     pub(super) fn take_question(&mut self, token: u64) {
         let waits = self.waiting.contains_key(&token);
-        let Some((_, asked)) = self.asked.back().filter(|(it, _)| *it == token) else { return };
-        if !waits {
+        if !waits && self.asked.back().is_some_and(|(it, _)| *it == token) {
             self.asked.pop_back();
-        } else if let Question::Seek { consumer, to } = asked.question {
-            let sought = self.consumers.entry(consumer).or_default();
-            sought.seek(token, to);
         }
     }
 
     /// A command that asks something was written: it belongs to the first question that was not written yet.
     pub(super) fn wrote_question(&mut self, command: &Command) {
-        if let Command::Subscribe(it) = command
-            && self.consumers.get(&it.consumer_id).is_some_and(|it| it.is_subscribed)
-        {
-            return self.wrote_return(it.consumer_id, it.request_id);
-        }
         let (token, Asked { question }) = self.asked.pop_front().expect("nobody asked");
         let topic_of_token = format!("topic-{token}");
         let (id, kind) = match (command, &question) {
@@ -287,8 +294,9 @@ impl Model {
                 assert_eq!((&it.topic, topic), (topic, &topic_of_token));
                 (it.request_id, Kind::Partitions)
             }
-            (Command::Lookup(it), Question::Lookup { topic, authoritative }) => {
-                assert_eq!((&it.topic, it.authoritative()), (topic, *authoritative));
+            (Command::Lookup(it), Question::Lookup(asked)) => {
+                assert_eq!((&it.topic, it.authoritative()), (&asked.topic, asked.authoritative));
+                assert_eq!(it.advertised_listener_name, asked.listener_name);
                 (it.request_id, Kind::Lookup)
             }
             (Command::Producer(it), Question::Producer(options)) => {
@@ -299,8 +307,7 @@ impl Model {
             (Command::Subscribe(it), Question::Consumer(options)) => {
                 assert_eq!(it.topic, options.topic);
                 let consumer = self.consumers.entry(it.consumer_id).or_default();
-                consumer.is_subscribed = true;
-                // A consumer that is open already may have been placed elsewhere since.
+                // The broker may have guessed the number of this request, and answered it.
                 if consumer.stage == Stage::Opening {
                     consumer.subscribe(options);
                 }
@@ -308,15 +315,11 @@ impl Model {
             }
             (Command::GetLastMessageId(it), Question::Last { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Last)
+                (it.request_id, Kind::Last(*consumer))
             }
             (Command::ConsumerStats(it), Question::Stats { consumer }) => {
                 assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Stats)
-            }
-            (Command::Seek(it), Question::Seek { consumer, .. }) => {
-                assert_eq!(it.consumer_id, *consumer);
-                (it.request_id, Kind::Seek(it.consumer_id))
+                (it.request_id, Kind::Stats(*consumer))
             }
             other => panic!("not what was asked: {other:?}"),
         };
@@ -324,20 +327,6 @@ impl Model {
             let before = self.requests.insert(id, Request { kind, tokens: vec![token] });
             assert!(before.is_none(), "a number of a request twice");
         }
-    }
-
-    /// A consumer that was placed elsewhere is asked for again.
-    fn wrote_return(&mut self, consumer: u64, request: u64) {
-        let guessed = !self.guessed.is_empty();
-        let Some(it) = self.consumers.get_mut(&consumer) else { return };
-        assert!(
-            it.stage == Stage::Returning || guessed && it.stage == Stage::Seeking || it.is_over
-        );
-        let tokens: Vec<u64> = it.seek_token.take().into_iter().collect();
-        if it.stage == Stage::Seeking {
-            it.stage = Stage::Returning;
-        }
-        self.requests.insert(request, Request { kind: Kind::Consumer(consumer), tokens });
     }
 
     pub(super) fn note_ack(&mut self, request: u64, consumer: u64, tokens: Vec<u64>, now: Moment) {

@@ -67,11 +67,11 @@ pub(crate) const fn redeliver(
 }
 
 pub(crate) const fn close_producer(producer_id: u64, request_id: u64) -> CommandCloseProducer {
-    CommandCloseProducer { producer_id, request_id }
+    CommandCloseProducer::new(producer_id, request_id)
 }
 
 pub(crate) const fn close_consumer(consumer_id: u64, request_id: u64) -> CommandCloseConsumer {
-    CommandCloseConsumer { consumer_id, request_id }
+    CommandCloseConsumer::new(consumer_id, request_id)
 }
 
 pub(crate) fn metadata(sequence_id: u64) -> MessageMetadata {

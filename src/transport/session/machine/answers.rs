@@ -1,6 +1,6 @@
 //! Questions in the broker's words, and its answers in ours.
 
-use super::call::{Answer, ConsumerStats, Lookup, ProducerOptions};
+use super::call::{Answer, ConsumerStats, Lookup, LookupQuestion, ProducerOptions};
 use super::producer::Producer;
 use super::requests::{Kind, Request};
 use super::{Connection, error};
@@ -11,24 +11,33 @@ use longhaul_wire::messages::{
     Command, CommandAckResponse, CommandConsumerStats, CommandConsumerStatsResponse, CommandError,
     CommandGetLastMessageId, CommandGetLastMessageIdResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse, CommandProducer, LookupType, MessageIdData,
+    CommandPartitionedTopicMetadataResponse, CommandProducer, KeyValue, LookupType, MessageIdData,
     MetadataType,
 };
 
+/// The metadata of producers and consumers that name their client.
+const CLIENT_NAME: &str = "client";
 /// A request's number is this where an error concerns the connection as a whole.
 const NO_REQUEST: u64 = u64::MAX;
 
 impl<A, P> Connection<A, P> {
     fn begin(&mut self, kind: Kind, token: A, now: Moment) -> u64 {
         let request_id = self.draw_id();
-        self.requests.insert(request_id, kind, vec![token], now);
+        self.requests.insert(request_id, kind, vec![token], now + self.times.answer);
         request_id
+    }
+
+    /// What the broker shows of us beside a producer or consumer. A producer has no name of ours: a broker that drops duplicates knows
+    /// the sequence ids of a name, and would drop what is published under one that was used before.
+    pub(super) fn introduction(&self) -> Vec<KeyValue> {
+        let name = (!self.name.is_empty()).then(|| self.name.to_string());
+        name.into_iter().map(|value| KeyValue { key: CLIENT_NAME.to_owned(), value }).collect()
     }
 
     /// A request whose answer nobody waits for.
     pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
         let request_id = self.draw_id();
-        self.requests.insert(request_id, Kind::Done, Vec::new(), now);
+        self.requests.insert(request_id, Kind::Done, Vec::new(), now + self.times.answer);
         request_id
     }
 
@@ -43,12 +52,14 @@ impl<A, P> Connection<A, P> {
         self.control.push_back(metadata.into());
     }
 
-    pub(super) fn ask_lookup(&mut self, topic: String, authoritative: bool, token: A, now: Moment) {
+    pub(super) fn ask_lookup(&mut self, question: LookupQuestion, token: A, now: Moment) {
+        let LookupQuestion { topic, authoritative, listener_name } = question;
         let request_id = self.begin(Kind::Lookup, token, now);
         let lookup = CommandLookupTopic {
             topic,
             request_id,
             authoritative: Some(authoritative),
+            advertised_listener_name: listener_name,
             ..CommandLookupTopic::default()
         };
         self.control.push_back(lookup.into());
@@ -57,7 +68,8 @@ impl<A, P> Connection<A, P> {
     pub(super) fn open_producer(&mut self, options: ProducerOptions, token: A, now: Moment) {
         let producer_id = self.draw_id();
         let request_id = self.begin(Kind::Producer(producer_id), token, now);
-        self.producers.insert(producer_id, Producer::new(options.batching));
+        let producer = Producer::new(options.batching, options.topic.clone());
+        self.producers.insert(producer_id, producer);
         let producer = CommandProducer {
             topic: options.topic,
             producer_id,
@@ -65,18 +77,19 @@ impl<A, P> Connection<A, P> {
             user_provided_producer_name: Some(options.name.is_some()),
             producer_name: options.name,
             schema: options.schema,
+            metadata: self.introduction(),
             ..CommandProducer::default()
         };
         self.control.push_back(producer.into());
     }
 
     pub(super) fn ask_last(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(Kind::Last, token, now);
+        let request_id = self.begin(Kind::Last(consumer_id), token, now);
         self.control.push_back(CommandGetLastMessageId { consumer_id, request_id }.into());
     }
 
     pub(super) fn ask_stats(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(Kind::Stats, token, now);
+        let request_id = self.begin(Kind::Stats(consumer_id), token, now);
         self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
     }
 
@@ -97,40 +110,35 @@ impl<A, P> Connection<A, P> {
             // A topic that moves closes what is being opened on it, too, and CLOSE may come before the answer. Whoever waited would wait
             // for ever.
             Ok(_) if self.has_ended(request.kind) => {
-                self.give_up(request, "closed before it was open", now);
+                let cause = error::unreachable(&self.address, "closed before it was open");
+                self.give_up(request, &cause, now);
             }
-            Ok(answer) => self.deliver_answer(request, &answer, now),
-            Err(cause) => self.refuse(request, &cause, now),
+            Ok(answer) => self.deliver_answer(request, &answer),
+            Err(cause) => self.refuse(request, &cause),
         }
     }
 
-    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer, now: Moment) {
+    fn deliver_answer(&mut self, request: Request<A>, answer: &Answer) {
         let Request { kind, tokens, .. } = request;
-        match kind {
-            Kind::Consumer(id) => self.consumer_opened(id),
-            Kind::Seek(id) => {
-                return tokens.into_iter().for_each(|token| self.sought(id, token, now));
-            }
-            Kind::Producer(_)
-            | Kind::Partitions
-            | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
-            | Kind::Done => {}
+        if let Kind::Consumer(id) = kind {
+            self.consumer_opened(id);
         }
         for token in tokens {
             self.answer(token, Ok(answer.clone()));
         }
     }
 
-    /// A question was refused: what it would have opened is not there. A consumer that was not placed elsewhere still is, but we do
-    /// not know where.
-    fn refuse(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
+    /// A question was refused: what it would have opened is not there.
+    fn refuse(&mut self, request: Request<A>, cause: &TransportError) {
         match request.kind {
-            Kind::Producer(id) => self.end_producer(id, &cause.cause),
-            Kind::Consumer(id) => self.end_consumer(id, &cause.cause),
-            Kind::Seek(id) => self.abandon_consumer(id, &cause.cause, now),
-            Kind::Partitions | Kind::Lookup | Kind::Last | Kind::Stats | Kind::Done => {}
+            Kind::Producer(id) => self.end_producer(id, cause),
+            Kind::Consumer(id) => self.end_consumer(id, cause),
+            Kind::Partitions
+            | Kind::Lookup
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
+            | Kind::Done => {}
         }
         for token in request.tokens {
             self.answer(token, Err(cause.clone()));
@@ -142,29 +150,28 @@ impl<A, P> Connection<A, P> {
         match kind {
             Kind::Producer(id) => !self.producers.contains_key(&id),
             Kind::Consumer(id) => !self.consumers.contains_key(&id),
-            Kind::Seek(_)
-            | Kind::Partitions
+            Kind::Partitions
             | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
             | Kind::Done => false,
         }
     }
 
     /// The answer came too late, or not at all. The broker may have opened what was asked for, or still do so: it is told to close
     /// it.
-    pub(super) fn give_up(&mut self, request: Request<A>, cause: &str, now: Moment) {
+    pub(super) fn give_up(&mut self, request: Request<A>, cause: &TransportError, now: Moment) {
         let kind = request.kind;
-        let cause = error::unreachable(&self.address, cause);
-        self.refuse(request, &cause, now);
+        self.refuse(request, cause);
         match kind {
             Kind::Producer(id) => self.close_producer(id, now),
             Kind::Consumer(id) => self.close_consumer(id, now),
-            Kind::Seek(_)
-            | Kind::Partitions
+            Kind::Partitions
             | Kind::Lookup
-            | Kind::Last
-            | Kind::Stats
+            | Kind::Last(_)
+            | Kind::Stats(_)
+            | Kind::Ack(_)
             | Kind::Done => {}
         }
     }
@@ -180,14 +187,16 @@ impl<A, P> Connection<A, P> {
                 self.producer_opened(id, *success);
                 Ok(Answer::Producer { id, message_bytes_max: self.message_bytes_max })
             }
-            (Kind::Consumer(id) | Kind::Seek(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
-            (Kind::Last, Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
-            (Kind::Stats, Command::ConsumerStatsResponse(it)) => self.stats(*it),
+            (Kind::Consumer(id), Command::Success(_)) => Ok(Answer::Consumer(id)),
+            (Kind::Last(_), Command::GetLastMessageIdResponse(it)) => Ok(last(&it)),
+            (Kind::Stats(_), Command::ConsumerStatsResponse(it)) => self.stats(*it),
             (
-                Kind::Done,
+                Kind::Ack(_) | Kind::Done,
                 Command::AckResponse(CommandAckResponse { error: Some(code), message, .. }),
             ) => Err(self.refusal(Some(code), message)),
-            (Kind::Done, Command::AckResponse(_) | Command::Success(_)) => Ok(Answer::Done),
+            (Kind::Ack(_) | Kind::Done, Command::AckResponse(_) | Command::Success(_)) => {
+                Ok(Answer::Done)
+            }
             (_, other) => {
                 let cause = format_args!("an unexpected answer: command {}", other.number());
                 Err(error::refused(&self.address, cause))

@@ -32,9 +32,9 @@ pub enum Call<A, P> {
         /// How many.
         count: u32,
     },
-    /// Messages of a reader have been taken from its queue, which has room again.
+    /// Messages of a consumer or reader have been taken from its queue, which has room again.
     Taken {
-        /// The reader.
+        /// The consumer.
         consumer: u64,
         /// How many.
         count: usize,
@@ -103,12 +103,7 @@ pub enum Question {
         topic: String,
     },
     /// Which broker serves a topic.
-    Lookup {
-        /// Full name of the topic.
-        topic: String,
-        /// The broker asked before said that this one decides.
-        authoritative: bool,
-    },
+    Lookup(LookupQuestion),
     /// A producer.
     Producer(ProducerOptions),
     /// A consumer.
@@ -123,13 +118,30 @@ pub enum Question {
         /// The consumer.
         consumer: u64,
     },
-    /// The consumer placed elsewhere. What was delivered before is void.
-    Seek {
-        /// The consumer.
-        consumer: u64,
-        /// Where to.
-        to: Place,
-    },
+}
+
+/// Which broker serves a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupQuestion {
+    /// Full name of the topic.
+    pub topic: String,
+    /// The broker asked before said that this one decides.
+    pub authoritative: bool,
+    /// Which of a broker's addresses is wanted, where it has several.
+    pub listener_name: Option<String>,
+}
+
+/// Where a topic goes whose producer or consumer a broker ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Full name of the topic.
+    pub topic: String,
+    /// The address in plain; empty where there is none.
+    pub url: String,
+    /// The address with TLS; empty where there is none.
+    pub url_tls: String,
+    /// It is that of another cluster, which is to be asked for the topic's broker; otherwise it is that broker.
+    pub migrated: bool,
 }
 
 /// How to publish.
@@ -187,8 +199,6 @@ pub enum Place {
     At(Position),
     /// Behind the message at this position.
     After(Position),
-    /// Before the first message published at this time or later, in ms since the epoch. Only for [`Question::Seek`].
-    Since(u64),
 }
 
 /// What the broker answers.
@@ -266,6 +276,8 @@ pub enum Event<A, P> {
     ConsumerEnded(u64, TransportError),
     /// A producer is over. What it had not stored is of unknown fate and has been said so.
     ProducerEnded(u64, TransportError),
+    /// The broker has said where a topic goes.
+    Moved(Moved),
     /// The broker wants fresh credentials: see [`Call::Credentials`]. Not said again before they are there.
     Challenged,
 }

@@ -3,7 +3,7 @@
 use super::call::{ConsumerOptions, Event, Place, Subscription};
 use super::flow::Flow;
 use super::requests::Kind;
-use super::unpack::{Entry, counted_of_damaged, unpack};
+use super::unpack::{Entry, Unpacked, counted_of_damaged, unpack};
 use super::{Connection, error};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position};
@@ -12,8 +12,8 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
-    CommandRedeliverUnacknowledgedMessages, CommandSeek, CommandSubscribe, InitialPosition,
-    MessageIdData, SubType,
+    CommandRedeliverUnacknowledgedMessages, CommandSubscribe, InitialPosition, MessageIdData,
+    SubType,
 };
 use longhaul_wire::payload::Payload;
 
@@ -22,14 +22,15 @@ const IDS_PER_FRAME: usize = 1_000;
 /// How often an entry whose checksum is wrong is asked for again before it is delivered as one that cannot be read: the damage may
 /// have happened on the way here.
 const DAMAGED_TRIES_MAX: u32 = 3;
-/// Entries that may wait to be given back when one more comes damaged. A broker that sends so many reads nothing of what we write.
-const DAMAGED_WAITING_MAX: usize = 10_000;
+/// Entries that may wait to be given back when one more comes that is not delivered. A broker that sends so many reads nothing of
+/// what we write.
+const RETURNS_WAITING_MAX: usize = 10_000;
 
 /// One consumer.
 #[derive(Debug)]
 pub(super) struct Consumer<A> {
-    /// As the broker was asked for it; asked for again after a seek.
-    subscribe: Box<CommandSubscribe>,
+    topic: String,
+    is_shared: bool,
     stage: Stage,
     pub(super) flow: Flow,
     /// What lies before this place is not delivered: the broker starts at the beginning of an entry.
@@ -43,8 +44,6 @@ pub(super) struct Consumer<A> {
 enum Stage {
     Opening,
     Open,
-    /// The broker closes it, and we open it again when it says that it stands elsewhere.
-    Seeking,
 }
 
 /// The first message to be delivered.
@@ -60,7 +59,7 @@ impl From {
         match place {
             Place::At(position) => Self::At(position),
             Place::After(position) => Self::After(position),
-            Place::Earliest | Place::Latest | Place::Since(_) => Self::Start,
+            Place::Earliest | Place::Latest => Self::Start,
         }
     }
 
@@ -74,43 +73,65 @@ impl From {
 }
 
 impl<A> Consumer<A> {
-    fn new(options: ConsumerOptions, consumer_id: u64) -> Self {
-        let mut subscribe = Box::new(CommandSubscribe {
-            topic: options.topic,
-            consumer_id,
-            consumer_name: Some(format!("longhaul-{consumer_id}")),
-            initial_position: Some(InitialPosition::Earliest as i32),
-            ..CommandSubscribe::default()
-        });
-        let (flow, from) = match options.subscription {
-            Subscription::Shared { name } => {
-                subscribe.subscription = name;
-                subscribe.sub_type = SubType::Shared as i32;
-                subscribe.durable = Some(true);
-                (Flow::exact(), From::Start)
+    fn new(options: ConsumerOptions) -> Self {
+        let (is_shared, flow, from) = match options.subscription {
+            Subscription::Shared { .. } => (true, Flow::exact(), From::Start),
+            Subscription::Reader { start, window: 0, .. } => {
+                (false, Flow::exact(), From::of(start))
             }
-            Subscription::Reader { name, start, compacted, window } => {
-                subscribe.subscription = name;
-                subscribe.sub_type = SubType::Exclusive as i32;
-                subscribe.durable = Some(false);
-                subscribe.read_compacted = Some(compacted);
-                begin_at(&mut subscribe, start);
-                let flow = if window == 0 { Flow::exact() } else { Flow::window(window) };
-                (flow, From::of(start))
+            Subscription::Reader { start, window, .. } => {
+                (false, Flow::window(window), From::of(start))
             }
         };
-        let (acks, handed_back) = (Vec::new(), Vec::new());
-        Self { subscribe, stage: Stage::Opening, flow, from, acks, handed_back, closing: false }
+        Self {
+            topic: options.topic,
+            is_shared,
+            stage: Stage::Opening,
+            flow,
+            from,
+            acks: Vec::new(),
+            handed_back: Vec::new(),
+            closing: false,
+        }
     }
 
-    fn is_shared(&self) -> bool {
-        self.subscribe.sub_type == SubType::Shared as i32
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
     }
+
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+}
+
+/// The command that opens a consumer.
+fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
+    let mut subscribe = CommandSubscribe {
+        topic: options.topic.clone(),
+        consumer_id,
+        initial_position: Some(InitialPosition::Earliest as i32),
+        ..CommandSubscribe::default()
+    };
+    match &options.subscription {
+        Subscription::Shared { name } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Shared as i32;
+            subscribe.durable = Some(true);
+        }
+        Subscription::Reader { name, start, compacted, .. } => {
+            subscribe.subscription.clone_from(name);
+            subscribe.sub_type = SubType::Exclusive as i32;
+            subscribe.durable = Some(false);
+            subscribe.read_compacted = Some(*compacted);
+            begin_at(&mut subscribe, *start);
+        }
+    }
+    subscribe
 }
 
 fn begin_at(subscribe: &mut CommandSubscribe, place: Place) {
     let (position, initial) = match place {
-        Place::Earliest | Place::Since(_) => (None, InitialPosition::Earliest),
+        Place::Earliest => (None, InitialPosition::Earliest),
         Place::Latest => (None, InitialPosition::Latest),
         Place::At(position) | Place::After(position) => {
             (Some(position.entry_id()), InitialPosition::Earliest)
@@ -126,16 +147,16 @@ fn id_of(entry: EntryId) -> MessageIdData {
 
 impl<A, P> Connection<A, P> {
     pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
-        let id = self.draw_id();
-        self.consumers.insert(id, Consumer::new(options, id));
-        self.subscribe(id, token, now);
-    }
-
-    fn subscribe(&mut self, id: u64, token: A, now: Moment) {
-        let request_id = self.draw_id();
-        let Some(consumer) = self.consumers.get(&id) else { return };
-        let subscribe = CommandSubscribe { request_id, ..(*consumer.subscribe).clone() };
-        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now);
+        let (id, request_id) = (self.draw_id(), self.draw_id());
+        let name = if self.name.is_empty() { "longhaul" } else { &self.name };
+        let subscribe = CommandSubscribe {
+            request_id,
+            consumer_name: Some(format!("{name}-{id}")),
+            metadata: self.introduction(),
+            ..subscribe(&options, id)
+        };
+        self.consumers.insert(id, Consumer::new(options));
+        self.requests.insert(request_id, Kind::Consumer(id), vec![token], now + self.times.answer);
         self.control.push_back(subscribe.into());
     }
 
@@ -168,7 +189,8 @@ impl<A, P> Connection<A, P> {
         let (acks, closing) = (std::mem::take(&mut consumer.acks), consumer.closing);
         self.write_acks(id, acks, out, now);
         if closing {
-            self.end_consumer(id, "closed");
+            let cause = error::unreachable(&self.address, "closed");
+            self.end_consumer(id, &cause);
             self.close_consumer(id, now);
         }
     }
@@ -192,7 +214,12 @@ impl<A, P> Connection<A, P> {
                 request_id: Some(request_id),
                 ..CommandAck::default()
             };
-            self.requests.insert(request_id, Kind::Done, tokens, now);
+            self.requests.insert(
+                request_id,
+                Kind::Ack(consumer_id),
+                tokens,
+                now + self.times.answer,
+            );
             frame::encode(ack, out);
         }
     }
@@ -200,7 +227,7 @@ impl<A, P> Connection<A, P> {
     /// Tells the broker that nobody uses the consumer.
     pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
         let request_id = self.begin_end(now);
-        self.control.push_back(CommandCloseConsumer { consumer_id, request_id }.into());
+        self.control.push_back(CommandCloseConsumer::new(consumer_id, request_id).into());
     }
 
     pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
@@ -209,23 +236,26 @@ impl<A, P> Connection<A, P> {
         if consumer.stage != Stage::Open {
             return;
         }
+        if !consumer.flow.admit() {
+            let cause = error::unreachable(&self.address, "a delivery that nobody asked for");
+            return self.abandon_consumer(id, &cause, self.heard);
+        }
         let damage = payload.verify().err();
-        let entry =
-            EntryId { ledger: command.message_id.ledger_id, entry: command.message_id.entry_id };
         if let Some(damage) = &damage {
-            if !consumer.is_shared() || consumer.handed_back.len() >= DAMAGED_WAITING_MAX {
-                let cause = format!("a damaged delivery: {damage}");
-                let now = self.heard;
-                return self.abandon_consumer(id, &cause, now);
-            }
-            if command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX {
-                consumer.flow.received(counted_of_damaged(command, payload), 0, 0);
-                consumer.handed_back.push(entry);
-                self.dirty.insert(id);
-                return;
+            let is_tried = command.redelivery_count.unwrap_or_default() < DAMAGED_TRIES_MAX;
+            if is_tried || !consumer.is_shared {
+                let counted = counted_of_damaged(command, payload);
+                return self.give_back(command, counted, &format!("a damaged delivery: {damage}"));
             }
         }
-        let Entry { mut messages, counted } = unpack(command, payload, damage.as_ref());
+        let room = consumer.flow.room_to_unpack();
+        let Entry { mut messages, counted } = match unpack(command, payload, damage.as_ref(), room)
+        {
+            Unpacked::Entry(entry) => entry,
+            Unpacked::NoRoom { counted } => {
+                return self.give_back(command, counted, "too much waits to be taken");
+            }
+        };
         messages.retain(|message| consumer.from.admits(message));
         let bytes = messages.iter().map(|message| message.payload.len()).sum();
         consumer.flow.received(counted, messages.len(), bytes);
@@ -235,62 +265,39 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// The broker has closed a consumer: because the topic moves, or because it is being placed elsewhere.
-    pub(super) fn handle_close_consumer(&mut self, id: u64) {
-        if self.consumers.get(&id).is_some_and(|consumer| consumer.stage != Stage::Seeking) {
-            self.end_consumer(id, "the broker has closed the consumer");
-        }
-    }
-
-    pub(super) fn seek(&mut self, id: u64, to: Place, token: A, now: Moment) {
-        let request_id = self.draw_id();
-        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.stage == Stage::Open)
-        else {
-            let cause = error::unreachable(&self.address, "the consumer is over");
-            return self.answer(token, Err(cause));
-        };
-        consumer.stage = Stage::Seeking;
-        consumer.flow.start_again();
-        consumer.from = From::of(to);
-        let (message_id, time) = match to {
-            Place::Earliest => (Some((u64::MAX, u64::MAX)), None),
-            Place::Latest => (Some((i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs())), None),
-            Place::At(position) | Place::After(position) => {
-                (Some((position.ledger, position.entry)), None)
-            }
-            Place::Since(ms) => (None, Some(ms)),
-        };
-        let seek = CommandSeek {
-            consumer_id: id,
-            request_id,
-            message_id: message_id.map(|(ledger, entry)| id_of(EntryId { ledger, entry })),
-            message_publish_time: time,
-        };
-        self.requests.insert(request_id, Kind::Seek(id), vec![token], now);
-        self.control.push_back(seek.into());
-    }
-
-    /// The subscription stands elsewhere, and has lost its consumer: the same one comes back.
-    pub(super) fn sought(&mut self, id: u64, token: A, now: Moment) {
-        if let Some(consumer) = self.consumers.get_mut(&id) {
-            // From here on a broker that closes it means it.
-            consumer.stage = Stage::Opening;
-            self.subscribe(id, token, now);
+    /// An entry that is not delivered now comes again later: the broker is told to, where it can be. Otherwise the consumer ends, and
+    /// whoever opens the next one goes on behind what this one has delivered.
+    fn give_back(&mut self, command: &CommandMessage, counted: u32, cause: &str) {
+        let id = command.consumer_id;
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        if consumer.is_shared && consumer.handed_back.len() < RETURNS_WAITING_MAX {
+            let CommandMessage { message_id: MessageIdData { ledger_id, entry_id, .. }, .. } =
+                command;
+            consumer.flow.received(counted, 0, 0);
+            consumer.handed_back.push(EntryId { ledger: *ledger_id, entry: *entry_id });
+            self.dirty.insert(id);
         } else {
-            let cause = error::unreachable(&self.address, "the consumer is over");
-            self.answer(token, Err(cause));
+            let cause = error::unreachable(&self.address, cause);
+            self.abandon_consumer(id, &cause, self.heard);
         }
     }
 
-    /// The broker has ended a consumer.
-    pub(super) fn end_consumer(&mut self, id: u64, cause: &str) {
+    /// The broker has ended a consumer: it answers nothing any more that was asked about it.
+    pub(super) fn consumer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
+        self.end_consumer(id, cause);
+        for request in self.requests.take_of(|kind| kind.is_of_consumer(id)) {
+            self.give_up(request, cause, now);
+        }
+    }
+
+    /// A consumer is over. What was asked about it may still be answered.
+    pub(super) fn end_consumer(&mut self, id: u64, cause: &TransportError) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
-        let cause = error::unreachable(&self.address, cause);
-        self.end_of_consumer(id, consumer, &cause);
+        self.end_of_consumer(id, consumer, cause);
     }
 
     /// We end a consumer and tell the broker.
-    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &str, now: Moment) {
+    pub(super) fn abandon_consumer(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_consumer(id, cause);
         self.close_consumer(id, now);
     }

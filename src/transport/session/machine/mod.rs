@@ -1,15 +1,17 @@
 //! One connection to a broker as a pure state machine: frames, calls and the time go in; bytes and [`Event`]s come out.
 //!
 //! - [`call`]: what goes in and what comes out.
+//! - `greeting`: how it begins, and how it is proved later who we are.
 //! - `requests`: questions that wait for their answer.
 //! - `producer`, `consumer`: what is open on the connection; `flow` decides how many messages a consumer may be sent.
+//! - `moving`: what is closed because its topic goes elsewhere.
 //! - `unpack`: from an entry to its messages.
 //! - `answers`: from the broker's commands to answers.
 //!
 //! Invariants:
 //! - A publish is written once, to this connection. When the connection, the producer or the broker fails, its fate is unknown
 //!   and its caller is told so: nothing is ever sent again.
-//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the message.
+//! - Nothing here waits for who takes deliveries: what is delivered was asked for, to the entry; a broker that sends more is left.
 //! - Every token comes back, exactly once.
 //! - What waits to be written grows by what users want, not by what a broker says.
 //! - A connection that has ended stays ended. Its first cause is what everybody is told.
@@ -18,6 +20,8 @@ mod answers;
 pub mod call;
 mod consumer;
 mod flow;
+mod greeting;
+mod moving;
 mod producer;
 mod requests;
 #[cfg(test)]
@@ -29,13 +33,11 @@ use super::error;
 use crate::protocol::moment::Moment;
 use crate::transport::TransportError;
 use bytes::BytesMut;
-use call::{Answer, Call, Event, Question, SecretBytes};
+use call::{Answer, Call, Event, Question};
 use consumer::Consumer;
+use greeting::{Challenge, introduction};
 use longhaul_wire::frame::{self, Frame, FrameError, MESSAGE_BYTES_MAX_DEFAULT};
-use longhaul_wire::messages::{
-    AuthData, Command, CommandAuthResponse, CommandConnect, CommandConnected, CommandPing,
-    CommandPong, FeatureFlags,
-};
+use longhaul_wire::messages::{Command, CommandPing, CommandPong};
 use producer::Producer;
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,35 +46,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use flow::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
+pub use greeting::{Greeting, Times};
 pub(super) use producer::weight;
 
-/// How long the broker may take to answer a question. Later answers are ignored; what they opened is closed again.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a publish may be without a receipt: as long as Pulsar's own clients wait.
-const PUBLISH_TIME_MAX: Duration = Duration::from_secs(30);
-/// Silence after which we ask whether the broker is there. After twice that the connection is dead.
-const KEEP_ALIVE_TIME: Duration = Duration::from_secs(15);
 /// How long a connection is kept that nobody uses.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 /// The largest message that we believe a broker to allow: the memory for one is taken when its first bytes have come.
 const MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Bytes that wait to be written before more are encoded.
 const OUT_BYTES: usize = 256 * 1024;
-/// Protocol version that we speak: that of Pulsar 2.10 and later without transactions and migration.
-const PROTOCOL_VERSION: i32 = 19;
-/// Acks have receipts from this version on: Pulsar 2.8.
-const PROTOCOL_VERSION_MIN: i32 = 17;
-
-/// Whom a connection introduces.
-#[derive(Clone, Debug, Default)]
-pub struct Greeting {
-    /// The method of authentication; "none" where there are no credentials.
-    pub auth_method: &'static str,
-    /// The credentials, as far as bytes prove them.
-    pub auth_data: Option<SecretBytes>,
-    /// The broker behind the proxy that we are connected to: `host:port`.
-    pub behind_proxy: Option<String>,
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -87,13 +69,15 @@ pub struct Connection<A, P> {
     address: Arc<str>,
     phase: Phase,
     auth_method: &'static str,
+    name: Arc<str>,
+    times: Times,
     message_bytes_max: usize,
     /// Numbers requests, producers and consumers alike.
     next_id: u64,
     /// What introduces us, in front of all else: CONNECT, and the newest credentials.
     handshake: VecDeque<Command>,
     /// Credentials are on their way; whoever asks for them again gets the same.
-    challenged: bool,
+    challenge: Option<Challenge>,
     /// Signs of life that are to be written. They are no commands that wait one behind the other: a broker that asks and does not
     /// read would have them pile up.
     ping_due: bool,
@@ -130,26 +114,17 @@ impl<A, P> Connection<A, P> {
     /// A connection that is about to introduce itself. `address` names the broker in errors.
     #[must_use]
     pub fn new(address: Arc<str>, greeting: Greeting, now: Moment) -> Self {
-        let connect = CommandConnect {
-            client_version: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
-            auth_method_name: Some(greeting.auth_method.to_owned()),
-            auth_data: greeting.auth_data.map(SecretBytes::reveal),
-            protocol_version: Some(PROTOCOL_VERSION),
-            proxy_to_broker_url: greeting.behind_proxy,
-            feature_flags: Some(FeatureFlags {
-                supports_auth_refresh: Some(true),
-                ..FeatureFlags::default()
-            }),
-            ..CommandConnect::default()
-        };
+        let connect = introduction(&greeting);
         Self {
             address,
             phase: Phase::Greeting { with_credentials: greeting.auth_method != "none" },
             auth_method: greeting.auth_method,
+            name: greeting.name.into(),
+            times: greeting.times,
             message_bytes_max: MESSAGE_BYTES_MAX_DEFAULT,
             next_id: 1,
             handshake: VecDeque::from([connect.into()]),
-            challenged: false,
+            challenge: None,
             ping_due: false,
             pong_due: false,
             control: VecDeque::new(),
@@ -240,7 +215,7 @@ impl<A, P> Connection<A, P> {
             }
             Call::CloseConsumer(id) => self.with_consumer(id, |it| it.closing = true),
             Call::Credentials(_) if self.end().is_some() => {}
-            Call::Credentials(data) => self.authenticate(data),
+            Call::Credentials(data) => self.authenticate(data, now),
         }
     }
 
@@ -248,32 +223,6 @@ impl<A, P> Connection<A, P> {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             change(consumer);
             self.dirty.insert(id);
-        }
-    }
-
-    fn challenge(&mut self) {
-        if !std::mem::replace(&mut self.challenged, true) {
-            self.events.push_back(Event::Challenged);
-        }
-    }
-
-    fn authenticate(&mut self, data: Result<Option<SecretBytes>, TransportError>) {
-        self.challenged = false;
-        match data {
-            Ok(data) => {
-                let response = AuthData {
-                    auth_method_name: Some(self.auth_method.to_owned()),
-                    auth_data: data.map(SecretBytes::reveal),
-                };
-                let response = CommandAuthResponse {
-                    response: Some(response),
-                    protocol_version: Some(PROTOCOL_VERSION),
-                    ..CommandAuthResponse::default()
-                };
-                self.handshake.retain(|it| !matches!(it, Command::AuthResponse(_)));
-                self.handshake.push_back(response.into());
-            }
-            Err(cause) => self.fail(cause),
         }
     }
 
@@ -318,45 +267,11 @@ impl<A, P> Connection<A, P> {
                     self.fail(error::unreachable(&self.address, "a delivery without a message"))
                 }
             },
-            Command::CloseProducer(close) => {
-                self.end_producer(close.producer_id, "the broker has closed the producer");
-            }
-            Command::CloseConsumer(close) => self.handle_close_consumer(close.consumer_id),
+            Command::CloseProducer(close) => self.handle_close_producer(close, now),
+            Command::CloseConsumer(close) => self.handle_close_consumer(close, now),
+            Command::TopicMigrated(migrated) => self.handle_migrated(*migrated, now),
             answer => self.handle_answer(answer, now),
         }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else answers a greeting")]
-    fn handle_greeting(&mut self, command: Command) {
-        match command {
-            Command::Connected(connected) => self.handle_connected(&connected),
-            Command::AuthChallenge(_) => self.challenge(),
-            Command::Error(refusal) => {
-                let mut cause = error::server(&self.address, refusal.error, &refusal.message);
-                let without = matches!(self.phase, Phase::Greeting { with_credentials: false });
-                if cause.kind == crate::transport::TransportErrorKind::Unauthorized && without {
-                    // The broker's words are the same for credentials that are missing and ones that are wrong.
-                    cause.cause.push_str("; no token was given");
-                }
-                self.fail(cause);
-            }
-            other => {
-                let number = other.number();
-                let cause = format_args!("command {number} in answer to the greeting");
-                self.fail(error::refused(&self.address, cause));
-            }
-        }
-    }
-
-    fn handle_connected(&mut self, connected: &CommandConnected) {
-        if connected.protocol_version() < PROTOCOL_VERSION_MIN {
-            let cause = "the broker is too old for receipts of acks: Pulsar 2.8 or newer is needed";
-            return self.fail(error::refused(&self.address, cause));
-        }
-        let stated = connected.max_message_size.and_then(|bytes| usize::try_from(bytes).ok());
-        let stated = stated.filter(|bytes| *bytes > 0).unwrap_or(MESSAGE_BYTES_MAX_DEFAULT);
-        self.message_bytes_max = stated.min(MESSAGE_BYTES_MAX);
-        self.phase = Phase::Open;
     }
 
     /// Appends what is to be written, as long as little waits in `out`.
@@ -394,13 +309,12 @@ impl<A, P> Connection<A, P> {
         }
         // Whoever has not taken us in yet is not asked, only given up.
         let asks = self.is_open() && !self.pinged;
-        let silence = if asks { KEEP_ALIVE_TIME } else { KEEP_ALIVE_TIME * 2 };
+        let keep_alive = self.times.keep_alive;
+        let silence = if asks { keep_alive } else { keep_alive * 2 };
         let idle = self.is_unused().then(|| self.idle_since + IDLE_TIME_MAX);
         let receipts = self.producers.values().filter_map(Producer::deadline).min();
-        [Some(self.heard + silence), idle, receipts, self.requests.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let others = [idle, receipts, self.requests.deadline(), self.challenge_is_due()];
+        others.into_iter().flatten().chain([self.heard + silence]).min()
     }
 
     /// Does what is due.
@@ -409,15 +323,17 @@ impl<A, P> Connection<A, P> {
             return;
         }
         self.note_use(now);
-        if now >= self.heard + KEEP_ALIVE_TIME * 2 {
+        if now >= self.heard + self.times.keep_alive * 2 {
             return self.fail(error::unreachable(&self.address, "the broker is silent"));
         }
-        if now >= self.heard + KEEP_ALIVE_TIME && !self.pinged && self.is_open() {
+        if now >= self.heard + self.times.keep_alive && !self.pinged && self.is_open() {
             self.pinged = true;
             self.ping_due = true;
         }
+        self.challenge_again(now);
         while let Some(late) = self.requests.take_due(now) {
-            self.give_up(late, "no answer in time", now);
+            let cause = error::unreachable(&self.address, "no answer in time");
+            self.give_up(late, &cause, now);
         }
         let late: Vec<u64> = self
             .producers
@@ -426,7 +342,8 @@ impl<A, P> Connection<A, P> {
             .map(|(id, _)| *id)
             .collect();
         for id in late {
-            self.abandon_producer(id, "no receipt in time", now);
+            let cause = error::unreachable(&self.address, "no receipt in time");
+            self.abandon_producer(id, &cause, now);
         }
         if self.is_unused() && now >= self.idle_since + IDLE_TIME_MAX {
             self.fail(error::unreachable(&self.address, "closed, because nobody used it"));
@@ -487,14 +404,11 @@ impl<A, P> Connection<A, P> {
         }
         match question {
             Question::Partitions { topic } => self.ask_partitions(topic, token, now),
-            Question::Lookup { topic, authoritative } => {
-                self.ask_lookup(topic, authoritative, token, now);
-            }
+            Question::Lookup(lookup) => self.ask_lookup(lookup, token, now),
             Question::Producer(options) => self.open_producer(options, token, now),
             Question::Consumer(options) => self.open_consumer(options, token, now),
             Question::Last { consumer } => self.ask_last(consumer, token, now),
             Question::Stats { consumer } => self.ask_stats(consumer, token, now),
-            Question::Seek { consumer, to } => self.seek(consumer, to, token, now),
         }
     }
 }

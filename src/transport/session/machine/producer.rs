@@ -4,7 +4,8 @@
 //! a message that comes alone goes at once and alone, and the more there is to do the larger the batches are.
 
 use super::call::{Event, Publication};
-use super::{Connection, PUBLISH_TIME_MAX, error};
+use super::requests::Kind;
+use super::{Connection, error};
 use crate::protocol::moment::Moment;
 use crate::task::Position;
 use crate::transport::{Batching, Outgoing, PublishError, TransportError};
@@ -34,6 +35,7 @@ const LOCAL_ONLY: &str = "__local__";
 /// One producer.
 #[derive(Debug)]
 pub(super) struct Producer<P> {
+    topic: String,
     batching: Batching,
     /// None until the broker has opened it.
     open: Option<Open>,
@@ -87,8 +89,9 @@ pub(super) fn over() -> PublishError {
 }
 
 impl<P> Producer<P> {
-    pub(super) const fn new(batching: Batching) -> Self {
+    pub(super) const fn new(batching: Batching, topic: String) -> Self {
         Self {
+            topic,
             batching,
             open: None,
             queue: VecDeque::new(),
@@ -96,6 +99,14 @@ impl<P> Producer<P> {
             closing: false,
             scheduled: false,
         }
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
     }
 
     /// Takes a message. Says whether the producer is to be given its turn.
@@ -136,7 +147,7 @@ impl<P> Producer<P> {
         message_bytes_max: usize,
         out: &mut BytesMut,
         events: &mut VecDeque<Event<A, P>>,
-        now: Moment,
+        deadline: Moment,
     ) -> Turn {
         self.scheduled = false;
         let Some(open) = &mut self.open else { return Turn::Over };
@@ -145,7 +156,6 @@ impl<P> Producer<P> {
             Batching::Off => 1,
         };
         let sequence_id = open.next_sequence;
-        let deadline = now + PUBLISH_TIME_MAX;
         if mates > 1 {
             let mut tokens = Vec::with_capacity(mates);
             let mut batch = Batch::default();
@@ -327,17 +337,21 @@ impl<A, P> Connection<A, P> {
 
     pub(super) fn write_producer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
         let Some(producer) = self.producers.get_mut(&id) else { return };
-        match producer.write(id, self.message_bytes_max, out, &mut self.events, now) {
+        let deadline = now + self.times.answer;
+        match producer.write(id, self.message_bytes_max, out, &mut self.events, deadline) {
             Turn::Again => self.writable.push_back(id),
             Turn::Over => {}
-            Turn::Close => self.abandon_producer(id, "closed", now),
+            Turn::Close => {
+                let cause = error::unreachable(&self.address, "closed");
+                self.abandon_producer(id, &cause, now);
+            }
         }
     }
 
     /// Tells the broker that nobody uses the producer.
     pub(super) fn close_producer(&mut self, producer_id: u64, now: Moment) {
         let request_id = self.begin_end(now);
-        self.control.push_back(CommandCloseProducer { producer_id, request_id }.into());
+        self.control.push_back(CommandCloseProducer::new(producer_id, request_id).into());
     }
 
     pub(super) fn handle_receipt(&mut self, receipt: &CommandSendReceipt) {
@@ -373,7 +387,7 @@ impl<A, P> Connection<A, P> {
         let cause = error::server(&self.address, refusal.error, &refusal.message);
         if refusal.error != ServerError::NotAllowedError as i32 {
             let now = self.heard;
-            return self.abandon_producer(id, &cause.cause, now);
+            return self.abandon_producer(id, &cause, now);
         }
         let place = producer.in_flight.iter().position(|entry| entry.holds(sequence_id));
         let Some(entry) = place.and_then(|at| producer.in_flight.remove(at)) else { return };
@@ -389,15 +403,22 @@ impl<A, P> Connection<A, P> {
         }
     }
 
-    /// The broker has ended a producer.
-    pub(super) fn end_producer(&mut self, id: u64, cause: &str) {
+    /// The broker has ended a producer: if it was being opened, it never will be.
+    pub(super) fn producer_closed(&mut self, id: u64, cause: &TransportError, now: Moment) {
+        self.end_producer(id, cause);
+        for request in self.requests.take_of(|kind| kind == Kind::Producer(id)) {
+            self.give_up(request, cause, now);
+        }
+    }
+
+    /// A producer is over.
+    pub(super) fn end_producer(&mut self, id: u64, cause: &TransportError) {
         let Some(producer) = self.producers.remove(&id) else { return };
-        let cause = error::unreachable(&self.address, cause);
-        self.end_of_producer(id, producer, &cause);
+        self.end_of_producer(id, producer, cause);
     }
 
     /// We end a producer and tell the broker.
-    pub(super) fn abandon_producer(&mut self, id: u64, cause: &str, now: Moment) {
+    pub(super) fn abandon_producer(&mut self, id: u64, cause: &TransportError, now: Moment) {
         self.end_producer(id, cause);
         self.close_producer(id, now);
     }

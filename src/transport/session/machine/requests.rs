@@ -1,6 +1,5 @@
 //! Questions that wait for their answer.
 
-use super::ANSWER_TIME_MAX;
 use crate::protocol::moment::Moment;
 use std::collections::BTreeMap;
 
@@ -16,12 +15,21 @@ pub(super) enum Kind {
     Producer(u64),
     /// A new consumer of this number.
     Consumer(u64),
-    Last,
-    Stats,
-    /// The first half of a seek; the second one is a subscription.
-    Seek(u64),
-    /// Acks, or the end of something.
+    /// Where the topic of this consumer ends.
+    Last(u64),
+    /// What the broker thinks of this consumer.
+    Stats(u64),
+    /// Acks of this consumer.
+    Ack(u64),
+    /// The end of something.
     Done,
+}
+
+impl Kind {
+    /// Whether it is about this consumer.
+    pub(super) fn is_of_consumer(self, id: u64) -> bool {
+        [Self::Consumer(id), Self::Last(id), Self::Stats(id), Self::Ack(id)].contains(&self)
+    }
 }
 
 /// A question under way, and who waits: several for acks that went together, nobody for the end of something.
@@ -43,8 +51,8 @@ impl<A> Default for Requests<A> {
 }
 
 impl<A> Requests<A> {
-    pub(super) fn insert(&mut self, id: u64, kind: Kind, tokens: Vec<A>, now: Moment) {
-        self.0.insert(id, Request { kind, tokens, deadline: now + ANSWER_TIME_MAX });
+    pub(super) fn insert(&mut self, id: u64, kind: Kind, tokens: Vec<A>, deadline: Moment) {
+        self.0.insert(id, Request { kind, tokens, deadline });
     }
 
     pub(super) fn take(&mut self, id: u64) -> Option<Request<A>> {
@@ -54,6 +62,13 @@ impl<A> Requests<A> {
     pub(super) fn take_due(&mut self, now: Moment) -> Option<Request<A>> {
         let first = self.0.first_entry()?;
         (first.get().deadline <= now).then(|| first.remove())
+    }
+
+    /// Those of some kinds.
+    pub(super) fn take_of(&mut self, wanted: impl Fn(Kind) -> bool) -> Vec<Request<A>> {
+        let ids = self.0.iter().filter(|(_, request)| wanted(request.kind)).map(|(id, _)| *id);
+        let ids: Vec<u64> = ids.collect();
+        ids.into_iter().filter_map(|id| self.0.remove(&id)).collect()
     }
 
     /// All who wait.

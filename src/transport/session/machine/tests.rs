@@ -1,15 +1,17 @@
 //! One connection against a broker that says exactly what a test wants it to say.
 
+mod bounds;
 mod consuming;
 mod ending;
 mod greeting;
+mod moving;
 mod producing;
 mod questions;
 mod reading;
 
 use super::call::{
-    Answer, Call, ConsumerOptions, Event, Place, ProducerOptions, Publication, Question,
-    Subscription,
+    Answer, Call, ConsumerOptions, Event, LookupQuestion, Moved, Place, ProducerOptions,
+    Publication, Question, Subscription,
 };
 use super::{Connection, Greeting};
 use crate::protocol::moment::Moment;
@@ -43,6 +45,8 @@ struct Outcome {
     consumers_over: Vec<u64>,
     producers_over: Vec<u64>,
     challenges: usize,
+    moved: Vec<Moved>,
+    ends: Vec<TransportError>,
 }
 
 impl Bench {
@@ -122,8 +126,15 @@ impl Bench {
                 Event::Delivered { consumer, messages } => {
                     outcome.delivered.push((consumer, messages));
                 }
-                Event::ConsumerEnded(id, _) => outcome.consumers_over.push(id),
-                Event::ProducerEnded(id, _) => outcome.producers_over.push(id),
+                Event::ConsumerEnded(id, cause) => {
+                    outcome.consumers_over.push(id);
+                    outcome.ends.push(cause);
+                }
+                Event::ProducerEnded(id, cause) => {
+                    outcome.producers_over.push(id);
+                    outcome.ends.push(cause);
+                }
+                Event::Moved(moved) => outcome.moved.push(moved),
                 Event::Challenged => outcome.challenges += 1,
             }
         }

@@ -8,15 +8,20 @@ use crate::transport::Message;
 use bytes::Bytes;
 use longhaul_wire::batch::{Single, Singles};
 use longhaul_wire::compression;
-use longhaul_wire::messages::{CommandMessage, KeyValue, MessageMetadata};
+use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue, MessageMetadata};
 use longhaul_wire::payload::{Payload, PayloadError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Largest body that a compressed one is unpacked to.
-const UNPACKED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Messages of a batch that is taken apart; the clients of Pulsar make batches of 1,000.
+pub(super) const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Messages of a batch that is taken apart, at most.
 const BATCH_MESSAGES_MAX: u32 = 100_000;
+/// Messages that a batch is believed to have whatever its size: the clients of Pulsar make batches of 1,000, which may be packed to
+/// almost nothing and then encrypted.
+const BATCH_MESSAGES_BELIEVED: u32 = 1_000;
+/// Bytes that a message takes in a batch, at least: the size of its metadata, and there the size of its body.
+const SINGLE_BYTES_MIN: usize = 6;
 /// Bodies up to this size are copied out of the buffer that they came in: a task may hold its body for hours, and would hold
 /// what came beside it as well.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
@@ -29,12 +34,25 @@ pub(super) struct Entry {
     pub(super) counted: u32,
 }
 
-/// Takes an entry apart. `damage` says that its checksum is wrong.
+/// What an entry is taken for.
+#[derive(Debug)]
+pub(super) enum Unpacked {
+    /// Its messages.
+    Entry(Entry),
+    /// It is compressed, and would unpack to more than there is room for now.
+    NoRoom {
+        /// How many messages the broker has counted.
+        counted: u32,
+    },
+}
+
+/// Takes an entry apart. `damage` says that its checksum is wrong; `room` is how large a body may be that is unpacked.
 pub(super) fn unpack(
     command: &CommandMessage,
     payload: &Payload,
     damage: Option<&PayloadError>,
-) -> Entry {
+    room: usize,
+) -> Unpacked {
     let metadata = match (damage, payload.metadata()) {
         (None, Ok(metadata)) => metadata,
         (damage, metadata) => {
@@ -44,26 +62,42 @@ pub(super) fn unpack(
             return alone(command, &MessageMetadata::default(), counted, &cause);
         }
     };
-    let count = match metadata.num_messages_in_batch {
-        None => None,
+    let packed = payload.body();
+    if !has_room(&metadata, room) {
+        return Unpacked::NoRoom { counted: counted_of_damaged(command, payload) };
+    }
+    let body = open(&metadata, &packed);
+    let bytes = body.as_ref().map_or(packed.len(), Bytes::len);
+    match metadata.num_messages_in_batch {
         Some(count) => match u32::try_from(count) {
-            Ok(count @ 1..=BATCH_MESSAGES_MAX) => Some(count),
+            Ok(count @ 1..=BATCH_MESSAGES_MAX) if is_believed(count, bytes) => {
+                Unpacked::Entry(batch(command, &metadata, body, count))
+            }
             _ => {
                 // Brokers count what an entry says of itself, but not less than one message.
                 let counted = u32::try_from(count).unwrap_or(1).max(1);
-                let cause = format!("a batch of {count} messages");
-                return alone(command, &metadata, counted, &cause);
+                let cause = format!("a batch of {count} messages in {bytes} bytes");
+                alone(command, &metadata, counted, &cause)
             }
         },
-    };
-    let body = open(&metadata, &payload.body());
-    match count {
-        Some(count) => batch(command, &metadata, body, count),
         None => {
             let message = message(command, metadata, body);
-            Entry { messages: vec![message], counted: 1 }
+            Unpacked::Entry(Entry { messages: vec![message], counted: 1 })
         }
     }
+}
+
+/// Whether so many bytes may hold so many messages. Each is given a place in memory, readable or not, so its number is no matter of
+/// trust.
+const fn is_believed(count: u32, bytes: usize) -> bool {
+    count <= BATCH_MESSAGES_BELIEVED || count as usize <= bytes / SINGLE_BYTES_MIN
+}
+
+/// Whether the body may be unpacked now. One that is too large for any room is told to be so instead.
+fn has_room(metadata: &MessageMetadata, room: usize) -> bool {
+    let size = metadata.uncompressed_size.unwrap_or_default() as usize;
+    let is_packed = compression::kind(metadata).is_ok_and(|kind| kind != CompressionType::None);
+    !is_packed || size <= room || size > BODY_BYTES_MAX
 }
 
 /// The body, unpacked, or why it cannot be.
@@ -76,7 +110,7 @@ fn open(metadata: &MessageMetadata, body: &Bytes) -> Result<Bytes, Arc<str>> {
     }
     let size = metadata.uncompressed_size.unwrap_or_default();
     compression::kind(metadata)
-        .and_then(|kind| compression::unpack(kind, body, size, UNPACKED_BYTES_MAX))
+        .and_then(|kind| compression::unpack(kind, body, size, BODY_BYTES_MAX))
         .map_err(|cause| cause.to_string().into())
 }
 
@@ -97,9 +131,14 @@ fn counted(command: &CommandMessage, count: u32) -> u32 {
 }
 
 /// An entry of which no more is known than where it lies.
-fn alone(command: &CommandMessage, metadata: &MessageMetadata, counted: u32, cause: &str) -> Entry {
+fn alone(
+    command: &CommandMessage,
+    metadata: &MessageMetadata,
+    counted: u32,
+    cause: &str,
+) -> Unpacked {
     let message = message(command, metadata.clone(), Err(cause.into()));
-    Entry { messages: vec![message], counted }
+    Unpacked::Entry(Entry { messages: vec![message], counted })
 }
 
 fn message(
@@ -117,6 +156,7 @@ fn message(
         undecodable,
         null: metadata.null_value.unwrap_or(false),
         publish_time_ms: metadata.publish_time,
+        replicated_from: metadata.replicated_from,
         redelivery_count: command.redelivery_count.unwrap_or_default(),
     }
 }
@@ -175,6 +215,7 @@ fn member(
         undecodable,
         null: metadata.null_value.unwrap_or(false),
         publish_time_ms: batch.publish_time,
+        replicated_from: batch.replicated_from.clone(),
         redelivery_count: command.redelivery_count.unwrap_or_default(),
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 const LONG: Duration = Duration::from_secs(15);
 
 /// An issuer that answers the discovery and gives, or refuses, numbered tokens.
-struct FakeIssuer {
+pub(in super::super) struct FakeIssuer {
     url: String,
     /// The bodies of the token requests.
     asked: Arc<StdMutex<Vec<String>>>,
@@ -22,20 +22,20 @@ const KEY: &str = r#"{"client_id": "me", "client_secret": "s&cret", "issuer_url"
 
 /// What the issuer says to the request for a token; `#` stands for the request's number.
 #[derive(Clone, Copy)]
-struct Script {
+pub(in super::super) struct Script {
     discovery: &'static str,
     status: &'static str,
     answer: &'static str,
 }
 
-const GRANTED: Script = Script {
+pub(in super::super) const GRANTED: Script = Script {
     discovery: r#"{"token_endpoint": "URL/oauth/token"}"#,
     status: "200 OK",
     answer: r#"{"access_token": "token-#", "token_type": "Bearer", "expires_in": 3600}"#,
 };
 
 impl FakeIssuer {
-    async fn new(script: Script) -> Self {
+    pub(in super::super) async fn new(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(StdMutex::new(Vec::new()));
@@ -71,8 +71,16 @@ impl FakeIssuer {
         key.to_string()
     }
 
+    fn key_of_type(&self, kind: &str) -> String {
+        self.key().replace("client_credentials", kind)
+    }
+
+    pub(in super::super) fn options(&self) -> OAuth2 {
+        OAuth2::key_json(self.key())
+    }
+
     fn source(&self) -> TokenSource {
-        TokenSource::new(OAuth2::key_json(self.key()))
+        TokenSource::new(self.options())
     }
 
     fn asked(&self) -> Vec<String> {
@@ -205,7 +213,6 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
         ("secret", "no JSON with"),
         (r#"{"client_id": "secret"}"#, "client_secret"),
         (r#"{"client_id": "a", "client_secret": "secret"}"#, "issuer_url"),
-        (r#"{"type": "secret", "client_id": "a", "client_secret": "b"}"#, "`type`"),
         (r#"{"client_id": "a", "client_secret": "b", "issuer_url": "secret"}"#, "not a URL"),
         (
             r#"{"client_id": "a", "client_secret": "b", "issuer_url": "https://a:secret@b"}"#,
@@ -224,4 +231,29 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
     let missing = folder.path().join("key.json");
     let error = TokenSource::new(OAuth2::key_file(&missing)).token(LONG).await.unwrap_err();
     assert_eq!(error.address, missing.display().to_string());
+}
+
+/// The key files of StreamNative Cloud have a type of their own, `sn_service_account`, beside the same three fields. They were refused,
+/// and a test pinned that: nobody could connect to that cloud.
+#[tokio::test]
+async fn a_key_of_any_type_will_do() {
+    let issuer = FakeIssuer::new(GRANTED).await;
+    for (kind, token) in [("sn_service_account", "token-1"), ("what comes next", "token-2")] {
+        let source = TokenSource::new(OAuth2::key_json(issuer.key_of_type(kind)));
+        assert_eq!(source.token(LONG).await.unwrap(), token);
+    }
+}
+
+/// A token that its issuer had taken back was shown to the broker again and again, until its life was over by its own words.
+#[tokio::test]
+async fn a_token_that_was_refused_is_not_shown_again() {
+    let issuer = FakeIssuer::new(GRANTED).await;
+    let source = issuer.source();
+    let first = source.token(LONG).await.unwrap();
+    source.forget(&first).await;
+    assert_eq!(source.token(LONG).await.unwrap(), "token-2");
+    // Others may have been refused the same one, and say so later.
+    source.forget(&first).await;
+    assert_eq!(source.token(LONG).await.unwrap(), "token-2");
+    assert_eq!(issuer.asked().len(), 2);
 }

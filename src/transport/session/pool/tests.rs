@@ -3,8 +3,9 @@ use crate::transport::session::Credentials;
 use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
-    Command, CommandConnected, CommandError, CommandLookupTopic, CommandLookupTopicResponse,
-    LookupType, ServerError,
+    Command, CommandAuthChallenge, CommandCloseProducer, CommandConnected, CommandError,
+    CommandLookupTopic, CommandLookupTopicResponse, CommandProducerSuccess, LookupType,
+    ServerError,
 };
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,25 +23,62 @@ enum Host {
     Unready,
     /// Takes them in, and serves every topic.
     Serving,
+    /// Knows that another host decides, which is the last one of the service URL.
+    Redirecting,
+    /// Serves whoever was sent to it by a host that knows, and knows nothing itself.
+    Deciding,
+    /// Goes down at the first lookup, and is back at once.
+    Dying,
+    /// Wants fresh credentials before it answers a lookup.
+    Challenging,
+    /// Gives its topics to the last host of the service URL when somebody publishes.
+    Moving,
 }
 
 /// Hosts of one service URL.
 struct Hosts {
     /// `host:port` of each.
     places: Vec<String>,
+    /// What was shown to them, and which listeners were asked for.
+    seen: Seen,
     _serving: JoinSet<()>,
+}
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// One host.
+#[derive(Clone)]
+struct Role {
+    host: Host,
+    place: String,
+    last: String,
+    seen: Seen,
+}
+
+impl Role {
+    fn saw(&self, what: &[u8]) {
+        self.seen.lock().unwrap().push(String::from_utf8_lossy(what).into_owned());
+    }
 }
 
 impl Hosts {
     async fn new(hosts: &[Host]) -> Self {
-        let (mut places, mut serving) = (Vec::new(), JoinSet::new());
-        for host in hosts {
+        let (mut places, mut listeners, mut serving) = (Vec::new(), Vec::new(), JoinSet::new());
+        for _ in hosts {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let place = listener.local_addr().unwrap().to_string();
-            serving.spawn(listen(listener, *host, place.clone()));
-            places.push(place);
+            places.push(listener.local_addr().unwrap().to_string());
+            listeners.push(listener);
         }
-        Self { places, _serving: serving }
+        let (last, seen) = (places.last().unwrap().clone(), Seen::default());
+        for ((listener, host), place) in listeners.into_iter().zip(hosts).zip(places.clone()) {
+            let role = Role { host: *host, place, last: last.clone(), seen: Arc::clone(&seen) };
+            serving.spawn(listen(listener, role));
+        }
+        Self { places, seen, _serving: serving }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
     }
 
     fn place(&self, index: usize) -> &str {
@@ -48,32 +86,65 @@ impl Hosts {
     }
 }
 
-async fn listen(listener: TcpListener, host: Host, place: String) {
+async fn listen(listener: TcpListener, role: Role) {
     let mut talks = JoinSet::new();
+    let mut is_first = true;
     while let Ok((stream, _)) = listener.accept().await {
-        talks.spawn(talk(stream, host, place.clone()));
+        let is_dying = matches!(role.host, Host::Dying) && std::mem::take(&mut is_first);
+        talks.spawn(talk(stream, role.clone(), is_dying));
     }
 }
 
-async fn talk(mut stream: TcpStream, host: Host, place: String) {
+async fn talk(mut stream: TcpStream, role: Role, is_dying: bool) {
     let (mut inbox, mut outbox) = (BytesMut::new(), BytesMut::new());
+    let mut waits = None;
     while stream.read_buf(&mut inbox).await.is_ok_and(|count| count > 0) {
         while let Some(frame) = frame::decode(&mut inbox, 1 << 20).unwrap() {
-            match (frame.command, host) {
+            match (frame.command, role.host) {
                 (_, Host::Silent) => {}
-                (Command::Connect(_), Host::Refusing) => {
+                (Command::Connect(shown), Host::Refusing) => {
+                    role.saw(&shown.auth_data.unwrap_or_default());
                     let (error, message) = (ServerError::AuthenticationError, "who?".to_owned());
                     let refusal = CommandError { request_id: 0, error: error as i32, message };
                     frame::encode(refusal, &mut outbox);
                 }
-                (Command::Connect(_), _) => {
+                (Command::Connect(shown), _) => {
+                    role.saw(&shown.auth_data.unwrap_or_default());
                     let protocol_version = Some(21);
                     let taken_in =
                         CommandConnected { protocol_version, ..CommandConnected::default() };
                     frame::encode(taken_in, &mut outbox);
                 }
+                (Command::Lookup(_), _) if is_dying => return,
+                (Command::Lookup(asked), Host::Challenging) if waits.is_none() => {
+                    frame::encode(CommandAuthChallenge::default(), &mut outbox);
+                    waits = Some(asked);
+                }
+                (Command::AuthResponse(shown), _) => {
+                    role.saw(&shown.response.unwrap().auth_data.unwrap_or_default());
+                    let asked = waits.take().unwrap();
+                    frame::encode(answer(&asked, &role), &mut outbox);
+                }
                 (Command::Lookup(asked), _) => {
-                    frame::encode(answer(&asked, host, &place), &mut outbox);
+                    if let Some(listener) = &asked.advertised_listener_name {
+                        role.saw(listener.as_bytes());
+                    }
+                    frame::encode(answer(&asked, &role), &mut outbox);
+                }
+                (Command::Producer(asked), Host::Moving) => {
+                    let (request_id, producer_name) = (asked.request_id, "name".to_owned());
+                    let opened = CommandProducerSuccess {
+                        request_id,
+                        producer_name,
+                        ..CommandProducerSuccess::default()
+                    };
+                    frame::encode(opened, &mut outbox);
+                    let url = Some(format!("pulsar://{}", role.last));
+                    let moves = CommandCloseProducer {
+                        assigned_broker_service_url: url,
+                        ..CommandCloseProducer::new(asked.producer_id, u64::MAX)
+                    };
+                    frame::encode(moves, &mut outbox);
                 }
                 (other, _) => panic!("{other:?}"),
             }
@@ -82,21 +153,31 @@ async fn talk(mut stream: TcpStream, host: Host, place: String) {
     }
 }
 
-fn answer(asked: &CommandLookupTopic, host: Host, place: &str) -> CommandLookupTopicResponse {
+fn answer(asked: &CommandLookupTopic, role: &Role) -> CommandLookupTopicResponse {
     let answer = CommandLookupTopicResponse {
         request_id: asked.request_id,
         ..CommandLookupTopicResponse::default()
     };
-    if matches!(host, Host::Unready) {
-        let (response, error) = (LookupType::Failed as i32, ServerError::ServiceNotReady as i32);
-        CommandLookupTopicResponse { response: Some(response), error: Some(error), ..answer }
-    } else {
-        let (response, url) = (LookupType::Connect as i32, format!("pulsar://{place}"));
-        CommandLookupTopicResponse {
-            response: Some(response),
-            broker_service_url: Some(url),
-            ..answer
-        }
+    let knows = asked.authoritative();
+    let (response, place) = match role.host {
+        Host::Unready => (LookupType::Failed, &role.place),
+        Host::Deciding if !knows => (LookupType::Failed, &role.place),
+        Host::Redirecting => (LookupType::Redirect, &role.last),
+        Host::Silent
+        | Host::Refusing
+        | Host::Serving
+        | Host::Deciding
+        | Host::Dying
+        | Host::Challenging
+        | Host::Moving => (LookupType::Connect, &role.place),
+    };
+    let failed = response == LookupType::Failed;
+    CommandLookupTopicResponse {
+        response: Some(response as i32),
+        error: failed.then_some(ServerError::ServiceNotReady as i32),
+        broker_service_url: Some(format!("pulsar://{place}")),
+        authoritative: Some(true),
+        ..answer
     }
 }
 
@@ -107,7 +188,20 @@ async fn closed() -> String {
 }
 
 fn pool(places: &[&str]) -> Pool {
-    Pool::new(ConnectOptions::new(format!("pulsar://{}", places.join(",")))).unwrap()
+    Pool::in_order(options(places)).unwrap()
+}
+
+fn options(places: &[&str]) -> ConnectOptions {
+    ConnectOptions::new(format!("pulsar://{}", places.join(",")))
+}
+
+const TOPIC: &str = "persistent://public/default/t";
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// The address of a connection.
+fn address(link: &Link) -> String {
+    link.cause().address
 }
 
 /// Whoever had asked for a connection gave up before it was refused. The next one to ask, an hour later, was told of that refusal.
@@ -146,7 +240,7 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
     let hosts = Hosts::new(&[Host::Silent]).await;
     let closed = closed().await;
     let service = pool(&[&closed, &closed, hosts.place(0)]);
-    let waiting = service.service_within(Duration::from_millis(600)).await;
+    let waiting = service.service_within((Duration::from_millis(600), LONG)).await;
     let Err(error) = waiting else { panic!("connected") };
     let (_, waited) = error.cause.split_once("no connection within ").unwrap();
     let (waited, _) = waited.split_once(" ms: no greeting").unwrap();
@@ -181,7 +275,7 @@ async fn without_credentials_no_host_is_asked() {
     assert_eq!(error.address, missing.display().to_string());
 }
 
-/// Connecting returns within ten seconds, its documentation said. A silent issuer of tokens was waited for fifteen, once for each host.
+/// A silent issuer of tokens was waited for once for each host.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn credentials_are_waited_for_within_the_time_for_connecting() {
@@ -192,7 +286,7 @@ async fn credentials_are_waited_for_within_the_time_for_connecting() {
     let credentials = Credentials::oauth2(OAuth2::key_json(key).issuer_url(&issuer));
     let options = ConnectOptions::new("pulsar://127.0.0.1:1,127.0.0.1:2").credentials(credentials);
     let pool = Pool::new(options).unwrap();
-    let connecting = pool.service_within(Duration::from_millis(100));
+    let connecting = pool.service_within((LONG, Duration::from_millis(300)));
     let Ok(Err(error)) = timeout(Duration::from_secs(5), connecting).await else {
         panic!("waits for the issuer")
     };
@@ -241,4 +335,153 @@ fn a_lookup_leads_nobody_from_tls_to_plain_text() {
         assert_eq!(endpoint, service);
         assert!(behind.is_some_and(|broker| broker.starts_with("broker:")));
     }
+}
+
+/// An issuer that took more than eight seconds could never be connected with: its time was that of the hosts, and when it was over the
+/// token that was on its way came too late for anybody.
+#[test]
+fn what_credentials_take_is_not_taken_from_the_hosts() {
+    let budget = Budget::new((Duration::from_secs(8), Duration::from_secs(15)), 1);
+    assert!(budget.for_credentials() > Duration::from_secs(14));
+    let of_the_next_host = budget.clone().without_one_host();
+    budget.note_credentials(Duration::from_secs(12));
+    assert!(budget.left() > Duration::from_secs(18), "the twelve seconds are not over yet");
+    assert_eq!(budget.for_credentials(), Duration::from_secs(3));
+    assert_eq!(of_the_next_host.for_credentials(), Duration::from_secs(3));
+}
+
+/// Every client tried the first host of the service URL first, and all of them were on it.
+#[test]
+fn hosts_are_tried_in_an_order_that_chance_decides() {
+    let order = |seed| {
+        let options = options(&["a", "b", "c"]);
+        let pool = Pool::shuffled(options, &mut fastrand::Rng::with_seed(seed)).unwrap();
+        pool.prepared.endpoints.iter().map(|it| it.host.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(1), order(1));
+    let orders: std::collections::HashSet<_> = (0..100).map(order).collect();
+    assert_eq!(orders.len(), 6);
+}
+
+/// The last broker of a chain of redirects owns the topic if it is told so. Otherwise it sends us on, and we went round.
+#[tokio::test]
+async fn a_broker_that_is_redirected_to_is_told_that_it_decides() {
+    let hosts = Hosts::new(&[Host::Redirecting, Host::Deciding]).await;
+    let link = pool(&[hosts.place(0)]).owner(TOPIC, Purpose::Records).await.unwrap();
+    assert!(address(&link).ends_with(hosts.place(1)));
+}
+
+/// A broker goes down under a connection, and is back at once. Whoever came next must not be given the dead one.
+#[tokio::test]
+async fn a_connection_that_has_ended_is_not_handed_out() {
+    let hosts = Hosts::new(&[Host::Dying]).await;
+    let pool = pool(&[hosts.place(0)]);
+    let error = pool.owner(TOPIC, Purpose::Records).await.unwrap_err();
+    assert_eq!(error.kind, TransportErrorKind::Unreachable);
+    pool.owner(TOPIC, Purpose::Records).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again_when_the_broker_asks() {
+    let hosts = Hosts::new(&[Host::Challenging]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "one").unwrap();
+    let options = options(&[hosts.place(0)]).credentials(Credentials::token_file(&path));
+    let pool = Pool::in_order(options).unwrap();
+    pool.greet().await.unwrap();
+    std::fs::write(&path, "two").unwrap();
+    pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert_eq!(hosts.seen(), ["one", "two"]);
+}
+
+/// A broker that asked for a newer token was shown the same one again, as long as that one's own words said that it was good; and so was
+/// one that had refused it.
+#[cfg(feature = "oauth2")]
+#[tokio::test]
+async fn a_broker_that_does_not_take_a_token_is_shown_another() {
+    use crate::transport::session::oauth2::tests::{FakeIssuer, GRANTED};
+    for host in [Host::Challenging, Host::Refusing] {
+        let issuer = FakeIssuer::new(GRANTED).await;
+        let hosts = Hosts::new(&[host]).await;
+        let options = options(&[hosts.place(0)]).credentials(Credentials::oauth2(issuer.options()));
+        let pool = Pool::in_order(options).unwrap();
+        let first = pool.greet().await;
+        let second = pool.owner(TOPIC, Purpose::Records).await;
+        assert_eq!(first.is_ok() && second.is_ok(), matches!(host, Host::Challenging));
+        assert_eq!(hosts.seen(), ["token-1", "token-2"]);
+    }
+}
+
+#[tokio::test]
+async fn a_lookup_names_the_listener_that_is_wanted() {
+    let hosts = Hosts::new(&[Host::Serving]).await;
+    let listener_name = Some("outside".to_owned());
+    let options = ConnectOptions { listener_name, ..options(&[hosts.place(0)]) };
+    Pool::in_order(options).unwrap().owner(TOPIC, Purpose::Records).await.unwrap();
+    assert_eq!(hosts.seen(), ["", "outside"]);
+}
+
+/// Where the broker has said that the topic goes, nobody is asked for it.
+#[tokio::test]
+async fn a_topic_that_moves_is_followed() {
+    use super::super::driver::End;
+    use super::super::machine::call::ProducerOptions;
+    use crate::transport::Batching;
+    let hosts = Hosts::new(&[Host::Moving, Host::Serving]).await;
+    let pool = pool(&[hosts.place(0)]);
+    let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    let (topic, batching) = (TOPIC.to_owned(), Batching::Off);
+    let options = ProducerOptions { topic, name: None, batching, schema: None };
+    let end = End::default();
+    link.open_producer(options, end.clone()).await.unwrap();
+    end.wait().await;
+    let next = pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert!(address(&next).ends_with(hosts.place(1)));
+    // It is said once: then a lookup decides, at the host of the service URL.
+    let later = pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert_eq!(address(&later), address(&link));
+}
+
+fn detour(url: &str, url_tls: &str, by: &str, migrated: bool) -> Detour {
+    let (url, url_tls) = (url.to_owned(), url_tls.to_owned());
+    let moved = Moved { topic: TOPIC.to_owned(), url, url_tls, migrated };
+    Detour { moved, by: endpoints(by).unwrap().swap_remove(0), proxied: false }
+}
+
+#[tokio::test]
+async fn after_a_migration_the_other_cluster_is_asked_from_then_on() {
+    let hosts = Hosts::new(&[Host::Redirecting, Host::Serving]).await;
+    let closed = closed().await;
+    let pool = pool(&[&closed]);
+    let there = format!("pulsar://{}", hosts.place(0));
+    pool.detours.note(detour(&there, "", "pulsar://old", true));
+    for _ in 0..2 {
+        let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
+        assert!(address(&link).ends_with(hosts.place(1)));
+    }
+}
+
+/// A broker that hands a topic on may say anything about where to: nobody goes from TLS to plain text.
+#[tokio::test]
+async fn a_topic_that_moves_leads_nobody_from_tls_to_plain_text() {
+    let pool = pool(&["unused"]);
+    for migrated in [false, true] {
+        let detour =
+            detour("pulsar://there:1", "pulsar://there:1", "pulsar+ssl://service", migrated);
+        let error = pool.follow(&detour, TOPIC, Purpose::Records).await.unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::Refused);
+        assert!(error.cause.contains("not with TLS"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_move_that_leads_nowhere_is_forgotten() {
+    let hosts = Hosts::new(&[Host::Serving]).await;
+    let pool = pool(&[hosts.place(0)]);
+    let nowhere = format!("pulsar://{}", closed().await);
+    pool.detours.note(detour(&nowhere, "", "pulsar://old", false));
+    let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert!(address(&link).ends_with(hosts.place(0)));
+    assert_eq!(pool.detours.take(TOPIC), None);
 }

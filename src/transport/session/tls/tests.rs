@@ -41,6 +41,34 @@ fn somebody_has_to_be_trusted() {
     let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
     check(&nobody, "no authority to trust");
     let ca_certificate_pem = Some(Authority::new("ours").pem().into_bytes());
-    let own = TlsOptions { ca_certificate_pem, ca_certificate_only: true, client: None };
+    let own = TlsOptions { ca_certificate_pem, ca_certificate_only: true, ..TlsOptions::default() };
     assert!(own.client_config().is_ok());
+}
+
+/// Certificates were read once, at the start. Those that live for a day, as many clusters have them, ended workers that ran for two.
+#[test]
+fn certificates_in_files_are_read_each_time() {
+    let authority = Authority::new("ours");
+    let (one, other) = (authority.certify("one"), authority.certify("other"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("ca.pem"), authority.pem()).unwrap();
+    std::fs::write(path("key.pem"), &one.key_pem).unwrap();
+    let paths =
+        ClientCertificatePaths { certificate: path("certificate.pem"), key: path("key.pem") };
+    let options = TlsOptions {
+        ca_certificate_path: Some(path("ca.pem")),
+        ca_certificate_only: true,
+        client_paths: Some(paths),
+        ..TlsOptions::default()
+    };
+    check(&options, "certificate.pem: No such file");
+    std::fs::write(path("certificate.pem"), &one.certificate_pem).unwrap();
+    assert!(options.client_config().is_ok());
+    std::fs::write(path("certificate.pem"), &other.certificate_pem).unwrap();
+    check(&options, "the key is not its own");
+    std::fs::write(path("key.pem"), &other.key_pem).unwrap();
+    assert!(options.client_config().is_ok());
+    std::fs::write(path("ca.pem"), "rubbish").unwrap();
+    check(&options, "authorities holds no certificate");
 }

@@ -113,7 +113,7 @@ fn acks_that_wait_together_go_together_and_each_frame_is_confirmed() {
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
     assert_eq!(super::tokens(&outcome.answered), tokens[2_000..]);
     // The first frame has no answer in time.
-    bench.wait(Duration::from_secs(10));
+    bench.wait(Duration::from_secs(30));
     let outcome = bench.outcome();
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
     assert_eq!(super::tokens(&outcome.answered), tokens[..1_000]);
@@ -146,7 +146,7 @@ fn a_consumer_that_the_broker_closes_is_over() {
     request(&mut bench, consumer, 5);
     let token = bench.token();
     bench.call(Call::Ack { consumer, entry: entry(0), token });
-    bench.says(CommandCloseConsumer { consumer_id: consumer, request_id: u64::MAX });
+    bench.says(CommandCloseConsumer::new(consumer, u64::MAX));
     plain(&mut bench, consumer, 1);
     let outcome = bench.outcome();
     assert_eq!(outcome.consumers_over, [consumer]);
@@ -213,6 +213,7 @@ fn a_damaged_entry_is_asked_for_again_and_delivered_at_last() {
 fn damage_without_an_end_ends_a_consumer() {
     let mut bench = Bench::open();
     let consumer = bench.consumer();
+    request(&mut bench, consumer, 20_000);
     for entry in 0..10_000 {
         damaged(&mut bench, &delivery(consumer, entry), &MessageMetadata::default(), b"body");
     }
@@ -325,4 +326,22 @@ fn a_delivery_without_a_message_ends_the_connection() {
     let consumer = bench.consumer();
     bench.says(delivery(consumer, 1));
     assert!(bench.machine.end().unwrap().cause.contains("without a message"));
+}
+
+/// Where a message came from was dropped with the rest of its metadata, and nobody could tell a task of another cluster from one's own.
+#[test]
+fn a_message_says_which_cluster_it_comes_from() {
+    let mut bench = Bench::open();
+    let consumer = bench.consumer();
+    request(&mut bench, consumer, 3);
+    let replicated_from = || Some("elsewhere".to_owned());
+    let (metadata, body) = batch(2);
+    let metadata = MessageMetadata { replicated_from: replicated_from(), ..metadata };
+    bench.delivers(&delivery(consumer, 0), &metadata, &body);
+    let metadata = MessageMetadata { num_messages_in_batch: None, ..metadata };
+    bench.delivers(&delivery(consumer, 1), &metadata, &body);
+    let delivered: Vec<Message> =
+        bench.outcome().delivered.into_iter().flat_map(|it| it.1).collect();
+    assert_eq!(delivered.len(), 3);
+    assert!(delivered.iter().all(|it| it.replicated_from == replicated_from()));
 }

@@ -25,6 +25,27 @@ fn send_error(bench: &mut Bench, producer_id: u64, sequence_id: u64, code: Serve
     bench.says(CommandSendError { producer_id, sequence_id, error: code as i32, message });
 }
 
+/// Whoever was not allowed to publish, or published to a topic that was terminated, was told that the connection had been lost, and tried
+/// again for ever.
+#[test]
+fn what_is_refused_for_good_ends_a_producer_with_that_word() {
+    use crate::transport::TransportErrorKind as Kind;
+    for (code, kind) in [
+        (ServerError::TopicTerminatedError, Kind::Terminated),
+        (ServerError::AuthorizationError, Kind::Unauthorized),
+        (ServerError::PersistenceError, Kind::Unreachable),
+    ] {
+        let mut bench = Bench::open();
+        let producer = bench.producer(Batching::Off);
+        bench.publish(producer, body(b"x"));
+        bench.written();
+        send_error(&mut bench, producer, 0, code);
+        let outcome = bench.outcome();
+        assert_eq!(outcome.producers_over, [producer]);
+        assert_eq!(outcome.ends[0].kind, kind);
+    }
+}
+
 #[test]
 fn each_message_is_written_once_and_in_order() {
     let mut bench = Bench::open();
@@ -279,7 +300,7 @@ fn of_what_a_producer_had_written_when_the_broker_closed_it_nobody_knows_the_fat
             token
         })
         .collect();
-    bench.says(CommandCloseProducer { producer_id: producer, request_id: u64::MAX });
+    bench.says(CommandCloseProducer::new(producer, u64::MAX));
     let outcome = bench.outcome();
     assert_eq!(super::tokens(&outcome.published), tokens);
     // Four were written, and two waited for their batch.

@@ -52,9 +52,14 @@ fn who_counts_partitions_creates_none() {
 #[test]
 fn a_lookup_says_where_to_go() {
     let mut bench = Bench::open();
-    bench.ask(Question::Lookup { topic: "topic".to_owned(), authoritative: true });
+    bench.ask(Question::Lookup(LookupQuestion {
+        topic: "topic".to_owned(),
+        authoritative: true,
+        listener_name: Some("outside".to_owned()),
+    }));
     let [Command::Lookup(asked)] = &bench.commands()[..] else { panic!("one LOOKUP") };
     assert_eq!(asked.authoritative, Some(true));
+    assert_eq!(asked.advertised_listener_name.as_deref(), Some("outside"));
     bench.says(CommandLookupTopicResponse {
         request_id: asked.request_id,
         response: Some(LookupType::Redirect as i32),
@@ -97,8 +102,10 @@ fn a_question_without_an_answer_fails_in_time_and_its_late_answer_is_ignored() {
     let mut bench = Bench::open();
     let token = bench.ask(partitions());
     let [Command::PartitionedMetadata(asked)] = &bench.commands()[..] else { panic!("one") };
-    bench.wait(Duration::from_secs(9));
+    bench.says(longhaul_wire::messages::CommandPong {});
+    bench.wait(Duration::from_secs(29));
     assert!(bench.outcome().answered.is_empty());
+    bench.says(longhaul_wire::messages::CommandPong {});
     bench.wait(Duration::from_secs(1));
     match &bench.outcome().answered[..] {
         [(it, Err(cause))] if *it == token => assert!(cause.cause.contains("no answer")),
@@ -120,10 +127,10 @@ fn what_was_opened_too_late_is_closed_again() {
     let [Command::Producer(producer), Command::Subscribe(consumer)] = &bench.commands()[..] else {
         panic!("two questions")
     };
-    bench.wait(Duration::from_secs(10));
+    bench.wait(Duration::from_secs(30));
     assert_eq!(bench.outcome().answered.len(), 2);
     match &bench.commands()[..] {
-        [Command::CloseProducer(first), Command::CloseConsumer(second)] => {
+        [Command::Ping(_), Command::CloseProducer(first), Command::CloseConsumer(second)] => {
             assert_eq!(first.producer_id, producer.producer_id);
             assert_eq!(second.consumer_id, consumer.consumer_id);
         }
@@ -159,8 +166,8 @@ fn what_is_closed_before_it_is_open_is_never_open() {
         panic!("one SUBSCRIBE, one PRODUCER")
     };
     let (consumer_id, producer_id) = (subscribe.consumer_id, produce.producer_id);
-    bench.says(CommandCloseConsumer { consumer_id, request_id: u64::MAX });
-    bench.says(CommandCloseProducer { producer_id, request_id: u64::MAX });
+    bench.says(CommandCloseConsumer::new(consumer_id, u64::MAX));
+    bench.says(CommandCloseProducer::new(producer_id, u64::MAX));
     bench.says(CommandSuccess { request_id: subscribe.request_id, schema: None });
     let request_id = produce.request_id;
     bench.says(CommandProducerSuccess { request_id, ..CommandProducerSuccess::default() });
@@ -227,7 +234,7 @@ fn the_end_of_something_may_be_refused_or_go_without_an_answer() {
         }
         assert_eq!(bench.outcome().producers_over, [producer]);
     }
-    bench.wait(Duration::from_secs(10));
+    bench.wait(Duration::from_secs(30));
     let outcome = bench.outcome();
     assert!(outcome.answered.is_empty() && bench.machine.end().is_none());
 }
