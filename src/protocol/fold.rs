@@ -175,3 +175,6 @@ impl TaskFold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
