@@ -26,8 +26,10 @@ pub use setting::{Course, Setting};
 
 use checks::Evidence;
 use fleet::Fleet;
+use ledger::STRANGER;
 use longhaul::TaskId;
-use longhaul::protocol::entry::Entry;
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::protocol::key::{Epoch, OnceKey};
 use longhaul::protocol::moment::Moment;
 use longhaul::topics::TopicNames;
 use longhaul::transport::memory::MemoryBroker;
@@ -147,6 +149,7 @@ impl Simulation {
                 self.fleet.drain(index, Duration::from_secs(self.rng.u64(..20)));
             }
             (2, _) => self.cancel(),
+            (5, Course::Rough) if self.rng.u8(..4) == 0 => self.meddle(),
             (3 | 4, _) if self.fleet.is_empty_at(index) => {
                 self.fleet.start(index, &mut self.rng).await;
             }
@@ -206,6 +209,24 @@ impl Simulation {
         let task = all[self.rng.usize(..all.len())];
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
         self.broker.publish(&at, longhaul::ledger::message(&Entry::Cancel(task), b""));
+    }
+
+    /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an epoch that it does not own.
+    fn meddle(&mut self) {
+        let all: Vec<TaskId> = self.submitted.keys().copied().collect();
+        let Some(task) = all.get(self.rng.usize(..all.len().max(1))).copied() else { return };
+        let serial = self.rng.u64(..);
+        let key = |epoch| OnceKey { task, epoch: Epoch(epoch), owner: STRANGER, serial };
+        let attempt = self.rng.u32(1..=4);
+        let entry = if self.rng.bool() {
+            let (key, kind) = (key(self.rng.u32(50..90)), ClaimKind::Run);
+            Entry::Claim(Claim { key, attempt, kind, batch_size: None })
+        } else {
+            let (key, outcome) = (key(self.rng.u32(1..=3)), Outcome::Completed);
+            Entry::Done(Done { key, attempt, outcome })
+        };
+        let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
+        self.broker.publish(&at, longhaul::ledger::message(&entry, b"meddled with"));
     }
 
     fn task(&mut self) -> (usize, Outgoing) {

@@ -1,7 +1,7 @@
 //! What must hold after a run, by the numbers of `longhaul::protocol::invariants`.
 
 use super::fleet::Fleet;
-use super::ledger::{Story, Times, Told, times};
+use super::ledger::{Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
@@ -33,8 +33,8 @@ pub(super) struct Evidence<'a> {
 pub(super) struct Book {
     pub(super) times: Times,
     pub(super) stories: BTreeMap<TaskId, Story>,
-    /// By partition: when each owner published, and under which name.
-    pub(super) owners: BTreeMap<i32, BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>>,
+    /// By partition.
+    pub(super) owners: BTreeMap<i32, Owners>,
     /// Heartbeat keys that are still there, by the name of the owner's process.
     pub(super) heartbeats: BTreeSet<Arc<str>>,
     found: Vec<String>,
@@ -79,8 +79,7 @@ impl Evidence<'_> {
             return false;
         }
         let book = self.book();
-        view::agrees(self, &book)
-            && (!self.setting.brisk || book.stories.values().all(|story| left(story)))
+        view::agrees(self, &book) && (!self.setting.brisk || book.stories.values().all(left))
     }
 
     /// All tasks are acknowledged.

@@ -33,6 +33,12 @@ pub(super) struct Stored {
 /// When everything was stored, by the names of partitions.
 pub(super) type Times = BTreeMap<(Arc<str>, EntryId), Stored>;
 
+/// When each owner published, and the name of its process.
+pub(super) type Owners = BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>;
+
+/// Whoever publishes what is no worker's: claims of an epoch that is not the next one, and outcomes of what it does not own.
+pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
+
 /// Reads the times from the history.
 pub(super) fn times(broker: &MemoryBroker) -> Times {
     broker.look_at_history(|history| {
@@ -101,8 +107,7 @@ impl Story {
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) stories: BTreeMap<TaskId, Story>,
-    /// When each owner published, and under which name.
-    pub(super) owners: BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>,
+    pub(super) owners: Owners,
     /// Heartbeat keys that have not been tombstoned.
     pub(super) heartbeats: BTreeSet<OwnerId>,
     keys: KeysUsed,
@@ -158,7 +163,7 @@ impl Told {
         }
         if matches!(entry, Entry::Checkpoint(_)) {
             story.checkpoint_keys.insert(key);
-        } else {
+        } else if owner != Some(STRANGER) {
             story.keys.insert(key);
         }
         let content = ledger::content(message).unwrap_or_default();

@@ -1,16 +1,19 @@
 //! When things may happen, and when they must: takeovers, self-fences, retries, and the end of tasks where nothing goes wrong.
 
-use super::checks::{Book, Evidence};
+use super::checks::{Book, Evidence, at};
 use super::fleet::{DRIFT_PPM_MAX, Trouble};
-use super::ledger::{Claimed, Story, longest_silence};
+use super::ledger::{Claimed, Owners, Story, longest_silence};
 use super::report::Heartbeats;
 use super::setting::Course;
 use crate::checkers::fold::Stand;
-use longhaul::TaskId;
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::moment::Moment;
 use longhaul::protocol::rank::SLOT;
 use longhaul::protocol::retry::RetryPolicy;
+use longhaul::transport::memory::Happening;
+use longhaul::{EntryId, TaskId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// More than anything takes where the broker is sound.
@@ -24,6 +27,7 @@ pub(super) fn check(
     book: &Book,
     found: &mut Vec<String>,
 ) -> (usize, Heartbeats) {
+    let delivered = deliveries(evidence);
     for (id, story) in &book.stories {
         for claim in story.takeovers() {
             if let Some(what) = unfounded(evidence, book, *id, claim) {
@@ -37,6 +41,7 @@ pub(super) fn check(
         check_backoff(evidence, *id, story, found);
         if evidence.setting.course != Course::Rough {
             check_turns(*id, story, found);
+            check_freshness(evidence, &delivered, *id, story, found);
         }
     }
     check_fences(evidence, found);
@@ -95,6 +100,50 @@ fn check_turns(id: TaskId, story: &Story, found: &mut Vec<String>) {
                 format!("{rivals} others claimed epoch {} of task {id} at once", claim.epoch);
             found.push(format!("{}: {what}", ids::TAKEOVER));
         }
+    }
+}
+
+/// When each entry of the task topic came to whom.
+type Deliveries = BTreeMap<(Arc<str>, EntryId), Vec<(Moment, Arc<str>)>>;
+
+fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
+    let mut deliveries = Deliveries::new();
+    evidence.broker.look_at_history(|history| {
+        for event in history.events() {
+            if let Happening::Received { by, partition, position, subscription: Some(_), .. } =
+                &event.what
+            {
+                let key = (Arc::clone(partition), position.entry_id());
+                deliveries.entry(key).or_default().push((event.at, Arc::clone(by)));
+            }
+        }
+    });
+    deliveries
+}
+
+/// Nobody claims a new task by a delivery that is older than R/4: it may be of one that was finished and has left.
+fn check_freshness(
+    evidence: &Evidence<'_>,
+    delivered: &Deliveries,
+    id: TaskId,
+    story: &Story,
+    found: &mut Vec<String>,
+) {
+    let Some(claim) = story.claims.first() else { return };
+    let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
+    let deliveries = delivered.get(&(name, id.entry_id()));
+    let own =
+        deliveries.into_iter().flatten().filter(|(at, by)| *at <= claim.at && *by == claim.by);
+    let age = own.map(|(at, _)| claim.at.since(*at)).min();
+    let limit = stretched(evidence.setting.ledger_retention / 4) + SOON;
+    // What a frozen process had sent before arrives late.
+    let frozen = evidence.fleet.troubles.iter().any(|trouble| *trouble.worker == *claim.by);
+    if !frozen && age.is_none_or(|age| age > limit) {
+        let by = &claim.by;
+        found.push(format!(
+            "{}: {by} claimed new task {id} by a delivery of {age:?} ago",
+            ids::ADOPTION
+        ));
     }
 }
 
@@ -197,11 +246,10 @@ fn measure(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) -> (us
         }
         for (id, story) in &book.stories {
             let Some((claim, next)) = running_at(story, trouble.at) else { continue };
-            let knows =
-                |owners: &std::collections::BTreeMap<_, (std::sync::Arc<str>, Vec<Moment>)>| {
-                    let first = owners.values().find(|(name, _)| **name == *"worker-1");
-                    first.and_then(|(_, published)| published.first().copied())
-                };
+            let knows = |owners: &Owners| {
+                let first = owners.values().find(|(name, _)| **name == *"worker-1");
+                first.and_then(|(_, published)| published.first().copied())
+            };
             let witness = book.owners.get(&id.partition).and_then(knows);
             if *claim.by != *trouble.worker || witness.is_none_or(|since| since + SOON > claim.at) {
                 continue;
