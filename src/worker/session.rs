@@ -401,6 +401,8 @@ impl Session {
 }
 
 #[cfg(all(test, feature = "testing"))]
+mod outages;
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
     use crate::transport::AckReceipt;

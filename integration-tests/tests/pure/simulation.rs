@@ -3,7 +3,7 @@
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
 
 use integration_tests::simulation::{Course, Report, Setting, Totals, run};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.
 const RUNS: u64 = 600;
@@ -52,22 +52,27 @@ const FLOORS: [(&str, usize); 17] = [
 ];
 
 #[test]
+#[expect(clippy::print_stdout, reason = "whoever looks wants to know what has happened")]
 fn every_seed_ends_well() {
     let first = from_env("LONGHAUL_SIM_SEED").unwrap_or(0);
     let runs = from_env("LONGHAUL_SIM_RUNS").unwrap_or(if first > 0 { 1 } else { RUNS });
-    let next = AtomicU64::new(first);
+    // Whoever has seen a few knows enough, and a run that fails may take long.
+    let (next, failed) = (AtomicU64::new(first), AtomicUsize::new(0));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (totals, failures) = std::thread::scope(|scope| {
         let work = || {
             let (mut totals, mut failures) = (Totals::default(), Vec::new());
             loop {
                 let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= first + runs || failures.len() > 3 {
+                if seed >= first + runs || failed.load(Ordering::Relaxed) > 3 {
                     return (totals, failures);
                 }
                 match check(seed) {
                     Ok(report) => totals += report.totals,
-                    Err(told) => failures.push(told),
+                    Err(told) => {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        failures.push(told);
+                    }
                 }
             }
         };
