@@ -18,6 +18,10 @@ pub enum Clock {
         start: tokio::time::Instant,
         /// The wall clock at the start, in ms since the epoch.
         wall_ms: u64,
+        /// What the monotonic clock shows at the start.
+        uptime: Duration,
+        /// By how much it runs too fast (or too slow, when negative), in millionths.
+        drift_ppm: i32,
     },
 }
 
@@ -26,7 +30,25 @@ impl Clock {
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn simulated(wall_ms: u64) -> Self {
-        Self::Simulated { start: tokio::time::Instant::now(), wall_ms }
+        Self::Simulated {
+            start: tokio::time::Instant::now(),
+            wall_ms,
+            uptime: Duration::ZERO,
+            drift_ppm: 0,
+        }
+    }
+
+    /// The clock of another machine: its wall clock shows `wall_ms` now, it has been up for `uptime`, and both run too fast by
+    /// `drift_ppm` millionths. The system's clock stays what it is.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn of_another_machine(self, wall_ms: u64, uptime: Duration, drift_ppm: i32) -> Self {
+        match self {
+            Self::System => Self::System,
+            Self::Simulated { .. } => {
+                Self::Simulated { start: tokio::time::Instant::now(), wall_ms, uptime, drift_ppm }
+            }
+        }
     }
 
     /// Now, on the process's own clock.
@@ -35,7 +57,9 @@ impl Clock {
         match self {
             Self::System => Moment(boot_time()),
             #[cfg(feature = "testing")]
-            Self::Simulated { start, .. } => Moment(start.elapsed()),
+            Self::Simulated { start, uptime, drift_ppm, .. } => {
+                Moment(*uptime + drifted(start.elapsed(), *drift_ppm))
+            }
         }
     }
 
@@ -48,7 +72,9 @@ impl Clock {
                 as_millis(since)
             }
             #[cfg(feature = "testing")]
-            Self::Simulated { start, wall_ms } => wall_ms + as_millis(start.elapsed()),
+            Self::Simulated { start, wall_ms, drift_ppm, .. } => {
+                wall_ms + as_millis(drifted(start.elapsed(), *drift_ppm))
+            }
         }
     }
 
@@ -58,15 +84,32 @@ impl Clock {
     pub fn wall_us(&self) -> u64 {
         let since = match self {
             Self::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Self::Simulated { start, wall_ms } => Duration::from_millis(*wall_ms) + start.elapsed(),
+            Self::Simulated { start, wall_ms, drift_ppm, .. } => {
+                Duration::from_millis(*wall_ms) + drifted(start.elapsed(), *drift_ppm)
+            }
         };
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Waits until `at`.
     pub async fn sleep_until(&self, at: Moment) {
-        tokio::time::sleep(at.since(self.now())).await;
+        let left = at.since(self.now());
+        match self {
+            Self::System => tokio::time::sleep(left).await,
+            // The inverse of the drift: good to a few millionths of itself, and whoever waits looks at the clock again.
+            #[cfg(feature = "testing")]
+            Self::Simulated { drift_ppm, .. } => {
+                tokio::time::sleep(drifted(left, -*drift_ppm)).await;
+            }
+        }
     }
+}
+
+/// So much time on a clock that runs too fast by so many millionths.
+#[cfg(feature = "testing")]
+fn drifted(time: Duration, drift_ppm: i32) -> Duration {
+    let part = time.mul_f64(f64::from(drift_ppm.unsigned_abs()) / 1e6);
+    if drift_ppm < 0 { time.saturating_sub(part) } else { time + part }
 }
 
 /// A duration in whole milliseconds.

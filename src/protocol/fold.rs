@@ -198,3 +198,6 @@ impl TaskFold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,6 +129,26 @@ mod tests {
         }
     }
 
+    /// A backoff that did not grow passed all tests: they looked at the first attempt, and at delays that could as well be zero.
+    #[test]
+    fn the_delay_is_the_drawn_part_of_a_ceiling_that_grows_with_the_attempt() {
+        let policy = RetryPolicy::default();
+        for (attempt, seconds) in [(1, 1), (2, 2), (3, 4), (9, 256), (10, 300)] {
+            let ceiling = Duration::from_secs(seconds);
+            assert_eq!(policy.delay(attempt, u32::MAX), ceiling);
+            assert_eq!(policy.delay(attempt, 0), Duration::ZERO);
+            let half = policy.delay(attempt, u32::MAX / 2);
+            assert!(
+                half.abs_diff(ceiling / 2) < Duration::from_millis(1),
+                "{half:?} of {ceiling:?}"
+            );
+            let max = attempt + 1;
+            let outcome = outcome_of_failure(Failure::Retry, attempt, max, &policy, u32::MAX, 0);
+            let next = NextAttempt { at_ms: 1_000 * seconds, delay_ms: 1_000 * seconds };
+            assert_eq!(outcome, Outcome::Failed(next));
+        }
+    }
+
     proptest! {
         #[test]
         fn delay_stays_between_zero_and_its_ceiling(attempt in 0..100_u32, sample: u32) {

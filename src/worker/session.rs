@@ -451,4 +451,6 @@ impl Session {
 }
 
 #[cfg(all(test, feature = "testing"))]
+mod outages;
+#[cfg(all(test, feature = "testing"))]
 mod tests;

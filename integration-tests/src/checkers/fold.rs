@@ -1,23 +1,24 @@
 //! The ledger's rules once more, written from the protocol's table and not from the library: a checker that shared the library's
-//! fold would share its mistakes.
+//! fold would share its mistakes. `table.rs` compares the two.
 
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use longhaul::protocol::fold::{Phase, TaskFold};
 use longhaul::protocol::key::OwnerId;
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(crate) enum Stand {
     #[default]
     New,
     Running,
-    Waiting,
+    /// For its next attempt, until then.
+    Waiting(NextAttempt),
     Ended(End),
 }
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Completed,
     Final,
     Cancelled,
@@ -26,28 +27,40 @@ pub(super) enum End {
 
 /// What the entries of one task, in log order, make of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) epoch: u32,
-    pub(super) attempt: u32,
-    pub(super) owner: OwnerId,
-    pub(super) stand: Stand,
+pub(crate) struct State {
+    pub(crate) epoch: u32,
+    pub(crate) attempt: u32,
+    pub(crate) owner: OwnerId,
+    pub(crate) stand: Stand,
+    /// Somebody asked for its end.
+    pub(crate) cancel: bool,
 }
 
 impl State {
     /// Takes the next entry. Returns whether it counts.
-    pub(super) fn take(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn take(&mut self, entry: &Entry) -> bool {
         match entry {
             Entry::Claim(claim) => self.take_claim(claim),
             Entry::Done(done) => self.take_done(done),
             Entry::Checkpoint(key) => self.is_current(key.epoch.0, key.owner),
-            Entry::Cancel(_) => true,
+            Entry::Cancel(_) => {
+                self.cancel = true;
+                true
+            }
             Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => false,
         }
     }
 
+    /// How it ended, if it did.
+    pub(crate) const fn end(&self) -> Option<End> {
+        match self.stand {
+            Stand::Ended(end) => Some(end),
+            Stand::New | Stand::Running | Stand::Waiting(_) => None,
+        }
+    }
+
     fn take_claim(&mut self, claim: &Claim) -> bool {
-        let ended = matches!(self.stand, Stand::Ended(_));
-        if ended || claim.key.epoch.0 != self.epoch + 1 {
+        if self.end().is_some() || Some(claim.key.epoch.0) != self.epoch.checked_add(1) {
             return false;
         }
         let stand = match claim.kind {
@@ -74,10 +87,11 @@ impl State {
             Outcome::Completed => Stand::Ended(End::Completed),
             Outcome::Final => Stand::Ended(End::Final),
             Outcome::Cancelled => Stand::Ended(End::Cancelled),
-            Outcome::Failed(_) => Stand::Waiting,
-            Outcome::Released(_) => {
+            Outcome::Failed(next) => Stand::Waiting(next),
+            Outcome::Released(next) => {
+                // A claim that runs has an attempt above the last one, so there is one to give back.
                 self.attempt -= 1;
-                Stand::Waiting
+                Stand::Waiting(next)
             }
         };
         true
@@ -88,11 +102,11 @@ impl State {
     }
 
     /// Whether the library has come to the same.
-    pub(super) fn agrees_with(&self, fold: &TaskFold) -> bool {
+    pub(crate) fn agrees_with(&self, fold: &TaskFold) -> bool {
         let stand = match fold.phase {
             Phase::New => Stand::New,
             Phase::Running => Stand::Running,
-            Phase::Retry => Stand::Waiting,
+            Phase::Retry => Stand::Waiting(fold.next_attempt),
             Phase::Completed => Stand::Ended(End::Completed),
             Phase::Final => Stand::Ended(End::Final),
             Phase::Cancelled => Stand::Ended(End::Cancelled),
@@ -100,7 +114,7 @@ impl State {
             // Neither fold is told of seals here: they are checked by themselves.
             Phase::Sealed => return false,
         };
-        let theirs = Self { epoch: fold.epoch.0, attempt: fold.attempt, owner: fold.owner, stand };
-        *self == theirs
+        let TaskFold { epoch, attempt, owner, cancel, .. } = *fold;
+        *self == Self { epoch: epoch.0, attempt, owner, stand, cancel }
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn check(
         match followed.get(&task).map(|state| state.own.stand) {
             Some(Stand::Ended(super::fold::End::Completed)) => report.completed += 1,
             Some(Stand::Ended(_)) => report.failed += 1,
-            Some(Stand::New | Stand::Running | Stand::Waiting) | None => {
+            Some(Stand::New | Stand::Running | Stand::Waiting(_)) | None => {
                 report.violations.push(Violation::Lost(task));
             }
         }

@@ -1,7 +1,7 @@
 //! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the whole metadata topic, and
 //! what the workers wrote down of the attempts they really ran.
 
-mod fold;
+pub(crate) mod fold;
 mod ledger;
 mod runs;
 mod view;
@@ -184,5 +184,7 @@ struct Accepted {
     ends: BTreeMap<TaskId, (u32, Bytes)>,
 }
 
+#[cfg(test)]
+mod table;
 #[cfg(test)]
 mod tests;

@@ -1,238 +1,269 @@
 //! What must hold after a run, by the numbers of `longhaul::protocol::invariants`.
 
-use super::{ATTEMPTS_MAX, Start};
+use super::fleet::Fleet;
+use super::ledger::{Owners, Story, Times, Told, times};
+use super::report::Totals;
+use super::script::{Script, Start, result};
+use super::setting::{Course, Setting};
+use super::{SUBSCRIPTION, timely, view};
+use crate::checkers::fold::{End, State};
 use longhaul::ledger;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::entry_set::EntrySet;
-use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul::protocol::entry::Entry;
 use longhaul::protocol::invariants as ids;
-use longhaul::protocol::invariants::KeysUsed;
-use longhaul::protocol::key::{Key, OnceKey};
+use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::protocol::moment::Moment;
 use longhaul::topics::TopicNames;
-use longhaul::transport::memory::MemoryBroker;
-use longhaul::transport::{Message, TopicPartition};
-use longhaul::{TaskId, TaskMetadata, TaskState};
+use longhaul::transport::TopicPartition;
+use longhaul::transport::memory::{Happening, MemoryBroker};
+use longhaul::{EntryId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What a run left behind.
 pub(super) struct Evidence<'a> {
+    pub(super) setting: &'a Setting,
     pub(super) broker: &'a MemoryBroker,
     pub(super) names: &'a TopicNames,
     pub(super) partitions: Vec<i32>,
-    pub(super) submitted: &'a BTreeSet<TaskId>,
-    pub(super) starts: &'a [Start],
-    /// All tasks are acknowledged.
-    pub(super) over: bool,
+    pub(super) submitted: &'a BTreeMap<TaskId, (usize, Moment)>,
+    pub(super) fleet: &'a Fleet,
 }
 
-/// The accepted history of one task.
-#[derive(Default)]
-struct Told {
-    fold: TaskFold,
-    /// Accepted RUN claims: epoch and attempt.
-    claims: BTreeMap<u32, u32>,
-    /// Epochs whose attempt was given back.
-    released: BTreeSet<u32>,
-    /// Keys of its claims and outcomes.
-    keys: BTreeSet<OnceKey>,
-    /// Some of those are tombstoned.
-    evicted: bool,
-    /// The task was terminal when this many entries had been accepted.
-    terminals: usize,
+/// What the ledger says, over all partitions.
+pub(super) struct Book {
+    pub(super) times: Times,
+    pub(super) stories: BTreeMap<TaskId, Story>,
+    /// By partition.
+    pub(super) owners: BTreeMap<i32, Owners>,
+    /// Heartbeat keys that are still there, by the name of the owner's process.
+    pub(super) heartbeats: BTreeSet<Arc<str>>,
+    found: Vec<String>,
 }
 
-/// All violations, as text.
-pub(super) fn check(evidence: &Evidence<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut told = BTreeMap::new();
-    for partition in &evidence.partitions {
-        let at = TopicPartition { topic: evidence.names.ledger.clone(), partition: *partition };
-        let log = evidence.broker.full_log(&at);
-        fold(&log, &mut told, &mut found);
-        compare_compacted(evidence, &at, &told, &mut found);
-    }
-    for task in evidence.submitted {
-        let fold = told.get(task).map(|told| told.fold).unwrap_or_default();
-        if !fold.phase.is_terminal() {
-            found.push(format!("{}: task {task} never ended: {fold:?}", ids::PROGRESS));
+impl Evidence<'_> {
+    fn book(&self) -> Book {
+        let times = times(self.broker);
+        let (mut stories, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        let (mut heartbeats, mut found) = (BTreeSet::new(), Vec::new());
+        for partition in &self.partitions {
+            let place = at(&self.names.ledger, *partition);
+            let told = Told::of(self.broker, &place, &times);
+            let name = |owner: &OwnerId| told.owners.get(owner).map(|(name, _)| Arc::clone(name));
+            heartbeats.extend(told.heartbeats.iter().filter_map(name));
+            stories.extend(told.stories);
+            owners.insert(*partition, told.owners);
+            found.extend(told.found);
         }
+        Book { times, stories, owners, heartbeats, found }
     }
-    for task in told.keys().filter(|task| !evidence.submitted.contains(task)) {
-        found.push(format!("{}: the ledger knows a task that nobody submitted: {task}", ids::KEYS));
-    }
-    if !evidence.over {
-        found.push(format!("{}: not all tasks are acknowledged", ids::PROGRESS));
-    }
-    check_starts(evidence, &told, &mut found);
-    check_acks(evidence, &told, &mut found);
-    check_view(evidence, &told, &mut found);
-    found
-}
 
-/// Whether M shows the end of every task that has ended.
-pub(super) fn view_agrees(evidence: &Evidence<'_>) -> bool {
-    let (mut told, mut found) = (BTreeMap::new(), Vec::new());
-    for partition in &evidence.partitions {
-        let at = TopicPartition { topic: evidence.names.ledger.clone(), partition: *partition };
-        fold(&evidence.broker.full_log(&at), &mut told, &mut found);
+    /// All violations as text, and how often things happened.
+    pub(super) fn judge(&self) -> (Vec<String>, Totals) {
+        let mut book = self.book();
+        let mut found = std::mem::take(&mut book.found);
+        let starts = self.fleet.deeds.lock().starts.clone();
+        self.check_progress(&book, &mut found);
+        self.check_compacted(&book, &mut found);
+        self.check_starts(&book, &starts, &mut found);
+        self.check_fates(&book, &mut found);
+        view::check(self, &book, &mut found);
+        let takeovers = timely::check(self, &book, &mut found);
+        let mut totals = self.count(&book, &starts);
+        (totals.measured, totals.takeover_max) = takeovers;
+        (found, totals)
     }
-    found.clear();
-    check_view(evidence, &told, &mut found);
-    found.is_empty()
-}
 
-fn read(message: &Message) -> Option<Entry> {
-    ledger::read(message).ok()
-}
+    /// All tasks are acknowledged, the metadata topic says of each what the ledger says, and where R is short they have left both.
+    pub(super) fn is_settled(&self) -> bool {
+        if !self.is_over() {
+            return false;
+        }
+        let book = self.book();
+        view::agrees(self, &book) && (!self.setting.brisk || book.stories.values().all(left))
+    }
 
-fn fold(log: &[Message], told: &mut BTreeMap<TaskId, Told>, found: &mut Vec<String>) {
-    let mut keys = KeysUsed::default();
-    for entry in log.iter().filter_map(read) {
-        found.extend(keys.published(&entry).map(|violation| violation.to_string()));
-        if let Entry::Seal(seal) = &entry {
-            for (id, task) in told.iter() {
-                let named = seal.entries.get(id.entry_id()).is_some();
-                if named && !task.fold.phase.is_terminal() {
-                    found.push(format!("{}: task {id} was sealed before its end", ids::SEAL));
+    /// All tasks are acknowledged.
+    fn is_over(&self) -> bool {
+        self.partitions.iter().all(|partition| {
+            let place = at(&self.names.task, *partition);
+            // A restart may forget the ack of a message that was trimmed meanwhile: it cannot come again.
+            let there = self.broker.view(&place, false);
+            let there: BTreeSet<EntryId> = there.iter().map(|it| it.position.entry_id()).collect();
+            let backlog = self.broker.backlog(&place, SUBSCRIPTION);
+            !backlog.iter().any(|entry| there.contains(entry))
+        })
+    }
+
+    fn check_progress(&self, book: &Book, found: &mut Vec<String>) {
+        for task in self.submitted.keys() {
+            match book.stories.get(task) {
+                Some(story) if story.ended.is_some() => {}
+                other => {
+                    let state = other.map(|story| story.state).unwrap_or_default();
+                    found.push(format!("{}: task {task} never ended: {state:?}", ids::PROGRESS));
                 }
             }
         }
-        let Some(id) = entry.task() else { continue };
-        let task = told.entry(id).or_default();
-        let before = task.fold;
-        match &entry {
-            Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) => {
-                task.keys.insert(*key);
+        for task in book.stories.keys().filter(|task| !self.submitted.contains_key(task)) {
+            found.push(format!("{}: nobody submitted task {task}", ids::KEYS));
+        }
+        if !self.is_over() {
+            found.push(format!("{}: not all tasks are acknowledged", ids::PROGRESS));
+        } else if self.setting.brisk {
+            for (id, story) in book.stories.iter().filter(|(_, story)| !left(story)) {
+                let keys = (&story.keys, &story.checkpoint_keys);
+                found.push(format!("{}: task {id} never left the ledger: {keys:?}", ids::EVICTED));
             }
-            Entry::Tombstone(Key::Once(key)) => task.evicted |= task.keys.contains(key),
-            Entry::Tombstone(_)
-            | Entry::Cancel(_)
-            | Entry::Heartbeat(_)
-            | Entry::Checkpoint(_)
-            | Entry::Seal(_)
-            | Entry::Config(_) => {}
         }
-        let accepted = task.fold.apply(&entry) == Verdict::Accepted;
-        if before.phase.is_terminal() && task.fold.phase != before.phase {
-            found.push(format!("{}: task {id} left its terminal state", ids::TERMINAL));
+    }
+
+    /// A bootstrap of the ledger as it is now folds the same, for tasks that were not evicted.
+    fn check_compacted(&self, book: &Book, found: &mut Vec<String>) {
+        let mut folds: BTreeMap<TaskId, State> = BTreeMap::new();
+        for partition in &self.partitions {
+            let place = at(&self.names.ledger, *partition);
+            for message in self.broker.view(&place, true) {
+                let Ok(entry) = ledger::read(&message) else { continue };
+                if let Some(id) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) {
+                    folds.entry(id).or_default().take(&entry);
+                }
+            }
         }
-        if !accepted {
-            continue;
+        for (id, story) in book.stories.iter().filter(|(_, story)| story.evicted.is_none()) {
+            let seen = folds.get(id).copied().unwrap_or_default();
+            if seen != story.state {
+                let whole = story.state;
+                let what = format!("task {id}: {seen:?} compacted, {whole:?} whole");
+                found.push(format!("{}: {what}", ids::COMPACTION));
+            }
         }
-        match entry {
-            Entry::Claim(Claim { key, attempt, kind: ClaimKind::Run, .. })
-                if task.claims.insert(key.epoch.0, attempt).is_some() =>
+    }
+
+    fn check_starts(&self, book: &Book, starts: &[Start], found: &mut Vec<String>) {
+        let mut seen = BTreeSet::new();
+        let mut attempts: BTreeMap<(TaskId, u32), u32> = BTreeMap::new();
+        let nothing = Story::default();
+        for start in starts {
+            let Start { task, epoch, attempt, at, checkpoint } = start;
+            let mut wrong = |id: &str, what: &str| {
+                found.push(format!("{id}: task {task} epoch {epoch} attempt {attempt}: {what}"));
+            };
+            if !seen.insert((*task, *epoch)) {
+                wrong(ids::START, "started twice");
+            }
+            if *attempt > self.setting.attempts_max {
+                wrong(ids::START, "more attempts than allowed");
+            }
+            let story = book.stories.get(task).unwrap_or(&nothing);
+            let claim = story.claims.iter().find(|claim| claim.epoch == *epoch);
+            match claim.filter(|claim| claim.attempt == Some(*attempt) && claim.at <= *at) {
+                None => wrong(ids::START, "no accepted claim"),
+                Some(claim) => {
+                    if claim.before.cancel {
+                        wrong(ids::CANCEL, "started although it was cancelled before");
+                    }
+                    if claim.checkpoint != *checkpoint {
+                        wrong(ids::COMPACTION, "began with another checkpoint than the last one");
+                    }
+                }
+            }
+            if story.evicted.is_some_and(|evicted| evicted < *at) {
+                wrong(ids::EVICTED, "started after the eviction");
+            }
+            if let Some(earlier) = attempts.insert((*task, *attempt), *epoch)
+                && !story.released.contains(&earlier)
             {
-                found.push(format!("{}: task {id} has two owners of one epoch", ids::OWNER));
+                wrong(ids::START, "the same attempt ran before and was not given back");
             }
-            Entry::Done(Done { key, outcome: Outcome::Released(_), .. }) => {
-                task.released.insert(key.epoch.0);
+        }
+    }
+
+    /// Tasks end as their scripts say. Where workers die, attempts are lost; where nothing goes wrong, none is.
+    fn check_fates(&self, book: &Book, found: &mut Vec<String>) {
+        let done = self.fleet.deeds.lock();
+        for (id, (number, _)) in self.submitted {
+            let Some(story) = book.stories.get(id) else { continue };
+            let (Some(fate), Some((_, epoch, body))) = (story.fate(), &story.ended) else {
+                continue;
+            };
+            let mut wrong = |id: &str, what: String| found.push(format!("{id}: {what}"));
+            if fate.end == End::Completed && *body != result(*id, *epoch) {
+                wrong(ids::TERMINAL, format!("task {id} has another result: {body:?}"));
             }
-            Entry::Claim(_)
-            | Entry::Done(_)
-            | Entry::Cancel(_)
-            | Entry::Heartbeat(_)
-            | Entry::Checkpoint(_)
-            | Entry::Seal(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => {}
+            if fate.end == End::Cancelled && story.cancelled.is_none() {
+                wrong(ids::CANCEL, format!("nobody cancelled task {id}"));
+            }
+            let Some(script) = done.scripts.get(*number) else { continue };
+            let expected = script.fate(self.setting.attempts_max);
+            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail.
+            let too_good = fate.end == End::Completed && fate.attempts < expected.attempts;
+            let exact = self.setting.course == Course::Calm
+                && story.cancelled.is_none()
+                && !script.is_close();
+            if (exact && fate != expected) || (too_good && !script.is_close()) {
+                wrong(
+                    ids::PROGRESS,
+                    format!("task {id}: {fate:?}, expected {expected:?}: {script:?}"),
+                );
+            }
         }
-        task.terminals += usize::from(task.fold.phase.is_terminal() && !before.phase.is_terminal());
     }
-    for (id, task) in told.iter().filter(|(_, task)| task.terminals > 1) {
-        found.push(format!("{}: task {id} ended {} times", ids::TERMINAL, task.terminals));
-    }
-}
 
-/// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is over.
-fn compare_compacted(
-    evidence: &Evidence<'_>,
-    at: &TopicPartition,
-    told: &BTreeMap<TaskId, Told>,
-    found: &mut Vec<String>,
-) {
-    let mut folds: BTreeMap<TaskId, TaskFold> = BTreeMap::new();
-    let mut sealed = EntrySet::default();
-    for entry in evidence.broker.view(at, true).iter().filter_map(read) {
-        if let Entry::Seal(seal) = &entry {
-            sealed = sealed.union(&seal.entries);
+    fn count(&self, book: &Book, starts: &[Start]) -> Totals {
+        let mut totals = Totals { runs: 1, starts: starts.len(), ..Totals::default() };
+        totals.tasks = self.submitted.len();
+        totals.resumed = starts.iter().filter(|start| start.checkpoint.is_some()).count();
+        for (id, story) in &book.stories {
+            totals.takeovers += story.takeovers().count();
+            totals.releases += story.released.len();
+            totals.checkpoints += story.checkpoints;
+            totals.lost_claims += story.lost_claims.len();
+            totals.evictions += usize::from(story.evicted.is_some());
+            let end = story.state.end();
+            totals.cancelled += usize::from(end == Some(End::Cancelled));
+            totals.failed += usize::from(end == Some(End::Final));
+            totals.long_backoffs += timely::long_backoffs(self, *id, story);
         }
-        if let Some(id) = entry.task() {
-            folds.entry(id).or_default().apply(&entry);
-        }
-    }
-    for (id, task) in told.iter().filter(|(id, _)| id.partition == at.partition) {
-        let fold = folds.get(id).copied().unwrap_or_default();
-        let over = sealed.get(id.entry_id()).is_some();
-        let same = if over { task.fold.phase.is_terminal() } else { fold == task.fold };
-        if !same {
-            let whole = task.fold;
-            found.push(format!(
-                "{}: task {id}: {fold:?} compacted (sealed: {over}), {whole:?} whole",
-                ids::COMPACTION
-            ));
-        }
-    }
-}
-
-fn check_starts(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mut Vec<String>) {
-    let mut seen = BTreeSet::new();
-    let mut attempts: BTreeMap<(TaskId, u32), u32> = BTreeMap::new();
-    for start in evidence.starts {
-        let Start { task, epoch, attempt } = start;
-        if !seen.insert((*task, *epoch)) {
-            found.push(format!("{}: task {task} epoch {epoch} started twice", ids::START));
-        }
-        if *attempt > ATTEMPTS_MAX {
-            found.push(format!("{}: task {task} started attempt {attempt}", ids::START));
-        }
-        let told = told.get(task);
-        let claimed = told.and_then(|told| told.claims.get(epoch));
-        if claimed != Some(attempt) {
-            found.push(format!("{}: task {task} epoch {epoch} had no accepted claim", ids::START));
-        }
-        if let Some(earlier) = attempts.insert((*task, *attempt), *epoch)
-            && !told.is_some_and(|told| told.released.contains(&earlier))
-        {
-            found.push(format!("{}: task {task} attempt {attempt} ran again", ids::START));
-        }
-    }
-}
-
-fn check_acks(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mut Vec<String>) {
-    for task in evidence.submitted {
-        let at = TopicPartition { topic: evidence.names.task.clone(), partition: task.partition };
-        let ended = told.get(task).is_some_and(|told| told.fold.phase.is_terminal());
-        if evidence.broker.is_acked(&at, "longhaul", task.entry_id()) && !ended {
-            found.push(format!("{}: task {task} was acknowledged before its end", ids::ACK));
-        }
-    }
-}
-
-/// The last entry of each task on M says what the ledger says, also where workers were killed that had read an entry of a zombie.
-fn check_view(evidence: &Evidence<'_>, told: &BTreeMap<TaskId, Told>, found: &mut Vec<String>) {
-    let mut last: BTreeMap<String, Option<TaskMetadata>> = BTreeMap::new();
-    for partition in &evidence.partitions {
-        let at = TopicPartition { topic: evidence.names.metadata.clone(), partition: *partition };
-        for message in evidence.broker.full_log(&at) {
-            let Some(key) = message.key else { continue };
-            let shown =
-                if message.null { None } else { serde_json::from_slice(&message.payload).ok() };
-            last.insert(key, shown);
-        }
-    }
-    // What lands on M after the ledger has forgotten the task stays there: R is far above the time that a publish takes.
-    let known = |told: &Told| told.fold.phase.is_terminal() && !told.evicted;
-    for (id, told) in told.iter().filter(|(_, told)| known(told)) {
-        let shown = last.get(&id.to_string()).and_then(Option::as_ref);
-        let completed = told.fold.phase == Phase::Completed;
-        let agrees = shown.is_some_and(|shown| {
-            shown.is_terminal() && (shown.state != TaskState::Completed || completed)
+        totals.shown_no_more = view::gone(self);
+        self.broker.look_at_history(|history| {
+            let mut delivered = BTreeSet::new();
+            for event in history.events() {
+                match &event.what {
+                    Happening::Received { partition, position, subscription: Some(_), .. } => {
+                        let first = delivered.insert((Arc::clone(partition), *position));
+                        totals.redeliveries += usize::from(!first);
+                    }
+                    Happening::Note(text) => {
+                        totals.compactions += usize::from(text.starts_with("compacted"));
+                        let trimmed =
+                            text.starts_with("trimmed") && !text.starts_with("trimmed 0 ");
+                        totals.trims += usize::from(trimmed);
+                        totals.topic_outages += usize::from(text.contains(" is away for "));
+                    }
+                    Happening::Received { .. }
+                    | Happening::Stored { .. }
+                    | Happening::Acked { .. } => {}
+                }
+            }
         });
-        if !agrees {
-            let state = shown.map(|shown| shown.state);
-            let phase = told.fold.phase;
-            found.push(format!("{}: M shows {state:?} for task {id}, C {phase:?}", ids::VIEW));
-        }
+        totals
     }
+
+    /// The longest time that the script of a task may take.
+    pub(super) fn script(&self, task: TaskId) -> Option<Script> {
+        let (number, _) = self.submitted.get(&task)?;
+        self.fleet.deeds.lock().scripts.get(*number).cloned()
+    }
+}
+
+/// Nothing of the task is in the ledger any more, but for a cancellation that came after it had left.
+fn left(story: &Story) -> bool {
+    let late = story.evicted.is_some() && story.cancelled_last > story.evicted;
+    let counts = |key: &Key| !late || !matches!(key, Key::Cancel(_));
+    !story.keys.iter().any(counts) && story.checkpoint_keys.is_empty()
+}
+
+/// A partition of a topic.
+pub(super) fn at(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition { topic: topic.to_owned(), partition }
 }

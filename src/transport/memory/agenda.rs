@@ -53,6 +53,7 @@ pub(super) enum Chaos {
     Restart,
     Hang,
     PublishStall,
+    TopicOutage,
     Compaction,
     Trim,
     SubscriptionStall,

@@ -7,12 +7,13 @@ use super::state::State;
 use std::sync::Arc;
 use std::time::Duration;
 
-const KINDS: [Chaos; 11] = [
+const KINDS: [Chaos; 12] = [
     Chaos::ConnectionLost,
     Chaos::Unload,
     Chaos::Restart,
     Chaos::Hang,
     Chaos::PublishStall,
+    Chaos::TopicOutage,
     Chaos::Compaction,
     Chaos::Trim,
     Chaos::SubscriptionStall,
@@ -51,6 +52,7 @@ impl State {
             Chaos::Restart => faults.restart,
             Chaos::Hang => faults.hang,
             Chaos::PublishStall => faults.publish_stall,
+            Chaos::TopicOutage => faults.topic_outage,
             Chaos::Compaction => faults.compaction,
             Chaos::Trim => faults.trim,
             Chaos::SubscriptionStall => faults.subscription_stall,
@@ -78,6 +80,13 @@ impl State {
             Chaos::PublishStall => {
                 for id in self.live() {
                     self.stall_publishes(id, time);
+                }
+            }
+            Chaos::TopicOutage => {
+                let topics: Vec<String> = self.topics.keys().cloned().collect();
+                let topic = self.pick(topics.len()).and_then(|at| topics.get(at));
+                if let Some(topic) = topic {
+                    self.take_away(topic, time, None);
                 }
             }
             Chaos::Compaction => self.on_any_partition(|state, id| state.compact(id, None)),

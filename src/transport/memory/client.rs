@@ -145,9 +145,10 @@ impl Transport for MemoryTransport {
         topic: &TopicPartition,
         subscription: &str,
     ) -> Result<Box<dyn Consumer>, TransportError> {
+        let prefetch = self.lock().faults.prefetch;
         let role = || {
             let subscription = Arc::from(subscription);
-            Role::Consumer(Consuming { subscription, receipts: Vec::new() })
+            Role::Consumer(Consuming { subscription, receipts: Vec::new(), permits: 0, prefetch })
         };
         Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
     }
@@ -271,8 +272,9 @@ struct MemoryConsumer(Handle);
 
 #[async_trait]
 impl Consumer for MemoryConsumer {
-    /// Does nothing: the broker delivers ahead, up to [`CONSUMER_QUEUE`](super::session), which is worse than what may happen.
-    fn request(&mut self, _count: usize) {}
+    fn request(&mut self, count: usize) {
+        self.0.transport.lock().ask_for(self.0.session, count);
+    }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
         let Handle { transport, session } = &self.0;

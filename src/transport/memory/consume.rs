@@ -49,6 +49,9 @@ impl State {
         let delay = self.draw(span);
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.coming += messages.len();
+        if let Some(consuming) = session.consuming() {
+            consuming.permits -= i64::try_from(messages.len()).unwrap_or(i64::MAX);
+        }
         let link = session.link(id);
         self.send_down(link, delay, Down::Arrive(messages));
     }
@@ -89,6 +92,15 @@ impl State {
         });
         self.refill(id);
         Next::Message(Box::new(message))
+    }
+
+    /// The client asks for so many deliveries more.
+    pub(super) fn ask_for(&mut self, id: SessionId, count: usize) {
+        let session = self.sessions.get_mut(&id);
+        if let Some(consuming) = session.and_then(|session| session.consuming()) {
+            consuming.permits += i64::try_from(count).unwrap_or(i64::MAX);
+            self.refill(id);
+        }
     }
 
     /// Tells the broker that there is room again. A frozen connection tells it nothing.

@@ -104,6 +104,11 @@ impl MemoryBroker {
         self.on(at, |state, id| state.unload(id, Some(loss)));
     }
 
+    /// Takes one topic away for so long, with all its partitions: sessions end, and nobody can open it meanwhile.
+    pub fn take_away(&self, topic: &str, time: Duration, loss: Loss) {
+        self.shared.lock().take_away(topic, time, Some(loss));
+    }
+
     /// Takes the broker down for so long; data are kept, and acks above the stored mark-delete position if wanted.
     pub fn restart(&self, down: Duration, forget_acks: bool, loss: Loss) {
         self.shared.lock().restart(down, forget_acks, Some(loss));
@@ -259,6 +264,11 @@ impl MemoryTransport {
     /// broker ends the sessions after its keep-alive.
     pub fn freeze(&self) {
         self.lock().freeze(self.connection(), "frozen");
+    }
+
+    /// A black hole that ends so much later.
+    pub fn freeze_for(&self, time: Duration) {
+        self.lock().freeze_for(self.connection(), time);
     }
 
     /// Ends the black hole.

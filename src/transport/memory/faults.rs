@@ -161,6 +161,9 @@ pub struct Faults {
     /// Chance that a compaction overtakes a compacted reader in its bootstrap.
     pub compaction_in_bootstrap: f64,
 
+    /// Deliveries that the client below asks for by itself and keeps in a queue of this length, as third-party clients do. Zero:
+    /// only what was asked for is delivered, and the rest of its batch.
+    pub prefetch: usize,
     /// How sessions end.
     pub losses: Losses,
     /// One session ends.
@@ -175,9 +178,12 @@ pub struct Faults {
     pub hang: Option<Every>,
     /// No partition stores anything, as when bookies are missing.
     pub publish_stall: Option<Every>,
+    /// One topic is away, with all its partitions: its sessions end, and nobody can open it meanwhile.
+    pub topic_outage: Option<Every>,
     /// One partition is compacted, up to any position.
     pub compaction: Option<Every>,
-    /// One partition loses its acknowledged messages.
+    /// One partition loses its acknowledged messages; one without subscriptions what was compacted, and then is found in the
+    /// compacted view only.
     pub trim: Option<Every>,
     /// One subscription dispatches nothing any more, until a consumer subscribes anew.
     pub subscription_stall: Option<Every>,
@@ -225,6 +231,7 @@ impl Faults {
             redelivered_early: 0.0,
             redelivered_after: Span::ZERO,
             compaction_in_bootstrap: 0.0,
+            prefetch: 3,
             losses: Losses {
                 error: 1,
                 error_then_silence: 0,
@@ -239,6 +246,7 @@ impl Faults {
             restart_forgets_acks: 0.0,
             hang: None,
             publish_stall: None,
+            topic_outage: None,
             compaction: None,
             trim: None,
             subscription_stall: None,
@@ -291,6 +299,7 @@ impl Faults {
             restart_forgets_acks: 0.5,
             hang: every(Span::secs(60, 600), Span::secs(1, 60)),
             publish_stall: every(Span::secs(60, 600), Span::secs(1, 26)),
+            topic_outage: every(Span::secs(60, 600), Span::secs(1, 60)),
             compaction: every(Span::secs(1, 60), Span::ZERO),
             trim: every(Span::secs(10, 120), Span::ZERO),
             subscription_stall: every(Span::secs(60, 900), Span::ZERO),
@@ -313,6 +322,7 @@ impl Faults {
             request_delay: self.request_delay,
             keep_alive: self.keep_alive,
             mark_delete_delay: self.mark_delete_delay,
+            prefetch: self.prefetch,
             losses: self.losses,
             ..Self::quiet()
         }

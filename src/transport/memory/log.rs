@@ -100,10 +100,17 @@ impl Log {
         tail.last().or_else(survivor).map(|message| message.position)
     }
 
-    /// The message at a position, unless it was trimmed.
+    /// The last entry that the compacted view covers.
+    pub(super) fn compacted_to(&self) -> Option<EntryId> {
+        let last = self.horizon.checked_sub(1)?;
+        self.messages.get(last).map(|message| message.position.entry_id())
+    }
+
+    /// The message at a position, unless it was trimmed and compaction has not kept it.
     pub(super) fn fetch(&self, at: Position) -> Option<&Message> {
         let index = self.messages.binary_search_by_key(&at, |message| message.position).ok()?;
-        self.messages.get(index).filter(|_| index >= self.trimmed)
+        let kept = index >= self.trimmed || self.survivors.binary_search(&index).is_ok();
+        self.messages.get(index).filter(|_| kept)
     }
 
     /// The first entry behind `after` that was not trimmed.

@@ -55,12 +55,30 @@ impl State {
         let until = self.now() + UNLOAD_TIME;
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.log.roll(ledger);
-        partition.unavailable_until = until;
+        partition.unavailable_until = partition.unavailable_until.max(until);
         let name = Arc::clone(&partition.name);
         self.note(format!("unloaded {name}, ledger {ledger}"));
         for session in self.attached(|session| session.partition == id) {
             let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the topic was unloaded");
+        }
+    }
+
+    /// A topic is away for a while, all of it. What is under way to it is stored when it is back.
+    pub(super) fn take_away(&mut self, topic: &str, time: Duration, loss: Option<Loss>) {
+        self.note(format!("{topic} is away for {time:?}"));
+        let until = self.now() + time;
+        for id in self.live() {
+            let Some(partition) = self.partitions.get_mut(&id) else { continue };
+            if partition.at.topic != topic {
+                continue;
+            }
+            partition.unavailable_until = partition.unavailable_until.max(until);
+            partition.stalled_until = partition.stalled_until.max(until);
+            for session in self.attached(|session| session.partition == id) {
+                let loss = loss.unwrap_or_else(|| self.draw_loss(session));
+                self.lose(session, loss, "the topic is away");
+            }
         }
     }
 
@@ -177,11 +195,16 @@ impl State {
         self.compact(id, None);
     }
 
-    /// Drops what all subscriptions have acknowledged. A partition without subscriptions keeps everything.
+    /// Drops what all subscriptions have acknowledged. Of a partition without subscriptions goes what was compacted: the compacted
+    /// view holds it, and a broker trims no further than its cursor.
     pub(super) fn trim(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let positions = partition.subscriptions.values().map(|it| it.mark_delete);
-        let Some(Some(upto)) = positions.min() else { return };
+        let upto = match positions.min() {
+            None => partition.log.compacted_to(),
+            Some(upto) => upto,
+        };
+        let Some(upto) = upto else { return };
         let count = partition.log.trim(upto);
         let name = Arc::clone(&partition.name);
         self.note(format!("trimmed {count} messages of {name}"));

@@ -15,8 +15,6 @@ use tokio::sync::{Notify, oneshot};
 pub(super) const PUBLISH_QUEUE_MAX: usize = 1_000;
 /// Messages of one batch.
 pub(super) const BATCH_MAX: usize = 1_000;
-/// Deliveries on their way to a consumer or in its queue: no less than the smallest queue of a third-party client holds.
-pub(super) const CONSUMER_QUEUE: usize = 3;
 /// Messages on their way to a follower or in its queue. Small, so that compactions happen while it reads.
 pub(super) const FOLLOWER_QUEUE: usize = 32;
 
@@ -102,6 +100,10 @@ pub(super) struct Consuming {
     pub(super) subscription: Arc<str>,
     /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after a reconnect.
     pub(super) receipts: Vec<AckSender>,
+    /// Deliveries that were asked for and have not come; below zero when the rest of a batch came with the last one.
+    pub(super) permits: i64,
+    /// See [`Faults::prefetch`](super::faults::Faults::prefetch).
+    pub(super) prefetch: usize,
 }
 
 #[derive(Debug)]
@@ -145,10 +147,13 @@ impl Session {
         }
     }
 
-    /// Free places in the client's queue.
+    /// What the broker may send: what was asked for, or, where a client asks by itself, the free places in its queue.
     pub(super) fn room(&self) -> usize {
-        let queue = match self.role {
-            Role::Consumer(_) => CONSUMER_QUEUE,
+        let queue = match &self.role {
+            Role::Consumer(it) if it.prefetch == 0 => {
+                return usize::try_from(it.permits).unwrap_or_default();
+            }
+            Role::Consumer(it) => it.prefetch,
             Role::Follower(_) => FOLLOWER_QUEUE,
             Role::Publisher(_) => 0,
         };

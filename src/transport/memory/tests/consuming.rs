@@ -229,3 +229,24 @@ async fn a_cancelled_next_loses_nothing() {
         assert_eq!(received(&mut held).await.len(), 1);
     }
 }
+
+/// A worker's credit did not count in simulations: the broker delivered ahead whatever was asked for.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_delivered_that_was_not_asked_for() {
+    let (broker, worker) = with_faults(Faults { prefetch: 0, ..Faults::quiet() });
+    for key in ["a", "b", "c"] {
+        broker.publish(&at(), message(key));
+    }
+    broker.publish_batch(&at(), ["d", "e"].map(message).to_vec());
+    broker.publish(&at(), message("f"));
+    let mut one = consumer(&worker).await;
+    assert!(received(&mut one).await.is_empty());
+    one.request(2);
+    assert_eq!(keys(&received(&mut one).await), "a b");
+    one.request(2);
+    assert_eq!(keys(&received(&mut one).await), "c d e", "and the rest of the batch");
+    one.request(1);
+    assert!(received(&mut one).await.is_empty(), "the rest of the batch counts");
+    one.request(1);
+    assert_eq!(keys(&received(&mut one).await), "f");
+}

@@ -1,0 +1,136 @@
+//! The library's fold against the checkers' own: every state that a task can be in, and every two entries after it.
+
+use super::fold::State;
+use longhaul::TaskId;
+use longhaul::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
+use longhaul::protocol::fold::{TaskFold, Verdict};
+use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use std::time::Duration;
+
+const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
+/// Who holds the last epoch of every state that is tried.
+const OWNER: OwnerId = OwnerId(1);
+const OTHER: OwnerId = OwnerId(2);
+const LATER: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 3_000 };
+const CLAIMS: [ClaimKind; 4] =
+    [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
+const OUTCOMES: [Outcome; 5] = [
+    Outcome::Completed,
+    Outcome::Final,
+    Outcome::Cancelled,
+    Outcome::Failed(LATER),
+    Outcome::Released(NextAttempt { at_ms: 0, delay_ms: 0 }),
+];
+
+/// Both folds, fed with the same.
+#[derive(Clone, Copy, Default)]
+struct Both {
+    library: TaskFold,
+    own: State,
+}
+
+impl Both {
+    fn take(&mut self, entry: &Entry) -> Result<(), String> {
+        let before = *self;
+        let accepted = self.library.apply(entry) == Verdict::Accepted;
+        let counts = self.own.take(entry);
+        if accepted == counts && self.own.agrees_with(&self.library) {
+            return Ok(());
+        }
+        Err(format!(
+            "{entry:?}\n  on {:?}\n  the library: {accepted}, {:?}\n  the checkers: {counts}, {:?}",
+            before.library, self.library, self.own
+        ))
+    }
+}
+
+const fn key(epoch: u32, owner: OwnerId) -> OnceKey {
+    OnceKey { task: TASK, epoch: Epoch(epoch), owner, serial: 9 }
+}
+
+const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
+    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None })
+}
+
+const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
+    Entry::Done(Done { key: key(epoch, owner), attempt, outcome })
+}
+
+/// The ways to every state: new, running, waiting after a failure or a release, ended in each way; cancelled or not.
+fn ways() -> Vec<Vec<Entry>> {
+    let run = |epoch, owner| claim(ClaimKind::Run, epoch, owner, epoch);
+    let running = vec![run(1, OTHER), run(2, OTHER), run(3, OWNER)];
+    let with = |entry| running.iter().cloned().chain([entry]).collect::<Vec<_>>();
+    let mut ways = vec![Vec::new(), running.clone()];
+    ways.extend(OUTCOMES.map(|outcome| with(done(outcome, 3, OWNER, 3))));
+    // A closing claim leaves the attempt where it is.
+    ways.extend(CLAIMS[1..].iter().map(|kind| with(claim(*kind, 4, OWNER, 3))));
+    let cancelled = |way: &Vec<Entry>| way.iter().cloned().chain([Entry::Cancel(TASK)]).collect();
+    let cancelled: Vec<Vec<Entry>> = ways.iter().map(cancelled).collect();
+    ways.extend(cancelled);
+    ways
+}
+
+/// Everything that can be read next: all kinds, in epochs -1, 0, +1, +2, by the owner or another, in attempts -1, 0, +1, +2.
+fn probes(at: &State) -> Vec<Entry> {
+    let around = |value: u32| [value.checked_sub(1), Some(value), Some(value + 1), Some(value + 2)];
+    let mut probes = of_no_task();
+    for epoch in around(at.epoch).into_iter().flatten() {
+        for owner in [OWNER, OTHER] {
+            probes.push(Entry::Checkpoint(key(epoch, owner)));
+            for attempt in around(at.attempt).into_iter().flatten() {
+                probes.extend(CLAIMS.map(|kind| claim(kind, epoch, owner, attempt)));
+                probes.extend(OUTCOMES.map(|outcome| done(outcome, epoch, owner, attempt)));
+            }
+        }
+    }
+    probes
+}
+
+fn of_no_task() -> Vec<Entry> {
+    let heartbeat = Heartbeat {
+        owner: OWNER,
+        subscription: "longhaul".to_owned(),
+        number: 1,
+        receipted: 1,
+        underway: Some(0),
+        uptime_ms: 1_000,
+    };
+    let config = LedgerConfig {
+        version: 1,
+        subscription: "longhaul".to_owned(),
+        heartbeat: Duration::from_secs(10),
+        ledger_retention: Duration::from_secs(3600),
+        self_fence: Duration::from_secs(600),
+        protocol_min: PROTOCOL_VERSION,
+    };
+    let keys = [Key::Once(key(3, OWNER)), Key::Cancel(TASK), Key::Heartbeat(OWNER)];
+    let mut all = vec![Entry::Cancel(TASK), Entry::Heartbeat(heartbeat), Entry::Config(config)];
+    all.extend(keys.map(Entry::Tombstone));
+    all
+}
+
+/// A fold that took any higher epoch, and one that took another owner's outcome, passed model, simulation and chaos: all of them
+/// judged by that same fold.
+#[test]
+fn the_library_folds_as_the_protocol_says() {
+    let mut tried = 0_u64;
+    let mut found = Vec::new();
+    for way in ways() {
+        let mut start = Both::default();
+        found.extend(way.iter().filter_map(|entry| start.take(entry).err()));
+        for first in probes(&start.own) {
+            let mut then = start;
+            found.extend(then.take(&first).err());
+            for second in probes(&then.own) {
+                let mut end = then;
+                found.extend(end.take(&second).err());
+                tried += 1;
+            }
+        }
+    }
+    let count = found.len();
+    assert!(found.is_empty(), "{count} of {tried} differ; the first: {}", found[0]);
+    assert!(tried > 1_000_000, "only {tried} pairs were tried");
+}

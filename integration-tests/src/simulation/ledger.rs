@@ -1,0 +1,262 @@
+//! What the ledger says of each task, by the fold of the checkers and with the times at which its entries were stored.
+
+use crate::checkers::fold::{End, Stand, State};
+use bytes::Bytes;
+use longhaul::ledger;
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::protocol::fold::{TaskFold, Verdict};
+use longhaul::protocol::invariants as ids;
+use longhaul::protocol::invariants::KeysUsed;
+use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::protocol::moment::Moment;
+use longhaul::transport::memory::{Happening, MemoryBroker};
+use longhaul::transport::{Message, TopicPartition};
+use longhaul::{EntryId, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a task ended, or must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) end: End,
+    pub(super) attempts: u32,
+}
+
+/// When and by whom an entry was stored.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) at: Moment,
+    pub(super) by: Arc<str>,
+}
+
+/// When everything was stored, by the names of partitions.
+pub(super) type Times = BTreeMap<(Arc<str>, EntryId), Stored>;
+
+/// When each owner published, and the name of its process.
+pub(super) type Owners = BTreeMap<OwnerId, (Arc<str>, Vec<Moment>)>;
+
+/// Whoever publishes what is no worker's: claims of an epoch that is not the next one, and outcomes of what it does not own.
+pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
+
+/// Reads the times from the history.
+pub(super) fn times(broker: &MemoryBroker) -> Times {
+    broker.look_at_history(|history| {
+        let stored = history.events().iter().filter_map(|event| match &event.what {
+            Happening::Stored { by, partition, entry, .. } => {
+                let stored = Stored { at: event.at, by: Arc::clone(by) };
+                Some(((Arc::clone(partition), *entry), stored))
+            }
+            Happening::Received { .. } | Happening::Acked { .. } | Happening::Note(_) => None,
+        });
+        stored.collect()
+    })
+}
+
+/// An accepted claim.
+#[derive(Clone, Debug)]
+pub(super) struct Claimed {
+    pub(super) at: Moment,
+    pub(super) by: Arc<str>,
+    pub(super) epoch: u32,
+    /// Of one that runs.
+    pub(super) attempt: Option<u32>,
+    /// The state that it met, and since when.
+    pub(super) before: State,
+    pub(super) since: Moment,
+    /// The last checkpoint that was accepted before it.
+    pub(super) checkpoint: Option<Bytes>,
+}
+
+/// The history of one task.
+#[derive(Default)]
+pub(super) struct Story {
+    pub(super) state: State,
+    library: TaskFold,
+    /// When its last entry was accepted.
+    since: Moment,
+    pub(super) claims: Vec<Claimed>,
+    /// Epochs whose attempt was given back.
+    pub(super) released: BTreeSet<u32>,
+    /// Claims that came to nothing because the epoch was taken: epoch and time.
+    pub(super) lost_claims: Vec<(u32, Moment)>,
+    /// Failed attempts that are to be tried again: epoch, time, delay in ms.
+    pub(super) failures: Vec<(u32, Moment, u64)>,
+    pub(super) checkpoints: usize,
+    checkpoint: Option<Bytes>,
+    /// When it ended, in which epoch, and what its body says.
+    pub(super) ended: Option<(Moment, u32, Bytes)>,
+    /// When its end was asked for first, and last.
+    pub(super) cancelled: Option<Moment>,
+    pub(super) cancelled_last: Option<Moment>,
+    /// Keys of its claims, outcomes and cancellation that have not been tombstoned.
+    pub(super) keys: BTreeSet<Key>,
+    /// The same of its checkpoints.
+    pub(super) checkpoint_keys: BTreeSet<Key>,
+    /// When the first of its claims and outcomes was tombstoned.
+    pub(super) evicted: Option<Moment>,
+}
+
+impl Story {
+    pub(super) fn fate(&self) -> Option<Fate> {
+        Some(Fate { end: self.state.end()?, attempts: self.state.attempt })
+    }
+}
+
+/// What the ledger of one partition says.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) stories: BTreeMap<TaskId, Story>,
+    pub(super) owners: Owners,
+    /// Heartbeat keys that have not been tombstoned.
+    pub(super) heartbeats: BTreeSet<OwnerId>,
+    keys: KeysUsed,
+    pub(super) found: Vec<String>,
+}
+
+impl Told {
+    /// Folds all that was ever stored on a partition of the ledger.
+    pub(super) fn of(broker: &MemoryBroker, at: &TopicPartition, times: &Times) -> Self {
+        let name: Arc<str> = Arc::from(at.to_string());
+        let mut told = Self::default();
+        for message in broker.full_log(at) {
+            let Some(stored) = times.get(&(Arc::clone(&name), message.position.entry_id())) else {
+                told.found.push(format!("{:?} of {name} was never stored", message.position));
+                continue;
+            };
+            match ledger::read(&message) {
+                Ok(entry) => told.take(&entry, &message, stored),
+                Err(error) => told.found.push(format!("{}: {error}: {message:?}", ids::KEYS)),
+            }
+        }
+        told
+    }
+
+    fn take(&mut self, entry: &Entry, message: &Message, stored: &Stored) {
+        self.found.extend(self.keys.published(entry).map(|violation| violation.to_string()));
+        let owner = match (entry, entry.key()) {
+            (Entry::Tombstone(Key::Heartbeat(owner)), _) => {
+                self.heartbeats.remove(owner);
+                None
+            }
+            (Entry::Heartbeat(heartbeat), _) => {
+                self.heartbeats.insert(heartbeat.owner);
+                Some(heartbeat.owner)
+            }
+            (Entry::Tombstone(_), _) => None,
+            (_, Key::Once(key)) => Some(key.owner),
+            (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => None,
+        };
+        if let Some(owner) = owner {
+            let by = || (Arc::clone(&stored.by), Vec::new());
+            self.owners.entry(owner).or_insert_with(by).1.push(stored.at);
+        }
+        let Some(id) = entry.task() else { return };
+        let story = self.stories.entry(id).or_default();
+        let key = entry.key();
+        if matches!(entry, Entry::Tombstone(_)) {
+            // The owner of a checkpoint tombstones it when there is a newer one: that is no eviction.
+            if !story.checkpoint_keys.remove(&key) && story.keys.remove(&key) {
+                story.evicted.get_or_insert(stored.at);
+            }
+            return;
+        }
+        if matches!(entry, Entry::Checkpoint(_)) {
+            story.checkpoint_keys.insert(key);
+        } else if owner != Some(STRANGER) {
+            story.keys.insert(key);
+        }
+        let content = ledger::content(message).unwrap_or_default();
+        self.found.extend(story.take(id, entry, content, stored));
+    }
+}
+
+impl Story {
+    /// Takes the next entry; says what is wrong about it.
+    fn take(
+        &mut self,
+        id: TaskId,
+        entry: &Entry,
+        content: Bytes,
+        stored: &Stored,
+    ) -> Option<String> {
+        let (before, since) = (self.state, self.since);
+        let counts = self.state.take(entry);
+        let accepted = self.library.apply(entry) == Verdict::Accepted;
+        if counts {
+            self.since = stored.at;
+            self.note(entry, content, stored, before, since);
+        } else if let Entry::Claim(claim) = entry {
+            self.lost_claims.push((claim.key.epoch.0, stored.at));
+        }
+        if self.state.end().is_some() && before.end().is_none() {
+            self.ended.get_or_insert((stored.at, self.state.epoch, Bytes::new()));
+        }
+        let agrees = counts == accepted && self.state.agrees_with(&self.library);
+        (!agrees).then(|| {
+            let Self { state, library, .. } = self;
+            format!(
+                "{}: task {id}: the library folds {library:?}, the checkers {state:?}",
+                ids::OWNER
+            )
+        })
+    }
+
+    fn note(
+        &mut self,
+        entry: &Entry,
+        content: Bytes,
+        stored: &Stored,
+        before: State,
+        since: Moment,
+    ) {
+        let (at, by) = (stored.at, Arc::clone(&stored.by));
+        let ends = self.state.end().is_some();
+        match entry {
+            Entry::Claim(Claim { key, attempt, kind, .. }) => {
+                let epoch = key.epoch.0;
+                let attempt = (*kind == ClaimKind::Run).then_some(*attempt);
+                let checkpoint = self.checkpoint.clone();
+                let claim = Claimed { at, by, epoch, attempt, before, since, checkpoint };
+                self.claims.push(claim);
+                if ends {
+                    self.ended = Some((at, epoch, content));
+                }
+            }
+            Entry::Done(Done { key, outcome, .. }) => match outcome {
+                Outcome::Released(_) => {
+                    self.released.insert(key.epoch.0);
+                }
+                Outcome::Failed(next) => self.failures.push((key.epoch.0, at, next.delay_ms)),
+                Outcome::Completed | Outcome::Final | Outcome::Cancelled => {
+                    self.ended = Some((at, key.epoch.0, content));
+                }
+            },
+            Entry::Checkpoint(_) => {
+                self.checkpoints += 1;
+                self.checkpoint = Some(content);
+            }
+            Entry::Cancel(_) => {
+                self.cancelled.get_or_insert(at);
+                self.cancelled_last = Some(at);
+            }
+            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+        }
+    }
+
+    /// Claims that took the task from an owner that had not ended its epoch.
+    pub(super) fn takeovers(&self) -> impl Iterator<Item = &Claimed> {
+        self.claims.iter().filter(|claim| claim.before.stand == Stand::Running)
+    }
+}
+
+/// The longest time for which nothing of an owner was stored, up to a moment, by what was stored before.
+pub(super) fn longest_silence(published: &[Moment], until: Moment) -> Duration {
+    let times = published.iter().copied().filter(|at| *at <= until).chain([until]);
+    let times: Vec<Moment> = times.collect();
+    let gaps = times.windows(2).map(|pair| match pair {
+        [from, to] => to.since(*from),
+        _ => Duration::ZERO,
+    });
+    gaps.max().unwrap_or_default()
+}

@@ -1,0 +1,116 @@
+//! What came of runs.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All that happened, a line each.
+    pub history: String,
+    /// What must not have happened.
+    pub violations: Vec<String>,
+    /// Simulated time until everything had ended.
+    pub took: Duration,
+    /// How often things happened.
+    pub totals: Totals,
+}
+
+macro_rules! totals {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// How often things happened: a run in which nothing does proves nothing.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[doc = $doc])+ pub $name: usize,)+
+            /// The longest time from the death or the silence of a worker to the takeover of what it ran, where it is measured, in
+            /// multiples of H.
+            pub takeover_max: Heartbeats,
+        }
+
+        impl Totals {
+            /// All counters, by name.
+            #[must_use]
+            pub fn counters(&self) -> Vec<(&'static str, usize)> {
+                vec![$((stringify!($name), self.$name),)+]
+            }
+        }
+
+        impl AddAssign for Totals {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)+
+                self.takeover_max = self.takeover_max.max(other.takeover_max);
+            }
+        }
+    };
+}
+
+totals! {
+    /// Runs.
+    runs,
+    /// Tasks submitted.
+    tasks,
+    /// Attempts started.
+    starts,
+    /// Tasks taken from an owner that had not ended its epoch.
+    takeovers,
+    /// Those of them for which it was measured how long they took.
+    measured,
+    /// Times that a worker started afresh because it was cut off from the ledger.
+    self_fences,
+    /// Tasks that left the ledger.
+    evictions,
+    /// Tasks that left the metadata topic.
+    shown_no_more,
+    /// Entries of zombies on the metadata topic that were followed by the ledger's word.
+    repairs,
+    /// Compactions of any topic.
+    compactions,
+    /// Messages that compaction had made redundant and the broker dropped, or that were acknowledged.
+    trims,
+    /// Deliveries of what had been delivered before.
+    redeliveries,
+    /// Attempts given back: by a drain, by a claim that came back late, or put off by their processor.
+    releases,
+    /// Checkpoints accepted.
+    checkpoints,
+    /// Attempts that began with a checkpoint of an earlier one.
+    resumed,
+    /// Tasks that were cancelled.
+    cancelled,
+    /// Tasks that failed for good.
+    failed,
+    /// Claims that came to nothing because another one was first.
+    lost_claims,
+    /// Waits above the first ceiling of the backoff: it grows.
+    long_backoffs,
+    /// Sessions that ended.
+    sessions_lost,
+    /// Outages of a single topic.
+    topic_outages,
+    /// Partitions that topics have gained.
+    partitions_gained,
+}
+
+/// A time in thousandths of H.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Heartbeats(pub u64);
+
+impl Heartbeats {
+    /// So much time, in units of H.
+    #[must_use]
+    pub fn of(time: Duration, heartbeat: Duration) -> Self {
+        let thousandths = time.as_nanos() * 1_000 / heartbeat.as_nanos().max(1);
+        Self(u64::try_from(thousandths).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, count) in self.counters() {
+            write!(f, "{count} {}, ", name.replace('_', " "))?;
+        }
+        let Heartbeats(thousandths) = self.takeover_max;
+        write!(f, "longest takeover {}.{:03} H", thousandths / 1_000, thousandths % 1_000)
+    }
+}

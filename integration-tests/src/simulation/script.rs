@@ -1,0 +1,199 @@
+//! What tasks do: each follows a script that was drawn when it was submitted, so that it is known how it must end.
+
+use super::ledger::Fate;
+use crate::checkers::fold::End;
+use bytes::Bytes;
+use longhaul::clock::Clock;
+use longhaul::protocol::moment::Moment;
+use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How an attempt ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Fail,
+    FailFor(Duration),
+    Panic,
+    Fatal,
+}
+
+/// What a task does.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Script {
+    /// How long each attempt works.
+    pub(super) works: Duration,
+    /// How the first attempts end; the one after them succeeds.
+    pub(super) steps: Vec<Step>,
+    /// So many runs are put off before anything else happens.
+    pub(super) snoozes: u32,
+    /// How long each is put off.
+    pub(super) snooze: Duration,
+    /// Checkpoints of each attempt; every other one is empty.
+    pub(super) checkpoints: u32,
+    /// The budget of each attempt.
+    pub(super) budget: Option<Duration>,
+    /// The payload is no text.
+    pub(super) broken: bool,
+}
+
+impl Script {
+    pub(super) fn draw(rng: &mut fastrand::Rng) -> Self {
+        let works = if rng.bool() { rng.u64(..3_000) } else { rng.u64(..60_000) };
+        let steps = (0..rng.u8(..10).saturating_sub(6)).map(|_| match rng.u8(..8) {
+            0 => Step::Fatal,
+            1 => Step::Panic,
+            2 => Step::FailFor(Duration::from_millis(rng.u64(..20_000))),
+            _ => Step::Fail,
+        });
+        let mut script = Self { steps: steps.collect(), ..Self::default() };
+        script.works = Duration::from_millis(works);
+        match rng.u8(..12) {
+            0 => script.broken = true,
+            1 | 2 => {
+                script.snoozes = rng.u32(1..=2);
+                script.snooze = Duration::from_millis(rng.u64(..10_000));
+            }
+            3 => script.budget = Some(Duration::from_millis(rng.u64(500..30_000))),
+            4..7 => script.checkpoints = rng.u32(1..=3),
+            _ => {}
+        }
+        script
+    }
+
+    /// The properties of the task's message.
+    pub(super) fn properties(&self) -> BTreeMap<String, String> {
+        let budget = self.budget.map(|it| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis()));
+        budget.map(|text| ("MAX_TASK_DURATION".to_owned(), text)).into_iter().collect()
+    }
+
+    /// How the task ends when nothing goes wrong and nobody cancels it.
+    pub(super) fn fate(&self, attempts_max: u32) -> Fate {
+        let all_fail = self.budget.is_some_and(|budget| budget < self.length());
+        let fatal = self.steps.iter().position(|step| *step == Step::Fatal);
+        let failures = u32::try_from(fatal.unwrap_or(self.steps.len())).unwrap_or(u32::MAX);
+        match () {
+            () if self.broken => Fate { end: End::Final, attempts: 1 },
+            () if all_fail => Fate { end: End::Final, attempts: attempts_max },
+            () if failures >= attempts_max => Fate { end: End::Final, attempts: attempts_max },
+            () if fatal.is_some() => Fate { end: End::Final, attempts: failures + 1 },
+            () => Fate { end: End::Completed, attempts: failures + 1 },
+        }
+    }
+
+    /// Whether an attempt says itself when the next one is due.
+    pub(super) fn chooses_delay(&self, attempt: u32) -> bool {
+        matches!(self.steps.get((attempt as usize).saturating_sub(1)), Some(Step::FailFor(_)))
+    }
+
+    /// Whether the budget decides by a hair.
+    pub(super) fn is_close(&self) -> bool {
+        let near = |budget: Duration| budget.abs_diff(self.length()) < Duration::from_secs(6);
+        self.budget.is_some_and(near)
+    }
+
+    /// How long an attempt takes by itself.
+    const fn length(&self) -> Duration {
+        self.works
+    }
+
+    /// The longest time that all attempts and what lies between them take, when none of them waits for a slot.
+    pub(super) fn longest(&self, attempts_max: u32, backoff: impl Fn(u32) -> Duration) -> Duration {
+        // A checkpoint waits until a second has passed since the last one.
+        let attempt = self.works + Duration::from_millis(1_100) * (self.checkpoints + 1);
+        let between = |attempt: u32| match self.steps.get(attempt as usize - 1) {
+            Some(Step::FailFor(delay)) => *delay,
+            _ => backoff(attempt),
+        };
+        let attempts: Duration = (1..=attempts_max).map(|it| attempt + between(it)).sum();
+        attempts + (attempt + self.snooze) * self.snoozes
+    }
+}
+
+/// A processor started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) task: TaskId,
+    pub(super) epoch: u32,
+    pub(super) attempt: u32,
+    pub(super) at: Moment,
+    /// The checkpoint that it found.
+    pub(super) checkpoint: Option<Bytes>,
+}
+
+/// The scripts of all tasks, and what the processors of all workers have done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Deeds(Arc<Mutex<Done>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) scripts: Vec<Script>,
+    pub(super) starts: Vec<Start>,
+    pub(super) snoozed: BTreeMap<TaskId, u32>,
+}
+
+impl Deeds {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does what the script says.
+pub(super) struct Actor {
+    pub(super) deeds: Deeds,
+    pub(super) clock: Clock,
+}
+
+impl Actor {
+    /// Takes note of a start. Returns the script, and whether the run is put off.
+    fn start(&self, number: usize, context: &TaskContext) -> (Script, bool) {
+        let (task, epoch) = (context.task_id(), context.fencing_token().epoch);
+        let checkpoint = context.last_checkpoint().cloned();
+        let mut done = self.deeds.lock();
+        let at = self.clock.now();
+        done.starts.push(Start { task, epoch, attempt: context.attempt(), at, checkpoint });
+        let script = done.scripts.get(number).cloned().unwrap_or_default();
+        let snoozed = done.snoozed.entry(task).or_default();
+        let snoozes = *snoozed < script.snoozes;
+        *snoozed += u32::from(snoozes);
+        (script, snoozes)
+    }
+}
+
+#[async_trait::async_trait]
+impl TaskProcessor for Actor {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
+        let number: usize = task.0.parse()?;
+        let (script, snoozes) = self.start(number, &context);
+        let token = context.fencing_token();
+        for step in 0..script.checkpoints {
+            tokio::time::sleep(script.works / (script.checkpoints + 1)).await;
+            context.progress(u64::from(step), u64::from(script.checkpoints), "on the way");
+            let bytes =
+                if step % 2 == 0 { format!("{}.{step}", token.epoch) } else { String::new() };
+            // Without a ledger there is none, and the work goes on.
+            context.checkpoint(bytes).await.ok();
+        }
+        tokio::time::sleep(script.works / (script.checkpoints + 1)).await;
+        if snoozes {
+            return Err(TaskError::snooze(script.snooze));
+        }
+        match script.steps.get(context.attempt() as usize - 1) {
+            None => Ok(Text(result(token.task, token.epoch))),
+            Some(Step::Fail) => Err(TaskError::retry("as told")),
+            Some(Step::FailFor(delay)) => Err(TaskError::retry_after(*delay, "as told")),
+            Some(Step::Fatal) => Err(TaskError::fatal("as told")),
+            // Without the hook, which would print each of them.
+            Some(Step::Panic) => std::panic::resume_unwind(Box::new("as told")),
+        }
+    }
+}
+
+/// What a task that succeeds results in.
+pub(super) fn result(task: TaskId, epoch: u32) -> String {
+    format!("{task} {epoch}")
+}

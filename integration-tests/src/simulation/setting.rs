@@ -1,0 +1,146 @@
+//! What a run is made of, drawn from its seed.
+
+use longhaul::WorkerConfig;
+use longhaul::transport::memory::{Every, Faults, Losses, Span};
+use std::time::Duration;
+
+/// How long things happen, in simulated time.
+pub(super) const RESTLESS: Duration = Duration::from_secs(300);
+
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// Nothing: whatever a worker does by mistake shows.
+    Calm,
+    /// Workers die, leave and are frozen, one at a time and never the first of them; the broker is sound. So it is known whose tasks
+    /// may be taken over, and when they must be.
+    Crashes,
+    /// Everything at once, the broker included.
+    Rough,
+}
+
+/// What one run is made of, all drawn from its seed.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The seed.
+    pub seed: u64,
+    /// What goes wrong.
+    pub course: Course,
+    /// Workers at a time.
+    pub workers: usize,
+    /// Tasks that a worker runs at once, at most.
+    pub concurrency_max: usize,
+    /// Tasks submitted.
+    pub tasks: usize,
+    /// Partitions of the task topic.
+    pub partitions: Option<u32>,
+    /// It gains partitions on the way.
+    pub grows: bool,
+    /// Some tasks come in batches.
+    pub batches: bool,
+    /// Attempts that a task has.
+    pub attempts_max: u32,
+    /// What goes wrong with the broker and the connections to it.
+    pub faults: Faults,
+    /// Workers are killed, drained and started again.
+    pub kills: bool,
+    /// H, R, G and the retention on the metadata topic are short: cuts and freezes are longer than all of them.
+    pub brisk: bool,
+    /// H.
+    pub heartbeat: Duration,
+    /// G.
+    pub self_fence: Duration,
+    /// R.
+    pub ledger_retention: Duration,
+    /// How long the metadata topic shows a finished task.
+    pub retention: Duration,
+    /// Each machine has a wall clock of its own, and a clock that runs too fast or too slow by up to two hundredths.
+    pub skewed: bool,
+    /// The broker drops what a client sends twice on the ledger, as the protocol needs it.
+    pub deduplication: bool,
+}
+
+impl Setting {
+    /// The setting of a seed: a quarter of them calm, a quarter with crashes, the others rough; every other one brisk.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let course = match seed % 4 {
+            0 => Course::Calm,
+            1 => Course::Crashes,
+            _ => Course::Rough,
+        };
+        let brisk = (seed / 4) % 2 == 1;
+        let faults = match course {
+            Course::Calm | Course::Crashes => Faults::quiet(),
+            Course::Rough if brisk => shortened(&Faults::rough()),
+            Course::Rough => Faults::rough(),
+        };
+        let prefetch = if rng.bool() { 0 } else { 3 };
+        let faults = Faults { until: Some(RESTLESS), prefetch, ..faults };
+        let crashes = course == Course::Crashes;
+        let seconds = Duration::from_secs;
+        let defaults = WorkerConfig::default();
+        let (heartbeat, self_fence, ledger_retention, retention) = if brisk {
+            (seconds(1), seconds(rng.u64(3..=6)), seconds(24), seconds(rng.u64(20..=120)))
+        } else {
+            let WorkerConfig { heartbeat, self_fence, ledger_retention, retention, .. } = defaults;
+            (heartbeat, self_fence, ledger_retention, retention)
+        };
+        Self {
+            seed,
+            course,
+            brisk,
+            workers: rng.usize(if crashes { 2..=4 } else { 1..=4 }),
+            // Where it is measured how long a takeover takes nobody must wait for a slot.
+            concurrency_max: if crashes { 16 } else { 4 },
+            tasks: rng.usize(1..=12),
+            partitions: (rng.u8(..4) == 0).then_some(2),
+            grows: rng.bool(),
+            batches: rng.bool(),
+            attempts_max: rng.u32(2..=5),
+            faults,
+            kills: course == Course::Rough && rng.bool(),
+            heartbeat,
+            self_fence,
+            ledger_retention,
+            retention,
+            skewed: rng.bool(),
+            deduplication: true,
+        }
+    }
+
+    /// The settings of a worker that runs so many tasks at once.
+    pub(super) fn config(&self, concurrency: usize) -> WorkerConfig {
+        let mut config = WorkerConfig::default();
+        config.concurrency = concurrency;
+        config.heartbeat = self.heartbeat;
+        config.self_fence = self.self_fence;
+        config.ledger_retention = self.ledger_retention;
+        config.retention = self.retention;
+        config.attempts_max = self.attempts_max;
+        config.cancel_grace = Duration::ZERO;
+        config
+    }
+}
+
+/// The protocol asks that R is far above the time for which a broker or a network may hold an entry back, and a mark-delete
+/// position that the broker has reported unstored. Processes may be cut off and frozen as long as before.
+fn shortened(faults: &Faults) -> Faults {
+    const SHORT: Span = Span::millis(100, 3_000);
+    let shorter = |every: Option<Every>| every.map(|it| Every { lasts: SHORT, ..it });
+    Faults {
+        mark_delete_delay: SHORT,
+        publish_late_by: SHORT,
+        resend_after: SHORT,
+        redelivered_after: SHORT,
+        keep_alive: SHORT,
+        losses: Losses { silence: SHORT, ..faults.losses },
+        restart: shorter(faults.restart),
+        hang: shorter(faults.hang),
+        publish_stall: shorter(faults.publish_stall),
+        // A tombstone that is refused is not tried again, and here all must leave.
+        publish_refused: 0.0,
+        ..faults.clone()
+    }
+}

@@ -1,0 +1,180 @@
+//! What people see: the metadata topic says what the ledger says before a task is acknowledged and when all is over, and who failed for
+//! good has a dead letter.
+
+use super::SUBSCRIPTION;
+use super::checks::{Book, Evidence, at};
+use super::ledger::Story;
+use crate::checkers::fold::End;
+use longhaul::protocol::invariants as ids;
+use longhaul::protocol::moment::Moment;
+use longhaul::transport::Message;
+use longhaul::transport::memory::Happening;
+use longhaul::{EntryId, TaskId, TaskMetadata, TaskOutcome, TaskState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An entry on the metadata topic.
+struct Shown {
+    at: Moment,
+    /// `None`: it left.
+    what: Option<(TaskMetadata, Option<u32>)>,
+}
+
+/// By task, in log order.
+fn shown(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Vec<Shown>> {
+    let mut shown: BTreeMap<TaskId, Vec<Shown>> = BTreeMap::new();
+    for (message, at) in entries(evidence, book, &evidence.names.metadata, &evidence.partitions) {
+        let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { continue };
+        let epoch = message.properties.get("epoch").and_then(|epoch| epoch.parse().ok());
+        let metadata = serde_json::from_slice(&message.payload).ok().filter(|_| !message.null);
+        let what = metadata.map(|metadata| (metadata, epoch));
+        shown.entry(task).or_default().push(Shown { at, what });
+    }
+    shown
+}
+
+/// All messages of a topic, and when they were stored.
+fn entries(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    topic: &str,
+    partitions: &[i32],
+) -> Vec<(Message, Moment)> {
+    let mut all = Vec::new();
+    for partition in partitions {
+        let place = at(topic, *partition);
+        let name: Arc<str> = Arc::from(place.to_string());
+        let stored = |message: &Message| {
+            book.times.get(&(Arc::clone(&name), message.position.entry_id())).map(|it| it.at)
+        };
+        let log = evidence.broker.full_log(&place);
+        all.extend(log.into_iter().filter_map(|message| {
+            let at = stored(&message)?;
+            Some((message, at))
+        }));
+    }
+    all
+}
+
+/// Whether an entry says how the task ended.
+fn says(shown: &Shown, story: &Story) -> bool {
+    let (Some((metadata, shown_epoch)), Some((_, epoch, body)), Some(end)) =
+        (&shown.what, &story.ended, story.state.end())
+    else {
+        return false;
+    };
+    let expected = match end {
+        End::Completed => (TaskState::Completed, None),
+        End::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
+        End::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
+        End::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
+    };
+    let text = match end {
+        End::Completed => metadata.result.as_deref().unwrap_or_default(),
+        End::Final | End::Cancelled | End::Expired => {
+            metadata.failure_reason.as_deref().unwrap_or_default().as_bytes()
+        }
+    };
+    (metadata.state, metadata.outcome) == expected
+        && metadata.attempts == story.state.attempt
+        && *shown_epoch == Some(*epoch)
+        && text == body
+}
+
+/// Whether the metadata topic is in order about a task that has ended: the last entry says how, or the task has left after one that did.
+fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> bool {
+    let said = entries.iter().any(|it| says(it, story));
+    match entries.last() {
+        // What lands there after the ledger has forgotten the task stays: R is far above the time that a publish takes.
+        Some(last) if story.evicted.is_some_and(|evicted| last.at > evicted) => said,
+        Some(Shown { what: None, .. }) => said && evidence.setting.brisk,
+        Some(last) => says(last, story) && !evidence.setting.brisk,
+        None => false,
+    }
+}
+
+/// The metadata topic is in order: it shows how each task ended, and where the retention is short shows it no more.
+pub(super) fn agrees(evidence: &Evidence<'_>, book: &Book) -> bool {
+    let shown = shown(evidence, book);
+    book.stories.iter().all(|(id, story)| {
+        shown.get(id).is_some_and(|entries| is_in_order(evidence, entries, story))
+    })
+}
+
+pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
+    let shown = shown(evidence, book);
+    let letters = letters(evidence, book);
+    let acks = acks(evidence);
+    let none = Vec::new();
+    for (id, story) in &book.stories {
+        let entries = shown.get(id).unwrap_or(&none);
+        let mut wrong = |number: &str, what: &str| {
+            let last = entries.last().map(|last| &last.what);
+            let fate = story.fate();
+            found
+                .push(format!("{number}: task {id}: {what}; ledger {fate:?}, last shown {last:?}"));
+        };
+        let ended = story.ended.as_ref().map(|(at, ..)| *at);
+        for entry in entries {
+            let terminal = entry.what.as_ref().is_some_and(|(metadata, _)| metadata.is_terminal());
+            if terminal && (ended.is_none_or(|ended| ended > entry.at) || !says(entry, story)) {
+                wrong(ids::VIEW, "an end was shown that the ledger does not have");
+            }
+        }
+        if ended.is_some() && !is_in_order(evidence, entries, story) {
+            wrong(ids::VIEW, "the metadata topic is not in order");
+        }
+        let letter = letters.get(id);
+        let fails = story.state.end() == Some(End::Final);
+        if letter.is_some() && !fails {
+            wrong(ids::DEAD_LETTER, "it has a dead letter");
+        }
+        let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
+        let Some(acked) = acks.get(&(name, id.entry_id())) else { continue };
+        if ended.is_none_or(|ended| ended > *acked) {
+            wrong(ids::ACK, "acknowledged before its end");
+        }
+        if !entries.iter().any(|entry| entry.at <= *acked && says(entry, story)) {
+            wrong(ids::VIEW, "acknowledged before its end was shown");
+        }
+        if fails && letter.is_none_or(|letter| letter > acked) {
+            wrong(ids::DEAD_LETTER, "acknowledged before its dead letter was stored");
+        }
+    }
+}
+
+/// When the first dead letter of each task was stored.
+fn letters(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Moment> {
+    let mut letters = BTreeMap::new();
+    for (message, at) in entries(evidence, book, &evidence.names.dead_letters, &[-1]) {
+        if let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) {
+            letters.entry(task).or_insert(at);
+        }
+    }
+    letters
+}
+
+/// When each entry of the task topic was acknowledged first.
+fn acks(evidence: &Evidence<'_>) -> BTreeMap<(Arc<str>, EntryId), Moment> {
+    let mut acks = BTreeMap::new();
+    evidence.broker.look_at_history(|history| {
+        for event in history.events() {
+            if let Happening::Acked { partition, entry, subscription, .. } = &event.what
+                && **subscription == *SUBSCRIPTION
+            {
+                acks.entry((Arc::clone(partition), *entry)).or_insert(event.at);
+            }
+        }
+    });
+    acks
+}
+
+/// How many tasks have left the metadata topic.
+pub(super) fn gone(evidence: &Evidence<'_>) -> usize {
+    let mut gone = BTreeSet::new();
+    for partition in &evidence.partitions {
+        let log = evidence.broker.full_log(&at(&evidence.names.metadata, *partition));
+        gone.extend(log.into_iter().filter(|message| message.null).filter_map(|it| it.key));
+    }
+    gone.len()
+}
