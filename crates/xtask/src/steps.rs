@@ -53,6 +53,10 @@ impl fmt::Display for Step {
 pub fn plan(command: &Command) -> Vec<Step> {
     match command {
         Command::Help(_) => Vec::new(),
+        Command::Mutants { areas, shard } => areas
+            .iter()
+            .map(|area| Step::new(area.name, &[]).with_args(&area.arguments(*shard)))
+            .collect(),
         Command::Ci => vec![
             Step::new("format", &["fmt", "--all", "--check"]),
             Step::new("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
