@@ -11,6 +11,8 @@ use std::path::Path;
 
 /// Where cargo-mutants writes what it found, a folder for each area.
 pub const OUTPUT: &str = "target/mutants";
+/// Where the copies that it makes of the project are built: dependencies are built once, and not for every run.
+pub const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mutants/build");
 /// The list of survivors that are accepted.
 pub const ACCEPTED: &str = "crates/xtask/mutants-accepted.txt";
 
