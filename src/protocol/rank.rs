@@ -65,20 +65,53 @@ const fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn task(entry: u64) -> TaskId {
+        TaskId { ledger: 1, entry, partition: -1, batch_index: None }
+    }
+
+    fn ranks(task: TaskId, owners: &[OwnerId]) -> Vec<u64> {
+        owners.iter().map(|own| rank(task, *own, owners.iter().copied())).collect()
+    }
+
     #[test]
     fn every_place_is_taken_once_and_tasks_are_spread() {
-        let owners: Vec<_> = (0..5).map(OwnerId).collect();
-        let mut first = [0; 5];
-        for entry in 0..1000 {
-            let task = TaskId { ledger: 1, entry, partition: -1, batch_index: None };
-            let mut ranks: Vec<_> =
-                owners.iter().map(|own| rank(task, *own, owners.iter().copied())).collect();
-            if let Some(place) = ranks.iter().position(|rank| *rank == 0) {
-                first[place] += 1;
+        // Both halves of an owner's id count.
+        for shift in [0, 64] {
+            let owners: Vec<_> = (0..5).map(|owner| OwnerId(owner << shift)).collect();
+            let mut first = [0; 5];
+            for entry in 0..1000 {
+                let mut ranks = ranks(task(entry), &owners);
+                if let Some(place) = ranks.iter().position(|rank| *rank == 0) {
+                    first[place] += 1;
+                }
+                ranks.sort_unstable();
+                assert_eq!(ranks, [0, 1, 2, 3, 4]);
             }
-            ranks.sort_unstable();
-            assert_eq!(ranks, [0, 1, 2, 3, 4]);
+            assert!(first.iter().all(|count| (150..250).contains(count)), "{first:?}");
         }
-        assert!(first.iter().all(|count| (150..250).contains(count)), "{first:?}");
+    }
+
+    /// Nobody had ever asked what a hundred workers do: behind the ranked places any delay passed, and none.
+    #[test]
+    fn behind_the_ranked_places_the_others_are_spread() {
+        const OTHERS: u128 = 96;
+        let owners: Vec<_> = (0..=OTHERS).map(OwnerId).collect();
+        let mut seen = [0; 20];
+        for entry in 0..100 {
+            let mut ranks = ranks(task(entry), &owners);
+            ranks.sort_unstable();
+            let (ranked, spread) = ranks.split_at(8);
+            assert_eq!(ranked, [0, 1, 2, 3, 4, 5, 6, 7]);
+            // As many places as there are eighths of the others.
+            spread.iter().for_each(|place| seen[usize::try_from(*place).unwrap()] += 1);
+        }
+        assert!(seen[8..].iter().all(|count| (500..1000).contains(count)), "{seen:?}");
+    }
+
+    /// An adopter that waited for nothing passed all tests.
+    #[test]
+    fn each_place_waits_one_slot_longer_than_the_one_before() {
+        let slots = |rank| adoption_delay(rank).as_millis() / SLOT.as_millis();
+        assert_eq!([0, 1, 7, 19].map(slots), [1, 2, 8, 20]);
     }
 }

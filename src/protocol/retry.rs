@@ -150,10 +150,16 @@ mod tests {
     }
 
     proptest! {
+        /// A delay that was always nothing passed: only the ceiling was asked for.
         #[test]
-        fn delay_stays_between_zero_and_its_ceiling(attempt in 0..100_u32, sample: u32) {
+        fn delay_spreads_from_zero_to_its_ceiling(attempt in 0..100_u32, sample: u32) {
             let policy = RetryPolicy::default();
-            prop_assert!(policy.delay(attempt, sample) <= policy.ceiling(attempt));
+            let (delay, ceiling) = (policy.delay(attempt, sample), policy.ceiling(attempt));
+            prop_assert!(delay <= ceiling);
+            let share = delay.as_secs_f64() / ceiling.as_secs_f64();
+            prop_assert!((share - f64::from(sample) / f64::from(u32::MAX)).abs() < 1e-6);
+            prop_assert_eq!(policy.delay(attempt, 0), Duration::ZERO);
+            prop_assert_eq!(policy.delay(attempt, u32::MAX), ceiling);
         }
     }
 }

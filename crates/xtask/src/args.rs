@@ -1,7 +1,8 @@
 //! The command line: what `cargo xtask` understands, and its help.
 //!
-//! Written by hand: five verbs do not need a parser that takes longer to build than xtask itself.
+//! Written by hand: six verbs do not need a parser that takes longer to build than xtask itself.
 
+use crate::mutants::{AREAS, Area, Shard};
 use std::fmt;
 
 /// What the user asked for.
@@ -22,6 +23,13 @@ pub enum Command {
     Model {
         /// What to hand to the model: a scenario and its options.
         args: Vec<String>,
+    },
+    /// Plant faults and see whether tests fail.
+    Mutants {
+        /// Where.
+        areas: Vec<&'static Area>,
+        /// Which part of them.
+        shard: Shard,
     },
     /// Run a command beside a Pulsar.
     Pulsar {
@@ -48,11 +56,12 @@ Developer commands of longhaul
 Usage: cargo xtask <command>
 
 Commands:
-  ci      Run what a change must pass: format, lints, docs, tests
-  sim     Replay the simulation from a seed
-  model   Search the states of the protocol's model
-  pulsar  Run a command beside a real Pulsar
-  help    Print this text, or the help of a command
+  ci       Run what a change must pass: format, lints, docs, tests
+  sim      Replay the simulation from a seed
+  model    Search the states of the protocol's model
+  mutants  Plant faults into the pure code, and see whether tests fail
+  pulsar   Run a command beside a real Pulsar
+  help     Print this text, or the help of a command
 
 `cargo xtask help <command>` tells more of each.
 ";
@@ -68,8 +77,9 @@ Steps:
   docs    cargo doc --workspace --no-deps, with warnings as errors
   tests   cargo test --workspace
 
-Prints how long each step took. Suites that need a real broker say that they were
-skipped unless LONGHAUL_TEST_BROKER names one: a service URL, docker, or maven.
+Prints how long each step took. Suites that need a broker start the embedded one unless
+LONGHAUL_TEST_BROKER names another: a service URL, docker, maven, or none. A test that is
+skipped says so on stderr, and in the file that LONGHAUL_TEST_SKIPS names.
 The tests include the tidy rules; `cargo test -p xtask --test tidy` runs them alone.
 ";
 
@@ -106,6 +116,22 @@ Forwards to the sandbox of integration-tests, which starts the Pulsar. Example:
   cargo xtask pulsar -- cargo test -p integration-tests
 ";
 
+const MUTANTS_HELP: &str = "\
+Plants faults into the pure code, one at a time, and sees whether tests fail
+
+Usage: cargo xtask mutants [<area>...] [--shard <k>/<n>]
+
+Areas: protocol, machine, partition, worker-session, session, wire, broker
+[default: all of them]
+
+Options:
+  --shard <k>/<n>  Only part k of n, from 0: a whole run takes most of a day
+
+Needs cargo-mutants (`cargo install cargo-mutants --locked`). Prints for each area how many
+faults were caught and missed, and fails if one was missed that is not in
+crates/xtask/mutants-accepted.txt, where each has its reason. Details: target/mutants.
+";
+
 /// Reads the arguments behind `cargo xtask`.
 ///
 /// # Errors
@@ -126,6 +152,7 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
         },
         "sim" => parse_sim(rest),
         "model" => Ok(Command::Model { args: without_separator(rest).to_vec() }),
+        "mutants" => parse_mutants(rest),
         "pulsar" => match without_separator(rest) {
             [] => usage("pulsar needs a command: cargo xtask pulsar -- <command>"),
             command => Ok(Command::Pulsar { command: command.to_vec() }),
@@ -145,6 +172,7 @@ fn help(verb: &str) -> Result<Command, UsageError> {
         "ci" => CI_HELP,
         "sim" => SIM_HELP,
         "model" => MODEL_HELP,
+        "mutants" => MUTANTS_HELP,
         "pulsar" => PULSAR_HELP,
         "help" | "--help" | "-h" => HELP,
         unknown => return unknown_command(unknown),
@@ -183,6 +211,30 @@ fn parse_sim(args: &[String]) -> Result<Command, UsageError> {
     }
 }
 
+fn parse_mutants(args: &[String]) -> Result<Command, UsageError> {
+    let mut areas = Vec::new();
+    let mut shard = Shard::WHOLE;
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if let Some(rest) = arg.strip_prefix("--shard") {
+            let value = rest.strip_prefix('=').or_else(|| args.next().map(String::as_str));
+            let Some(read) = value.and_then(Shard::parse) else {
+                return usage("--shard needs a part and a count, such as 0/20");
+            };
+            shard = read;
+        } else if let Some(area) = Area::find(arg) {
+            areas.push(area);
+        } else {
+            let known: Vec<_> = AREAS.iter().map(|area| area.name).collect();
+            return usage(format!("there is no area `{arg}`: known are {}", known.join(", ")));
+        }
+    }
+    if areas.is_empty() {
+        areas.extend(AREAS);
+    }
+    Ok(Command::Mutants { areas, shard })
+}
+
 fn parse_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -198,7 +250,9 @@ fn without_separator(args: &[String]) -> &[String] {
 }
 
 fn unknown_command(name: &str) -> Result<Command, UsageError> {
-    usage(format!("there is no command `{name}`: known are ci, sim, model, pulsar and help"))
+    usage(format!(
+        "there is no command `{name}`: known are ci, sim, model, mutants, pulsar and help"
+    ))
 }
 
 fn usage<T>(message: impl Into<String>) -> Result<T, UsageError> {
@@ -231,6 +285,13 @@ mod tests {
         check("model", &Command::Model { args: vec![] });
         check("model once --deep", &Command::Model { args: words("once --deep") });
         check("model -- --help", &Command::Model { args: words("--help") });
+        let protocol = Area::find("protocol").unwrap();
+        let whole = Command::Mutants { areas: vec![protocol], shard: Shard::WHOLE };
+        check("mutants protocol", &whole);
+        let shard = Shard { index: 3, count: 20 };
+        let all = Command::Mutants { areas: AREAS.iter().collect(), shard };
+        check("mutants --shard 3/20", &all);
+        check("mutants --shard=3/20", &all);
         check("pulsar -- ls --help", &Command::Pulsar { command: words("ls --help") });
         check("pulsar ls -- a", &Command::Pulsar { command: words("ls -- a") });
     }
@@ -245,12 +306,14 @@ mod tests {
         }
         check("ci --help", &Command::Help(CI_HELP));
         check("model --help", &Command::Help(MODEL_HELP));
+        check("mutants --help", &Command::Help(MUTANTS_HELP));
         check("pulsar --help -- ls", &Command::Help(PULSAR_HELP));
     }
 
     #[test]
     fn mistakes_are_named() {
-        let unknown = "there is no command `tests`: known are ci, sim, model, pulsar and help";
+        let unknown =
+            "there is no command `tests`: known are ci, sim, model, mutants, pulsar and help";
         check_error("tests", unknown);
         check_error("help tests", unknown);
         check_error("tests --help", unknown);
@@ -262,12 +325,15 @@ mod tests {
         check_error("sim --seed 7 --runs 0", "--runs 0 would run nothing");
         let range = "--seed needs a number from 0 to 18446744073709551615, not `-1`";
         check_error("sim --seed -1", range);
+        let areas = "protocol, machine, partition, worker-session, session, wire, broker";
+        check_error("mutants x", &format!("there is no area `x`: known are {areas}"));
+        check_error("mutants --shard 2", "--shard needs a part and a count, such as 0/20");
         check_error("pulsar --", "pulsar needs a command: cargo xtask pulsar -- <command>");
     }
 
     #[test]
     fn help_fits_a_terminal() {
-        for help in [HELP, CI_HELP, SIM_HELP, MODEL_HELP, PULSAR_HELP] {
+        for help in [HELP, CI_HELP, SIM_HELP, MODEL_HELP, MUTANTS_HELP, PULSAR_HELP] {
             assert!(help.lines().all(|line| line.len() <= 100));
             assert!(help.contains("Usage: cargo xtask "));
         }

@@ -1,5 +1,6 @@
 //! Developer commands of the workspace, and the tidy rules that its tests apply.
 
 pub mod args;
+pub mod mutants;
 pub mod steps;
 pub mod tidy;

@@ -3,9 +3,11 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks to its user")]
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 use xtask::args::{self, Command};
-use xtask::steps;
+use xtask::mutants::{self, Accepted, Area, Report};
+use xtask::steps::{self, Step};
 
 /// The exit status for a command line that is not understood.
 const USAGE: u8 = 2;
@@ -24,6 +26,9 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let steps = steps::plan(&command);
+    if let Command::Mutants { areas, .. } = &command {
+        return plant(areas, &steps);
+    }
     let summary = steps::run(&steps, |step| {
         eprintln!("==> {}: {step}", step.name);
         steps::perform(step)
@@ -32,6 +37,21 @@ fn main() -> anyhow::Result<ExitCode> {
         eprint!("\n{summary}");
     }
     Ok(exit_code(summary.failed))
+}
+
+/// Has the faults of each area planted, and tells what was found.
+fn plant(areas: &[&Area], steps: &[Step]) -> anyhow::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let accepted = Accepted::parse(&std::fs::read_to_string(root.join(mutants::ACCEPTED))?)?;
+    std::fs::create_dir_all(root.join(mutants::OUTPUT))?;
+    let mut report = Report::default();
+    for (area, step) in areas.iter().zip(steps) {
+        eprintln!("==> {}: {step}", step.name);
+        let (status, _) = steps::perform(step)?;
+        report.add(area, area.found(&root, status)?, &accepted);
+    }
+    print!("\n{report}");
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The exit status of the step that failed, so that a caller sees through the forwarding.

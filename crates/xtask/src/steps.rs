@@ -4,6 +4,7 @@
 //! seed or its broker is the suite's own matter.
 
 use crate::args::Command;
+use crate::mutants::{Area, BUILD};
 use anyhow::Context;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
@@ -53,6 +54,13 @@ impl fmt::Display for Step {
 pub fn plan(command: &Command) -> Vec<Step> {
     match command {
         Command::Help(_) => Vec::new(),
+        Command::Mutants { areas, shard } => {
+            let step = |area: &&Area| {
+                let step = Step::new(area.name, &[]).with_args(&area.arguments(*shard));
+                step.with_env("CARGO_TARGET_DIR", BUILD.to_owned())
+            };
+            areas.iter().map(step).collect()
+        }
         Command::Ci => vec![
             Step::new("format", &["fmt", "--all", "--check"]),
             Step::new("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),

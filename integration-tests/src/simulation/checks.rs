@@ -9,8 +9,9 @@ use super::{SUBSCRIPTION, timely, view};
 use crate::checkers::fold::{End, State};
 use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
+use longhaul::protocol::entry_set::EntrySet;
 use longhaul::protocol::invariants as ids;
-use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::protocol::key::OwnerId;
 use longhaul::protocol::moment::Moment;
 use longhaul::topics::TopicNames;
 use longhaul::transport::TopicPartition;
@@ -112,28 +113,36 @@ impl Evidence<'_> {
         } else if self.setting.brisk {
             for (id, story) in book.stories.iter().filter(|(_, story)| !left(story)) {
                 let keys = (&story.keys, &story.checkpoint_keys);
-                found.push(format!("{}: task {id} never left the ledger: {keys:?}", ids::EVICTED));
+                found.push(format!("{}: task {id} never left the ledger: {keys:?}", ids::SEALED));
             }
         }
     }
 
-    /// A bootstrap of the ledger as it is now folds the same, for tasks that were not evicted.
+    /// A bootstrap of the ledger as it is now folds the same; of a sealed task it knows that it is over.
     fn check_compacted(&self, book: &Book, found: &mut Vec<String>) {
         let mut folds: BTreeMap<TaskId, State> = BTreeMap::new();
+        let mut sealed: BTreeMap<i32, EntrySet> = BTreeMap::new();
         for partition in &self.partitions {
             let place = at(&self.names.ledger, *partition);
+            let over = sealed.entry(*partition).or_default();
             for message in self.broker.view(&place, true) {
                 let Ok(entry) = ledger::read(&message) else { continue };
+                if let Entry::Seal(seal) = &entry {
+                    *over = over.union(&seal.entries);
+                }
                 if let Some(id) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) {
                     folds.entry(id).or_default().take(&entry);
                 }
             }
         }
-        for (id, story) in book.stories.iter().filter(|(_, story)| story.evicted.is_none()) {
+        for (id, story) in &book.stories {
             let seen = folds.get(id).copied().unwrap_or_default();
-            if seen != story.state {
+            let over = sealed.get(&id.partition).and_then(|all| all.get(id.entry_id())).is_some();
+            let same = if over { story.state.end().is_some() } else { seen == story.state };
+            if !same {
                 let whole = story.state;
-                let what = format!("task {id}: {seen:?} compacted, {whole:?} whole");
+                let what =
+                    format!("task {id}: {seen:?} compacted (sealed: {over}), {whole:?} whole");
                 found.push(format!("{}: {what}", ids::COMPACTION));
             }
         }
@@ -167,8 +176,8 @@ impl Evidence<'_> {
                     }
                 }
             }
-            if story.evicted.is_some_and(|evicted| evicted < *at) {
-                wrong(ids::EVICTED, "started after the eviction");
+            if story.sealed.is_some_and(|sealed| sealed < *at) {
+                wrong(ids::SEALED, "started after its task was sealed");
             }
             if let Some(earlier) = attempts.insert((*task, *attempt), *epoch)
                 && !story.released.contains(&earlier)
@@ -218,7 +227,7 @@ impl Evidence<'_> {
             totals.releases += story.released.len();
             totals.checkpoints += story.checkpoints;
             totals.lost_claims += story.lost_claims.len();
-            totals.evictions += usize::from(story.evicted.is_some());
+            totals.sealed += usize::from(story.sealed.is_some());
             let end = story.state.end();
             totals.cancelled += usize::from(end == Some(End::Cancelled));
             totals.failed += usize::from(end == Some(End::Final));
@@ -256,11 +265,9 @@ impl Evidence<'_> {
     }
 }
 
-/// Nothing of the task is in the ledger any more, but for a cancellation that came after it had left.
+/// Nothing of the task is in the ledger any more, but for the seal that names it.
 fn left(story: &Story) -> bool {
-    let late = story.evicted.is_some() && story.cancelled_last > story.evicted;
-    let counts = |key: &Key| !late || !matches!(key, Key::Cancel(_));
-    !story.keys.iter().any(counts) && story.checkpoint_keys.is_empty()
+    story.keys.is_empty() && story.checkpoint_keys.is_empty()
 }
 
 /// A partition of a topic.

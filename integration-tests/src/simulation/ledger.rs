@@ -9,6 +9,7 @@ use longhaul::protocol::invariants as ids;
 use longhaul::protocol::invariants::KeysUsed;
 use longhaul::protocol::key::{Key, OwnerId};
 use longhaul::protocol::moment::Moment;
+use longhaul::protocol::seal::Seal;
 use longhaul::transport::memory::{Happening, MemoryBroker};
 use longhaul::transport::{Message, TopicPartition};
 use longhaul::{EntryId, TaskId};
@@ -93,8 +94,10 @@ pub(super) struct Story {
     pub(super) keys: BTreeSet<Key>,
     /// The same of its checkpoints.
     pub(super) checkpoint_keys: BTreeSet<Key>,
-    /// When the first of its claims and outcomes was tombstoned.
-    pub(super) evicted: Option<Moment>,
+    /// Those of its keys that the fold did not accept, and that stand before its seal.
+    rejected: BTreeSet<Key>,
+    /// When a seal first named it.
+    pub(super) sealed: Option<Moment>,
 }
 
 impl Story {
@@ -110,6 +113,8 @@ pub(super) struct Told {
     pub(super) owners: Owners,
     /// Heartbeat keys that have not been tombstoned.
     pub(super) heartbeats: BTreeSet<OwnerId>,
+    /// Seals on it.
+    pub(super) seals: usize,
     keys: KeysUsed,
     pub(super) found: Vec<String>,
 }
@@ -145,20 +150,21 @@ impl Told {
             }
             (Entry::Tombstone(_), _) => None,
             (_, Key::Once(key)) => Some(key.owner),
+            (_, Key::Seal(key)) => Some(key.owner),
             (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => None,
         };
         if let Some(owner) = owner {
             let by = || (Arc::clone(&stored.by), Vec::new());
             self.owners.entry(owner).or_insert_with(by).1.push(stored.at);
         }
+        if let Entry::Seal(seal) = entry {
+            self.seal(seal, stored.at);
+        }
         let Some(id) = entry.task() else { return };
         let story = self.stories.entry(id).or_default();
         let key = entry.key();
         if matches!(entry, Entry::Tombstone(_)) {
-            // The owner of a checkpoint tombstones it when there is a newer one: that is no eviction.
-            if !story.checkpoint_keys.remove(&key) && story.keys.remove(&key) {
-                story.evicted.get_or_insert(stored.at);
-            }
+            self.found.extend(story.swept(id, &key));
             return;
         }
         if matches!(entry, Entry::Checkpoint(_)) {
@@ -171,7 +177,50 @@ impl Told {
     }
 }
 
+impl Told {
+    /// All tasks that a seal names are over, and known: a range covers no entry that was not folded.
+    fn seal(&mut self, seal: &Seal, at: Moment) {
+        self.seals += 1;
+        let mut known = BTreeSet::new();
+        for (id, story) in &mut self.stories {
+            if seal.entries.get(id.entry_id()).is_none() {
+                continue;
+            }
+            known.insert(id.entry_id());
+            story.sealed.get_or_insert(at);
+            if story.state.end().is_none() {
+                self.found.push(format!("{}: task {id} was sealed before its end", ids::SEAL));
+            }
+        }
+        for range in seal.entries.ranges() {
+            let entries =
+                (range.first..=range.last).map(|entry| EntryId { ledger: range.ledger, entry });
+            let unknown = entries.filter(|entry| !known.contains(entry));
+            let what =
+                |entry| format!("{}: a seal names {entry:?}, which nobody claimed", ids::SEAL);
+            self.found.extend(unknown.map(what));
+        }
+    }
+}
+
 impl Story {
+    /// A tombstone of one of its keys was stored; says what is wrong about it: the order of tombstones is what makes them safe.
+    fn swept(&mut self, id: TaskId, key: &Key) -> Option<String> {
+        self.rejected.remove(key);
+        // The owner of a checkpoint tombstones it when there is a newer one.
+        if self.checkpoint_keys.remove(key) || !self.keys.remove(key) {
+            return None;
+        }
+        let what = match self.sealed {
+            None => "a key was tombstoned before its task was sealed",
+            Some(_) if !self.rejected.is_empty() => {
+                "an accepted key was tombstoned before all rejected ones"
+            }
+            Some(_) => return None,
+        };
+        Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
+    }
+
     /// Takes the next entry; says what is wrong about it.
     fn take(
         &mut self,
@@ -186,8 +235,13 @@ impl Story {
         if counts {
             self.since = stored.at;
             self.note(entry, content, stored, before, since);
-        } else if let Entry::Claim(claim) = entry {
-            self.lost_claims.push((claim.key.epoch.0, stored.at));
+        } else {
+            if self.sealed.is_none() && self.keys.contains(&entry.key()) {
+                self.rejected.insert(entry.key());
+            }
+            if let Entry::Claim(claim) = entry {
+                self.lost_claims.push((claim.key.epoch.0, stored.at));
+            }
         }
         if self.state.end().is_some() && before.end().is_none() {
             self.ended.get_or_insert((stored.at, self.state.epoch, Bytes::new()));
@@ -240,7 +294,7 @@ impl Story {
                 self.cancelled.get_or_insert(at);
                 self.cancelled_last = Some(at);
             }
-            Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
         }
     }
 

@@ -59,7 +59,7 @@ totals! {
     /// Times that a worker started afresh because it was cut off from the ledger.
     self_fences,
     /// Tasks that left the ledger.
-    evictions,
+    sealed,
     /// Tasks that left the metadata topic.
     shown_no_more,
     /// Entries of zombies on the metadata topic that were followed by the ledger's word.

@@ -86,7 +86,7 @@ fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> boo
     let said = entries.iter().any(|it| says(it, story));
     match entries.last() {
         // What lands there after the ledger has forgotten the task stays: R is far above the time that a publish takes.
-        Some(last) if story.evicted.is_some_and(|evicted| last.at > evicted) => said,
+        Some(last) if story.sealed.is_some_and(|sealed| last.at > sealed) => said,
         Some(Shown { what: None, .. }) => said && evidence.setting.brisk,
         Some(last) => says(last, story) && !evidence.setting.brisk,
         None => false,

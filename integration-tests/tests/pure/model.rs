@@ -53,6 +53,8 @@ fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
     let violated = report.violated();
     let missed: Vec<_> = ids.iter().filter(|id| !violated.contains(id)).collect();
     assert!(missed.is_empty(), "{fault:?} in {text} does not violate {missed:?}: {report}");
+    let followed = search(text, |bounds| bounds, cap);
+    assert!(followed.found.is_empty(), "{text} without {fault:?}: {followed}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
 
 use integration_tests::simulation::{Course, Report, Setting, Totals, run};
+use longhaul::protocol::invariants::RESEND;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.
@@ -35,7 +36,7 @@ const FLOORS: [(&str, usize); 17] = [
     ("takeovers", 150),
     ("measured", 30),
     ("self_fences", 250),
-    ("evictions", 900),
+    ("sealed", 900),
     ("shown_no_more", 900),
     ("repairs", 15),
     ("compactions", 2_000),
@@ -109,13 +110,13 @@ fn one_seed_gives_one_history() {
     assert_ne!(other, run(&Setting::of(17)).history);
 }
 
-/// The checks can fail: C-14. A client that resends stores a write-once key twice, unless the broker drops the copy.
+/// The checks can fail. A client that resends stores a write-once key twice, unless the broker drops the copy.
 #[test]
 fn a_ledger_without_deduplication_is_noticed() {
     let found = (0..200)
         .flat_map(|seed| run(&Setting { deduplication: false, ..Setting::of(seed) }).violations);
     let (keys, rest): (Vec<_>, Vec<_>) = found.partition(|what| what.starts_with("C-02"));
-    assert!(!keys.is_empty(), "nobody noticed; found {rest:?}");
+    assert!(!keys.is_empty(), "{RESEND}: nobody noticed; found {rest:?}");
 }
 
 /// Whoever runs a calm seed knows how many attempts there are: none is lost, none is too many.

@@ -4,6 +4,7 @@ use super::*;
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::invariants::{CANCEL, FOLLOWERS, FOREIGN_ACK, REREAD};
 use crate::protocol::properties::ledger;
 use proptest::prelude::*;
 
@@ -413,7 +414,7 @@ fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
 }
 
 proptest! {
-    /// C-13 and C-07: a reader that is sent back to the start, even twice and half-way, ends as one that never was.
+    /// A reader that is sent back to the start, even twice and half-way, ends as one that never was.
     #[test]
     fn reading_the_ledger_again_changes_nothing(
         log in ledger(), stop in 0..100_usize, ready: bool,
@@ -430,13 +431,13 @@ proptest! {
         let stop = stop % (log.len() + 1);
         follow(&mut torn, log.split_at(stop).0);
         follow(&mut torn, &log);
-        prop_assert_eq!(&torn, &straight);
-        prop_assert_eq!(follow(&mut torn, &log), 0);
-        prop_assert_eq!(&torn, &straight);
+        prop_assert_eq!(&torn, &straight, "{}", FOLLOWERS);
+        prop_assert_eq!(follow(&mut torn, &log), 0, "{}", REREAD);
+        prop_assert_eq!(&torn, &straight, "{}", REREAD);
     }
 }
 
-/// C-11: somebody asked for the end of the task while the claim was on its way.
+/// Somebody asked for the end of the task while the claim was on its way.
 #[test]
 fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
     let mut bench = Bench::new();
@@ -445,10 +446,10 @@ fn a_cancel_read_before_the_own_claim_keeps_it_from_starting() {
     bench.land(&Entry::Cancel(T));
     let actions = bench.land(&claim);
     let [Action::Publish(Entry::Done(done))] = actions.as_slice() else { panic!("{actions:?}") };
-    assert_eq!(done.outcome, Outcome::Cancelled);
+    assert_eq!(done.outcome, Outcome::Cancelled, "{CANCEL}");
 }
 
-/// C-20: by a worker without the delivery, a second time, and of a task that nobody knows any more.
+/// By a worker without the delivery, a second time, and of a task that nobody knows any more.
 #[test]
 fn an_ack_too_many_has_no_effect() {
     let mut bench = Bench::new();
@@ -457,6 +458,6 @@ fn an_ack_too_many_has_no_effect() {
     bench.machine.acked(T.entry_id(), T.partition);
     bench.machine.acked(T.entry_id(), T.partition);
     bench.machine.acked(EntryId { ledger: 9, entry: 9 }, T.partition);
-    assert_eq!(bench.machine, before);
-    assert_eq!(bench.actions(), []);
+    assert_eq!(bench.machine, before, "{FOREIGN_ACK}");
+    assert_eq!(bench.actions(), [], "{FOREIGN_ACK}");
 }

@@ -1,6 +1,7 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
 use super::*;
+use crate::protocol::invariants::TAKEOVER;
 use crate::protocol::key::OwnerId;
 use crate::worker::machine::Stop;
 
@@ -181,7 +182,7 @@ fn a_task_is_run_once_shown_and_acknowledged() {
     assert_eq!(pair.did(1), ["ready"]);
 }
 
-/// C-17, without the broker ever delivering again.
+/// Without the broker ever delivering again.
 #[test]
 fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
     let mut pair = Pair::new(3);
@@ -196,7 +197,7 @@ fn a_dead_owners_task_is_adopted_within_two_heartbeats_and_a_second() {
     pair.run_for(2 * H);
     assert_eq!(starts(&pair), 0, "not before the owner is stale");
     pair.run_for(Duration::from_secs(1));
-    assert_eq!(starts(&pair), 1);
+    assert_eq!(starts(&pair), 1, "{TAKEOVER}");
 
     // The owner wakes up: it reads the higher epoch, stops its processor, and nothing of it counts.
     pair.workers[0].frozen = false;

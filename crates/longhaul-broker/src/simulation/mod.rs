@@ -165,8 +165,9 @@ fn every_promise_holds_through_crashes() {
     }
     assert!(broken.is_empty(), "replay with LONGHAUL_SIMULATION_SEED set to one of {broken:?}");
     // Histories in which nothing happens would prove nothing.
-    let worked =
-        only.is_some() || (delivered.min(receipts) > count * 20 && (cleaned > 0 || count < 5000));
+    // One in ten cleans; a few seeds may happen to have none that does.
+    let cleans = cleaned * 20 > count || count < 100;
+    let worked = only.is_some() || (delivered.min(receipts) > count * 20 && cleans);
     assert!(worked, "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned in {count}");
 }
 
