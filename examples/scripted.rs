@@ -11,7 +11,7 @@
 use anyhow::Context;
 use clap::Parser;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicOverrides, TopicSettings, setup};
-use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
+use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WorkerConfig};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,6 +54,12 @@ struct Args {
     /// How long a finished task stays visible.
     #[arg(long, default_value = "1d", value_parser = duration)]
     retention: Duration,
+    /// How long a finished task stays in the ledger: R.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    ledger_retention: Duration,
+    /// How long the worker may be cut off from the ledger until it starts afresh: G, at most R/4.
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    self_fence: Duration,
     /// The longest wait after the first attempt.
     #[arg(long, default_value = "1s", value_parser = duration)]
     backoff_base: Duration,
@@ -171,7 +177,8 @@ async fn main() -> anyhow::Result<()> {
         let names = TopicNames::with_overrides(&args.task_topic, &args.subscription, &overrides)?;
         let admin = Admin::new(url, &AdminOptions::default())?;
         let subscription = args.subscription.clone();
-        let settings = TopicSettings { subscription, ..TopicSettings::default() };
+        let ledger_retention = args.ledger_retention;
+        let settings = TopicSettings { subscription, ledger_retention, ..TopicSettings::default() };
         setup(&admin, &names, &settings).await.context("cannot set the topics up")?;
     }
     let journal = Journal::open(args.journal).context("cannot open the journal")?;
@@ -180,8 +187,12 @@ async fn main() -> anyhow::Result<()> {
         builder = builder.admin_url(admin_url);
     }
     let client = builder.connect().await?;
+    let mut config = WorkerConfig::default();
+    config.ledger_retention = args.ledger_retention;
+    config.self_fence = args.self_fence;
     let worker = client
         .worker(args.task_topic, Scripted { journal: journal.clone() })
+        .config(config)
         .topics(overrides)
         .subscription(args.subscription)
         .concurrency(args.concurrency)

@@ -1,10 +1,11 @@
 //! One scenario's topics, workers and tasks.
 
+use super::compactor::Compactor;
 use super::fleet::{Fleet, Settings};
 use super::load::{Script, send};
-use super::reading::{Tail, ledger_entry, read_whole, view_entry};
+use super::reading::{Tail, last_entry, ledger_entry, read_compacted, read_whole, view_entry};
 use super::{Host, Options, Row, deduplication, losses};
-use crate::checkers::{History, Report, Violation, check};
+use crate::checkers::{Compacted, History, Report, Violation, check};
 use crate::example::program;
 use crate::sandbox::Sandbox;
 use anyhow::{Context, Result};
@@ -33,6 +34,8 @@ pub(super) struct Bench {
     pub(super) row: Row,
     pub(super) settings: Settings,
     pub(super) sandbox: Sandbox,
+    /// Compacts ledger and metadata topic, from the beginning on.
+    pub(super) compactor: Compactor,
     /// The ledger as it grows.
     pub(super) tail: Tail,
     /// Removed with everything in it, unless it is kept.
@@ -40,7 +43,21 @@ pub(super) struct Bench {
 }
 
 impl Bench {
+    /// Topics of which nothing is ever lost to the checkers, and which are compacted all the time.
     pub(super) async fn new(
+        host: &Host,
+        scenario: &str,
+        options: &Options,
+        settings: Settings,
+    ) -> Result<Self> {
+        let mut bench = Self::plain(host, scenario, options, settings).await?;
+        bench.compactor.keep_all().await?;
+        bench.compactor.start(options.short);
+        Ok(bench)
+    }
+
+    /// Topics as they are set up for users.
+    pub(super) async fn plain(
         host: &Host,
         scenario: &str,
         options: &Options,
@@ -51,10 +68,13 @@ impl Bench {
         let transport = PulsarTransport::connect(ConnectOptions::new(&url)).await?;
         let names = TopicNames::new(&sandbox.topic(scenario), "longhaul")?;
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
-        set_up(&admin, &names).await?;
+        let ledger_retention = settings.ledger_retention;
+        let topics = TopicSettings { ledger_retention, ..TopicSettings::default() };
+        set_up(&admin, &names, &topics).await?;
         if options.no_deduplication {
             deduplication::switch_off(&sandbox, &admin, &names).await?;
         }
+        let compactor = Compactor::new(sandbox.admin().clone(), &names);
         let (folder, path) = folder(options, scenario)?;
         let program = program("scripted", &path).await?;
         let fleet = Fleet::new(&program, &path, &url, &names.task, &settings);
@@ -67,6 +87,7 @@ impl Bench {
             row: Row::new(scenario, options),
             settings,
             sandbox,
+            compactor,
             tail,
             _folder: folder,
         })
@@ -99,6 +120,7 @@ impl Bench {
     pub(super) async fn finish(&mut self, limit: Duration) -> Result<(History, Report)> {
         let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
         self.wait_ended(tasks, limit).await;
+        self.compactor.stop().await;
         let mut waited = Duration::ZERO;
         loop {
             let history = self.history().await?;
@@ -106,6 +128,7 @@ impl Bench {
             let settled = !report.violations.iter().any(may_pass);
             if settled || waited >= SETTLE_LIMIT {
                 self.row.judged(&report);
+                self.compactor.tell(&mut self.row);
                 let heartbeat = self.settings.heartbeat;
                 losses::note(&mut self.row, &self.fleet.logs()?, &history, &report, heartbeat);
                 return Ok((history, report));
@@ -116,6 +139,7 @@ impl Bench {
     }
 
     async fn history(&self) -> Result<History> {
+        let compacted = self.compacted().await?;
         let tasks = read_whole(&self.transport, &self.task_topic()).await?;
         // In this order: what the later ones show must be in the earlier ones or come after them.
         let view = read_whole(&self.transport, &self.view_topic()).await?;
@@ -124,11 +148,22 @@ impl Bench {
         Ok(History {
             tasks: tasks.iter().map(task_id).collect(),
             ledger: ledger.into_iter().map(ledger_entry).collect(),
+            compacted,
             view: view.iter().map(view_entry).collect(),
             runs: self.fleet.runs()?,
             attempts_max: self.settings.attempts_max,
             backlog: self.backlog().await?,
         })
+    }
+
+    /// Compacts the ledger and reads what is left; `None` when there is nothing on it.
+    async fn compacted(&self) -> Result<Option<Compacted>> {
+        let topic = self.ledger_topic();
+        let Some(horizon) = last_entry(&self.transport, &topic).await? else { return Ok(None) };
+        self.compactor.compact().await?;
+        let view = read_compacted(&self.transport, &topic).await?;
+        let ledger = view.into_iter().map(ledger_entry).collect();
+        Ok(Some(Compacted { horizon, ledger }))
     }
 
     /// Messages that the workers' subscription has not acknowledged.
@@ -144,9 +179,9 @@ impl Bench {
 }
 
 /// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes on where it stopped.
-async fn set_up(admin: &Admin, names: &TopicNames) -> Result<()> {
+async fn set_up(admin: &Admin, names: &TopicNames, topics: &TopicSettings) -> Result<()> {
     let mut tries = 1;
-    while let Err(cause) = setup(admin, names, &TopicSettings::default()).await {
+    while let Err(cause) = setup(admin, names, topics).await {
         if tries == SETUPS_MAX {
             return Err(cause.into());
         }

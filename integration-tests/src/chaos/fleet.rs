@@ -25,6 +25,10 @@ pub(super) struct Settings {
     pub(super) keep_alive: Duration,
     pub(super) cancel_grace: Duration,
     pub(super) drain: Duration,
+    /// How long the metadata topic shows what has ended, R and G.
+    pub(super) retention: Duration,
+    pub(super) ledger_retention: Duration,
+    pub(super) self_fence: Duration,
 }
 
 impl Default for Settings {
@@ -36,6 +40,9 @@ impl Default for Settings {
             keep_alive: Duration::from_secs(300),
             cancel_grace: Duration::ZERO,
             drain: Duration::from_secs(30),
+            retention: Duration::from_secs(24 * 3600),
+            ledger_retention: Duration::from_secs(3600),
+            self_fence: Duration::from_secs(600),
         }
     }
 }
@@ -50,6 +57,9 @@ impl Settings {
             ("--keep-alive", ms(self.keep_alive)),
             ("--cancel-grace", ms(self.cancel_grace)),
             ("--drain", ms(self.drain)),
+            ("--retention", ms(self.retention)),
+            ("--ledger-retention", ms(self.ledger_retention)),
+            ("--self-fence", ms(self.self_fence)),
             ("--backoff-max", "5s".to_owned()),
         ];
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
@@ -220,6 +230,11 @@ impl Fleet {
     /// What all workers have logged.
     pub(super) fn logs(&self) -> Result<String> {
         self.workers.iter().map(Worker::log).collect()
+    }
+
+    /// When a worker said that it takes tasks, in microseconds of the wall clock.
+    pub(super) fn ready_us(&self, index: usize) -> Result<u64> {
+        self.worker(index)?.journal()?.ready_us.context("the worker is not ready")
     }
 
     /// When a worker's process was started, by the wall clock.

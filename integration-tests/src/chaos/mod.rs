@@ -5,10 +5,12 @@
 //! transport fared, are figures to be read; only states are judged.
 
 mod bench;
+mod compactor;
 mod deduplication;
 mod fleet;
 mod journal;
 mod load;
+pub mod longrun;
 mod losses;
 mod probe;
 mod reading;

@@ -6,12 +6,13 @@ use longhaul::ledger;
 use longhaul::protocol::fold::TaskFold;
 use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
-use longhaul::{Position, TaskId};
+use longhaul::{EntryId, Position, TaskId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 const WHOLE: Follow = Follow { start: Start::Earliest, compacted: false };
+const COMPACTED: Follow = Follow { start: Start::Earliest, compacted: true };
 /// How long reading a topic may take, and how often it is begun again when the broker goes away meanwhile.
 const READ_LIMIT: Duration = Duration::from_secs(120);
 const READS_MAX: usize = 20;
@@ -23,9 +24,25 @@ pub(super) async fn read_whole(
     transport: &PulsarTransport,
     topic: &TopicPartition,
 ) -> Result<Vec<Message>> {
+    read(transport, topic, WHOLE).await
+}
+
+/// Reads the compacted view of a topic, and what has come behind it.
+pub(super) async fn read_compacted(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+) -> Result<Vec<Message>> {
+    read(transport, topic, COMPACTED).await
+}
+
+async fn read(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    follow: Follow,
+) -> Result<Vec<Message>> {
     let mut cause = None;
     for _ in 0..READS_MAX {
-        match timeout(READ_LIMIT, try_read(transport, topic)).await {
+        match timeout(READ_LIMIT, try_read(transport, topic, follow)).await {
             Ok(Ok(messages)) => return Ok(messages),
             Ok(Err(error)) => cause = Some(error),
             Err(_) => bail!("{topic} was not read within {READ_LIMIT:?}"),
@@ -35,8 +52,21 @@ pub(super) async fn read_whole(
     Err(cause.context("nothing tried")?.context(topic.to_string()))
 }
 
-async fn try_read(transport: &PulsarTransport, topic: &TopicPartition) -> Result<Vec<Message>> {
+/// The last entry of a topic; `None` if it has none.
+pub(super) async fn last_entry(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+) -> Result<Option<EntryId>> {
     let mut follower = transport.follower(topic, WHOLE).await?;
+    Ok(follower.last_position().await?.map(Position::entry_id))
+}
+
+async fn try_read(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    follow: Follow,
+) -> Result<Vec<Message>> {
+    let mut follower = transport.follower(topic, follow).await?;
     let Some(last) = follower.last_position().await? else { return Ok(Vec::new()) };
     let mut messages: Vec<Message> = Vec::new();
     loop {

@@ -60,6 +60,13 @@ impl Row {
         if report.overlaps > 0 {
             self.figure("overlaps", report.overlaps);
         }
+        self.figure("compacted_away", report.compacted_away);
+        // A short run of other scenarios ends before a second heartbeat, of which there would be something to remove.
+        if self.scenario == "compactions" && report.compacted_away.unwrap_or_default() == 0 {
+            // Of the heartbeats of a worker only the last is ever left.
+            self.violations
+                .push("compaction has removed nothing: the run proves nothing".to_owned());
+        }
         self.violations.extend(report.violations.iter().map(Violation::to_string));
     }
 

@@ -1,10 +1,13 @@
 //! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the whole metadata topic, and
 //! what the workers wrote down of the attempts they really ran.
 
+mod compacted;
 pub(crate) mod fold;
 mod ledger;
 mod runs;
 mod view;
+
+pub use compacted::Compacted;
 
 use bytes::Bytes;
 use longhaul::protocol::entry::Entry;
@@ -20,6 +23,8 @@ pub struct History {
     pub tasks: Vec<TaskId>,
     /// The ledger, uncompacted, in log order.
     pub ledger: Vec<LedgerEntry>,
+    /// What a reader of the compacted ledger gets; `None` if nobody looked.
+    pub compacted: Option<Compacted>,
     /// The metadata topic, uncompacted, in log order.
     pub view: Vec<ViewEntry>,
     /// What the workers ran.
@@ -96,6 +101,8 @@ pub enum Violation {
     TooManyAttempts(TaskId, u32),
     /// The library's fold and the checker's differ after the entry at this position.
     FoldsDiffer(TaskId, Position),
+    /// The compacted ledger makes something else of the task.
+    CompactionDiffers(TaskId, String),
     /// A message of the ledger is no entry.
     Malformed(Position, String),
     /// An epoch was run more than once.
@@ -147,6 +154,8 @@ pub struct Report {
     pub epoch_max: u32,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, usize>,
+    /// Entries that compaction took out of the ledger's view, if anybody looked.
+    pub compacted_away: Option<usize>,
     /// Entries on the metadata topic that came after one of a higher epoch: a zombie's.
     pub late_on_view: usize,
     /// Pairs of attempts of one task that ran at the same time.
@@ -167,6 +176,10 @@ fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) 
     let accepted = ledger::check(history, fold, &mut report);
     runs::check(history, &accepted, &mut report);
     view::check(history, &accepted, &mut report);
+    if let Some(compacted) = &history.compacted {
+        report.violations.extend(compacted::check(history, compacted));
+        report.compacted_away = Some(compacted::removed(history, compacted));
+    }
     if history.backlog > 0 {
         report.violations.push(Violation::Backlog(history.backlog));
     }

@@ -1,8 +1,8 @@
 //! A sound history passes, and each planted violation is found.
 
 use super::*;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, NextAttempt, Outcome};
-use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
+use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul::{TaskOutcome, TaskState};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
@@ -264,4 +264,54 @@ fn overlapping_attempts_are_counted() {
         .show(2, TaskState::Completed, 2, Some("ok"));
     story.finds(&[]);
     assert_eq!(check(&story.history).overlaps, 1);
+}
+
+/// What is left of a history's ledger without the entries at these places.
+fn without(story: &Story, gone: &[u64]) -> Compacted {
+    let whole = &story.history.ledger;
+    let left = whole.iter().filter(|message| !gone.contains(&message.position.entry));
+    let horizon = whole.last().map(|message| message.position.entry_id()).unwrap();
+    Compacted { horizon, ledger: left.cloned().collect() }
+}
+
+/// Compaction once took every entry without a body for a tombstone, and no checker looked at what it had left.
+#[test]
+fn what_compaction_lost_is_found() {
+    let heartbeat = |number| {
+        Entry::Heartbeat(Heartbeat {
+            owner: FIRST,
+            subscription: "longhaul".to_owned(),
+            number,
+            receipted: 0,
+            underway: None,
+            uptime_ms: 0,
+        })
+    };
+    let mut story = Story::new().put(heartbeat(1), "").put(heartbeat(2), "");
+    let begun = taken_over();
+    story.history.runs = begun.history.runs.clone();
+    story.history.view = begun.history.view.clone();
+    for message in &begun.history.ledger {
+        story = story.put(message.entry.clone().unwrap(), &String::from_utf8_lossy(&message.body));
+    }
+    story.history.compacted = Some(without(&story, &[0]));
+    story.finds(&[]);
+    assert_eq!(check(&story.history).compacted_away, Some(1));
+    for gone in 2..5 {
+        story.history.compacted = Some(without(&story, &[0, gone]));
+        let found = check(&story.history).violations;
+        assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{gone}: {found:?}");
+    }
+    // An outcome of which only the result is gone.
+    let mut compacted = without(&story, &[]);
+    compacted.ledger[4].body = Bytes::new();
+    story.history.compacted = Some(compacted);
+    let found = check(&story.history).violations;
+    assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{found:?}");
+    // All of it, on purpose.
+    let Ok(Entry::Claim(claim)) = &story.history.ledger[2].entry else { panic!("a claim") };
+    let key = Key::Once(claim.key);
+    story = story.put(Entry::Tombstone(key), "");
+    story.history.compacted = Some(without(&story, &[0, 2, 3, 4, 5]));
+    story.finds(&[]);
 }

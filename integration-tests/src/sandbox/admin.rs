@@ -8,12 +8,15 @@ use anyhow::{Context, Result, bail};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
+use tokio::time::{sleep, timeout};
 
 use crate::wait::until;
 
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 const DELETION_LIMIT: Duration = Duration::from_secs(60);
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
+/// Pause between two looks at a compaction.
+const COMPACTION_GLANCE: Duration = Duration::from_millis(50);
 
 /// Client of a broker's admin interface. Topics are given by full name, `persistent://tenant/namespace/name`.
 #[derive(Clone, Debug)]
@@ -212,17 +215,24 @@ impl Admin {
         for topic in self.parts(topic).await? {
             let path = path(&topic, "/compaction")?;
             self.call(Method::PUT, &path, None).await?;
-            until(&format!("compaction of {topic}"), COMPACTION_LIMIT, async || {
-                let answer = self.call(Method::GET, &path, None).await?;
-                match answer.get("status").and_then(Value::as_str) {
-                    Some("RUNNING") => Ok(None),
-                    Some("SUCCESS") => Ok(Some(())),
-                    _ => bail!("compaction of {topic}: {answer}"),
-                }
-            })
-            .await?;
+            // Not by `until`: a future that holds its closure cannot be sent to another thread.
+            timeout(COMPACTION_LIMIT, self.compacted(&path))
+                .await
+                .with_context(|| format!("compaction of {topic}"))??;
         }
         Ok(())
+    }
+
+    /// Waits until the compaction of a topic has ended.
+    async fn compacted(&self, path: &str) -> Result<()> {
+        loop {
+            let answer = self.call(Method::GET, path, None).await?;
+            match answer.get("status").and_then(Value::as_str) {
+                Some("RUNNING") => sleep(COMPACTION_GLANCE).await,
+                Some("SUCCESS") => return Ok(()),
+                _ => bail!("{path}: {answer}"),
+            }
+        }
     }
 
     /// Names of a topic's partitions, or the topic itself when it has none.

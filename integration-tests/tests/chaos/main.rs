@@ -88,6 +88,11 @@ async fn a_dead_broker_or_bookie_of_a_cluster_loses_nothing() -> Result<()> {
 }
 
 #[tokio::test]
+async fn compactions_among_kills_and_freezes_lose_nothing_and_run_nothing_twice() -> Result<()> {
+    on_any_broker("compactions").await
+}
+
+#[tokio::test]
 async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
     on_its_own_broker("outage").await
 }

@@ -12,7 +12,7 @@ const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: N
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 const LATER: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 3_000 };
-const PHASES: [Phase; 7] = [
+const PHASES: [Phase; 8] = [
     Phase::New,
     Phase::Running,
     Phase::Retry,
@@ -20,12 +20,14 @@ const PHASES: [Phase; 7] = [
     Phase::Final,
     Phase::Cancelled,
     Phase::Expired,
+    Phase::Sealed,
 ];
 
 /// A task of epoch 3 and attempt 2; a new one has neither.
 fn standing(phase: Phase) -> TaskFold {
     match phase {
         Phase::New => TaskFold::default(),
+        Phase::Sealed => TaskFold::SEALED,
         Phase::Retry => TaskFold { next_attempt: LATER, ..standing(Phase::Running).with(phase) },
         Phase::Running | Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => {
             TaskFold { epoch: Epoch(3), attempt: 2, owner: OWNER, phase, ..TaskFold::default() }
@@ -62,6 +64,7 @@ fn by_epoch(phase: Phase, entry: impl Fn(u32) -> Entry) -> [&'static str; 4] {
             Verdict::Ignored(Reason::Terminal) => "ended",
             Verdict::Ignored(Reason::Fenced) => "fenced",
             Verdict::Ignored(Reason::NotRunning) => "not running",
+            Verdict::Ignored(Reason::Sealed) => "sealed",
             Verdict::Ignored(Reason::NotFolded) => "not folded",
         }
     })
@@ -78,6 +81,7 @@ fn a_claim_counts_only_for_the_next_epoch_of_a_task_that_has_not_ended() {
                     ["not the next epoch", "not the next epoch", "taken", "not the next epoch"]
                 }
                 Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => ["ended"; 4],
+                Phase::Sealed => ["sealed"; 4],
             };
             let found = by_epoch(phase, |epoch| claim(kind, epoch, owner, 3));
             assert_eq!(found, expected, "{kind:?} by {owner}, {phase:?}");
@@ -136,13 +140,18 @@ fn an_outcome_counts_only_of_the_current_epoch_and_owner_while_it_runs() {
     for phase in PHASES {
         for kind in 0..=outcomes.len() {
             let by = |owner| by_epoch(phase, |epoch| entries(owner, epoch)[kind].clone());
-            let expected = if phase.is_terminal() { ["ended"; 4] } else { ["fenced"; 4] };
+            let expected = match phase {
+                Phase::Sealed => ["sealed"; 4],
+                phase if phase.is_terminal() => ["ended"; 4],
+                _ => ["fenced"; 4],
+            };
             assert_eq!(by(OTHER), expected, "{phase:?}, outcome {kind}");
             let expected = match phase {
                 Phase::New => ["fenced"; 4],
                 Phase::Running => ["fenced", "taken", "fenced", "fenced"],
                 Phase::Retry => ["fenced", "not running", "fenced", "fenced"],
                 Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => ["ended"; 4],
+                Phase::Sealed => ["sealed"; 4],
             };
             assert_eq!(by(OWNER), expected, "{phase:?}, outcome {kind}");
         }

@@ -1,5 +1,7 @@
 //! One driver on the broker in memory, in paused time, taken turn by turn.
 
+mod compacting;
+
 use super::*;
 use crate::gate::Gate;
 use crate::ledger;
@@ -75,7 +77,26 @@ impl Bench {
         }
         broker.create_topic(&names.ledger, partitions, true);
         broker.create_topic(&names.dead_letters, None, false);
-        let transport = broker.connect("worker");
+        let bench = Self::on(broker, "worker", config, partitions, body);
+        for partition in bench.driver.lanes.keys() {
+            bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
+        }
+        bench
+    }
+
+    /// A worker of this name on topics that are there.
+    fn on<F>(
+        broker: MemoryBroker,
+        name: &'static str,
+        config: WorkerConfig,
+        partitions: Option<u32>,
+        body: impl Fn(TaskContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Text, TaskError>> + Send + 'static,
+    {
+        let names: TopicNames = "tasks".parse().unwrap();
+        let transport = broker.connect(name);
         let body = move |context: TaskContext| Box::pin(body(context)) as BoxFuture<'static, _>;
         let plan = Plan::new(config, names.clone(), Scripted(Box::new(body))).unwrap();
         let heartbeat = plan.config.heartbeat;
@@ -84,7 +105,8 @@ impl Bench {
         let env = Environment {
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),
-            rng: fastrand::Rng::with_seed(1),
+            // Its owner id comes from it: no two workers may have the same.
+            rng: fastrand::Rng::with_seed(name.bytes().map(u64::from).sum()),
             gate: Gate::open(),
             bodies: Handle::current(),
             connections: Arc::new(Connections::new(broker.clock())),

@@ -41,7 +41,8 @@ fn consuming(
     let (sender, events) = mpsc::channel(1_000);
     let sink = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();
-    services.spawn(consume(service(broker, transport), GROUP.to_owned(), commands.clone(), sink));
+    let (service, group) = (service(broker, transport), GROUP.to_owned());
+    services.spawn(consume(service, group, commands.clone(), sink, Arc::default()));
     (events, commands)
 }
 

@@ -1,8 +1,9 @@
 //! Which messages survive a compaction. Pure.
 //!
 //! As on Pulsar: of each key the last message stays, and none of a key whose last message is a tombstone; messages without a
-//! key go. A tombstone is any of three spellings: the null flag, an uncompressed size of 0, an empty payload. Encrypted batches
-//! stay as they are, because nobody can look into them.
+//! key go. What compaction takes for a tombstone is told by sizes alone: a message of its own whose uncompressed size is given and
+//! 0, and a message of a batch whose payload is empty. The null flag, by which readers know a tombstone, plays no part. Encrypted
+//! batches stay as they are, because nobody can look into them.
 
 use bytes::Bytes;
 use longhaul_wire::batch::{BatchBuilder, Single, Singles};
@@ -43,8 +44,7 @@ impl Survey {
             Content::Batch(singles) => {
                 for (index, single) in (0..).zip(singles) {
                     if !is_out(&single) {
-                        let is_tombstone =
-                            single.metadata.null_value == Some(true) || single.body.is_empty();
+                        let is_tombstone = single.body.is_empty();
                         self.note(single.metadata.partition_key, (ordinal, index), is_tombstone);
                     }
                 }
@@ -140,10 +140,7 @@ fn is_out(single: &Single) -> bool {
 fn content(payload: &Payload) -> Content {
     let Ok(metadata) = payload.metadata() else { return Content::Opaque };
     let Some(count) = metadata.num_messages_in_batch else {
-        let size =
-            metadata.uncompressed_size.map_or_else(|| payload.body().len(), |it| it as usize);
-        let is_tombstone =
-            metadata.null_value == Some(true) || size == 0 || payload.body().is_empty();
+        let is_tombstone = metadata.uncompressed_size == Some(0);
         return Content::One { key: metadata.partition_key, is_tombstone };
     };
     if !metadata.encryption_keys.is_empty() {
@@ -214,20 +211,63 @@ mod tests {
         assert_eq!(fates(&entries), [Fate::Drop, Fate::Keep, Fate::Keep, Fate::Drop]);
     }
 
+    /// A message in a batch of one.
+    fn batched(key: &str, body: &[u8], null: bool) -> Payload {
+        let mut builder = BatchBuilder::default();
+        let metadata = SingleMessageMetadata {
+            partition_key: Some(key.to_owned()),
+            null_value: null.then_some(true),
+            ..SingleMessageMetadata::default()
+        };
+        builder.push(metadata, body);
+        let body = builder.finish();
+        let metadata = MessageMetadata {
+            num_messages_in_batch: Some(1),
+            uncompressed_size: u32::try_from(body.len()).ok(),
+            ..MessageMetadata::default()
+        };
+        Payload::new(&metadata, &body)
+    }
+
+    /// Any of three spellings was once a tombstone here; Pulsar keeps two of them, so a ledger that lost entries on the one broker
+    /// kept them on the other.
     #[test]
-    fn a_tombstone_in_any_spelling_takes_its_key_away() {
+    fn a_tombstone_is_told_by_its_size_alone() {
+        let sized = |null: bool| {
+            one(Some("a"), b"", |it| {
+                it.uncompressed_size = Some(0);
+                it.null_value = null.then_some(true);
+            })
+        };
+        let compressed = one(Some("a"), b"\0", |it| {
+            it.compression = Some(CompressionType::Lz4.into());
+            it.uncompressed_size = Some(0);
+        });
         let tombstones = [
-            one(Some("a"), b"", |_| {}),
-            one(Some("a"), b"\0", |it| it.uncompressed_size = Some(0)),
-            one(Some("a"), b"", |it| it.null_value = Some(true)),
-            batch(CompressionType::None, &[(Some("a"), "")]),
+            sized(true),
+            sized(false),
+            compressed,
+            batched("a", b"", true),
+            batched("a", b"", false),
         ];
         for tombstone in tombstones {
             let entries = [plain("a", "1"), tombstone];
-            assert_eq!(fates(&entries), [Fate::Drop, Fate::Drop]);
+            assert_eq!(fates(&entries), [Fate::Drop, Fate::Drop], "{:?}", entries[1].metadata());
             let [first, tombstone] = entries;
             let revived = fates(&[first, tombstone, plain("a", "3")]);
             assert_eq!(revived, [Fate::Drop, Fate::Drop, Fate::Keep], "a key may come back");
+        }
+        let flagged = |body: &[u8]| one(Some("a"), body, |it| it.null_value = Some(true));
+        let others = [
+            flagged(b""),
+            flagged(b"x"),
+            one(Some("a"), b"", |_| {}),
+            one(Some("a"), b"x", |it| it.uncompressed_size = Some(1)),
+            batched("a", b"x", true),
+        ];
+        for other in others {
+            let entries = [plain("a", "1"), other];
+            assert_eq!(fates(&entries), [Fate::Drop, Fate::Keep], "{:?}", entries[1].metadata());
         }
     }
 

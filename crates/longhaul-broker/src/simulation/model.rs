@@ -15,6 +15,8 @@ pub(super) type Latest = BTreeMap<u8, (u64, usize)>;
 pub(super) struct Part {
     pub(super) key: Option<u8>,
     pub(super) body: String,
+    /// Compaction takes it for one: empty in a batch, or with an uncompressed size that says so.
+    pub(super) is_tombstone: bool,
 }
 
 /// An entry as it was published.
@@ -171,13 +173,13 @@ impl Topic {
             .collect()
     }
 
-    /// Compacts: the last message of each key, and none of those whose last is empty.
+    /// Compacts: the last message of each key, and none of those whose last is a tombstone.
     pub(super) fn compact(&mut self, horizon: u64, from: u64) {
         let mut last = self.view.take().map(|it| it.1).unwrap_or_default();
         for ordinal in (from..horizon).filter(|it| !self.gone.contains(it)) {
             for (index, part) in (0..).zip(&self.entry(ordinal).parts) {
                 let Some(key) = part.key else { continue };
-                if part.body.is_empty() {
+                if part.is_tombstone {
                     last.remove(&key);
                 } else {
                     last.insert(key, (ordinal, index));

@@ -60,7 +60,8 @@ impl World {
             let key = (self.random.u8(0..4) > 0).then(|| b'a' + self.random.u8(0..5));
             let is_tombstone = key.is_some() && self.random.u8(0..5) == 0;
             let body = format!("m{}{}", self.number(), "x".repeat(filler));
-            parts.push(Part { key, body: if is_tombstone { String::new() } else { body } });
+            let body = if is_tombstone { String::new() } else { body };
+            parts.push(Part { key, body, is_tombstone });
         }
         let late = self.random.u8(0..8) == 0;
         let deliver_at = late.then(|| self.now + self.random.u64(1..4000));
@@ -74,6 +75,12 @@ impl World {
         let text = |key: Option<u8>| key.map(|it| char::from(it).to_string());
         if count == 0 {
             metadata.partition_key = text(parts[0].key);
+            // Compaction looks at nothing but this, and not all clients send it.
+            if self.random.bool() {
+                metadata.uncompressed_size = u32::try_from(parts[0].body.len()).ok();
+            } else {
+                parts[0].is_tombstone = false;
+            }
             return (Payload::new(&metadata, parts[0].body.as_bytes()), parts, deliver_at);
         }
         let mut batch = BatchBuilder::default();

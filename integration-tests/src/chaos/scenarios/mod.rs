@@ -2,6 +2,7 @@
 
 mod budget;
 mod cluster;
+mod compactions;
 mod drain;
 mod faults;
 mod freeze;
@@ -106,6 +107,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "mixed",
         about: "kills, freezes, unloads and restarts of the broker in random order under load: nothing lost",
         run: |host, options| Box::pin(mixed::run(host, options)),
+    },
+    Scenario {
+        name: "compactions",
+        about: "ledger and metadata topic compacted among kills and freezes of workers, under load: nothing lost, nothing run twice",
+        run: |host, options| Box::pin(compactions::run(host, options)),
     },
     Scenario {
         name: "outage",

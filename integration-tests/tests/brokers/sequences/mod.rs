@@ -12,6 +12,7 @@
 )]
 
 mod cancelling;
+mod compacting;
 mod crowds;
 mod failures;
 mod joining;

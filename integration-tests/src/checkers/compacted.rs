@@ -1,0 +1,96 @@
+//! C-01: what compaction has left of a ledger makes of each task what the whole ledger makes of it.
+
+use super::fold::State;
+use super::{History, LedgerEntry, Violation};
+use bytes::Bytes;
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::entry_set::EntrySet;
+use longhaul::{EntryId, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The compacted view of the ledger, read before the whole of it.
+#[derive(Clone, Debug)]
+pub struct Compacted {
+    /// The last entry that there was when the compaction began: all up to it has been compacted.
+    pub horizon: EntryId,
+    /// What a reader of the view gets, in log order.
+    pub ledger: Vec<LedgerEntry>,
+}
+
+/// What a reader makes of a task: its state, whether its end was asked for, and the body of the last entry that counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Made {
+    state: State,
+    cancelled: bool,
+    body: Bytes,
+}
+
+pub(super) fn check(history: &History, compacted: &Compacted) -> Vec<Violation> {
+    let expected = fold(&history.ledger, compacted.horizon);
+    let found = fold(&compacted.ledger, compacted.horizon);
+    let sealed = sealed(&compacted.ledger);
+    let tasks: BTreeSet<TaskId> = expected.keys().chain(found.keys()).copied().collect();
+    let same = |task: &TaskId| {
+        match sealed.get(task.entry_id()) {
+            // Its keys may be gone, or some of them. A seal is true only of a task that has ended.
+            Some(_) => expected.get(task).is_some_and(|made| made.state.end().is_some()),
+            None => expected.get(task) == found.get(task),
+        }
+    };
+    let differs = tasks.into_iter().filter(|task| !same(task));
+    let told = differs.map(|task| {
+        let show =
+            |made: Option<&Made>| made.map_or_else(|| "nothing".to_owned(), |it| format!("{it:?}"));
+        let (expected, found) = (show(expected.get(&task)), show(found.get(&task)));
+        Violation::CompactionDiffers(task, format!("{found} is left of {expected}"))
+    });
+    told.collect()
+}
+
+/// What the seals say that a reader of the view gets, whether they stand before the horizon or behind it.
+fn sealed(view: &[LedgerEntry]) -> EntrySet {
+    let mut all = EntrySet::default();
+    for message in view {
+        if let Ok(Entry::Seal(seal)) = &message.entry {
+            all = all.union(&seal.entries);
+        }
+    }
+    all
+}
+
+/// How many entries of the ledger compaction has taken out of the view, up to its horizon.
+pub(super) fn removed(history: &History, compacted: &Compacted) -> usize {
+    let count = |entries: &[LedgerEntry]| until(entries, compacted.horizon).count();
+    count(&history.ledger).saturating_sub(count(&compacted.ledger))
+}
+
+fn until(entries: &[LedgerEntry], horizon: EntryId) -> impl Iterator<Item = &LedgerEntry> {
+    entries.iter().take_while(move |message| message.position.entry_id() <= horizon)
+}
+
+fn fold(entries: &[LedgerEntry], horizon: EntryId) -> BTreeMap<TaskId, Made> {
+    let mut tasks: BTreeMap<TaskId, Made> = BTreeMap::new();
+    for message in until(entries, horizon) {
+        let Ok(entry) = &message.entry else { continue };
+        let Some(task) = entry.task().filter(|_| !matches!(entry, Entry::Tombstone(_))) else {
+            continue;
+        };
+        let made = tasks.entry(task).or_default();
+        let counts = made.state.take(entry);
+        if matches!(entry, Entry::Cancel(_)) {
+            made.cancelled = true;
+        } else if counts {
+            made.body = message.body.clone();
+        }
+    }
+    // Of several requests for the same end only the last is kept, and that may lie behind the horizon.
+    let later = entries.iter().filter(|message| message.position.entry_id() > horizon);
+    for message in later {
+        if let Ok(Entry::Cancel(task)) = &message.entry
+            && let Some(made) = tasks.get_mut(task)
+        {
+            made.cancelled = true;
+        }
+    }
+    tasks
+}
