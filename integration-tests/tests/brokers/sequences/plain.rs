@@ -66,13 +66,14 @@ impl Plain {
         Ok(ids)
     }
 
-    /// Asks for the end of a task, as anybody can who may write to the ledger.
+    /// Asks for the end of a task, as anybody can who may write to the ledger. The body says its form and nothing else: compaction
+    /// takes an empty one for a tombstone.
     pub(crate) async fn cancel(bench: &Bench, task: TaskId) -> Result<()> {
         let parts = bench.parts(&bench.names().ledger);
         let part = parts.iter().find(|part| part.partition == task.partition).context("none")?;
         let mut plain = Self::open(bench, part, ProducerOptions::default()).await?;
         let properties = [("k", "cancel"), ("t", &task.to_string())];
-        plain.send(Some(format!("{task}/cancel")), b"", &properties).await?.await?;
+        plain.send(Some(format!("{task}/cancel")), b"\x01", &properties).await?.await?;
         Ok(())
     }
 
