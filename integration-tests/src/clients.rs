@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::cache::{Project, Tool};
-use crate::wait::say;
+use crate::skip::skip;
 
 /// Names the languages other than Java whose programs are played.
 const CLIENTS: &str = "LONGHAUL_TEST_CLIENTS";
@@ -117,13 +117,13 @@ pub struct ClientProgram {
 }
 
 impl ClientProgram {
-    /// Builds the program, or finds it built; none, having said so, where it is not to be played.
+    /// Builds the program, or finds it built; none where it is not to be played, which is said as skipped.
     ///
     /// # Errors
     /// The build fails.
     pub async fn prepare(language: Language) -> Result<Option<Self>> {
         if let Some(why) = language.is_skipped() {
-            say(&format!("the {} client is not tested: {why}", language.name()));
+            skip(&format!("the {} client: {why}", language.name()));
             return Ok(None);
         }
         let project = language.project();

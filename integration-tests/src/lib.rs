@@ -16,6 +16,8 @@ pub mod transports;
 pub mod view;
 
 mod cache;
+mod skip;
 mod wait;
 
+pub use skip::skip;
 pub use wait::stopwatch;

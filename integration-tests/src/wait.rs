@@ -37,7 +37,7 @@ pub fn stopwatch() -> impl Fn() -> Duration {
     move || start.elapsed()
 }
 
-/// Tells the person at the terminal what takes so long, or what was skipped.
+/// Tells the person at the terminal what takes so long.
 pub(crate) fn say(message: &str) {
     // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a closed stderr takes no
     // message is no reason to fail.

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -13,7 +13,8 @@ use anyhow::{Result, bail};
 use super::docker::Container;
 use super::embedded::Embedded;
 use super::maven::standalone;
-use super::{Admin, Choice, Sandbox, Security, skip, variable};
+use super::{Admin, Choice, NO_BROKER, Sandbox, Security, variable};
+use crate::skip::skip;
 use crate::wait::{say, stopwatch, until};
 
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -35,7 +36,7 @@ pub enum BrokerKind {
 }
 
 impl BrokerKind {
-    /// Returns how the environment lets tests start brokers of their own, or none, having said so once.
+    /// Returns how the environment lets tests start brokers of their own, or none: then the test is skipped.
     ///
     /// # Errors
     /// The environment makes no sense.
@@ -43,15 +44,13 @@ impl BrokerKind {
         match (variable("LONGHAUL_TEST_OWN_BROKER")?.as_str(), Choice::from_env()?) {
             ("", Choice::Own(kind)) => Ok(Some(kind)),
             ("", Choice::None) => {
-                skip();
+                skip(NO_BROKER);
                 Ok(None)
             }
             ("", Choice::Url { .. }) => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| {
-                    say("tests that stop a broker are skipped; set LONGHAUL_TEST_OWN_BROKER to embedded, maven \
-                         or docker to run them");
-                });
+                skip(
+                    "it stops its broker, and LONGHAUL_TEST_OWN_BROKER names none that it may start",
+                );
                 Ok(None)
             }
             (name, _) => match Self::parse(name) {
@@ -142,7 +141,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker as the environment says, or returns none, having said so once, when it names no way to start one.
+    /// Starts a broker as the environment says, or returns none when it names no way to start one: then the test is skipped.
     ///
     /// # Errors
     /// The environment makes no sense, or the broker cannot be started.

@@ -9,6 +9,7 @@
 //! | `LONGHAUL_TEST_PULSAR_SETTINGS` | further settings of brokers started by `maven` and of clusters, `name=value` with commas between; those of a test win |
 //! | `LONGHAUL_TEST_CLIENTS` | `python`, `go` or both with a comma: stock clients to be played beside that of Java |
 //! | `LONGHAUL_TEST_CLUSTER` | `1`: chaos is also done to a cluster, which takes minutes, 2 GB, Java and Maven |
+//! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!
 //! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
@@ -43,8 +44,6 @@ mod proxy;
 mod pulsar_proxy;
 mod security;
 
-use std::sync::Once;
-
 use anyhow::{Result, anyhow, bail};
 use tokio::sync::OnceCell;
 
@@ -57,7 +56,10 @@ pub use security::Security;
 
 pub(crate) use jvm::java;
 
-use crate::wait::say;
+use crate::skip::skip;
+
+/// Why a test that needs a broker is skipped.
+const NO_BROKER: &str = "LONGHAUL_TEST_BROKER is none";
 
 /// The version that is started unless the environment names another.
 pub const PULSAR_VERSION: &str = "4.0.7";
@@ -75,7 +77,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns the broker named by the environment, or none, having said so once, when none is named.
+    /// Returns the broker named by the environment, or none when none is named: then the test is skipped.
     ///
     /// # Errors
     /// The environment makes no sense, or the broker cannot be started.
@@ -94,7 +96,7 @@ impl Sandbox {
                 Self::new(broker.service_url().to_owned(), broker.admin().url()).map(Some)
             }
             Choice::None => {
-                skip();
+                skip(NO_BROKER);
                 Ok(None)
             }
         }
@@ -141,14 +143,6 @@ impl Sandbox {
         // The generator is seeded from the system here: topics of two processes must differ.
         format!("persistent://public/default/{name}-{:012x}", fastrand::u64(..) >> 16)
     }
-}
-
-/// Says once that tests are skipped, and how to switch them on.
-fn skip() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        say("tests that need a broker are skipped, as LONGHAUL_TEST_BROKER says");
-    });
 }
 
 /// What the environment asks for.

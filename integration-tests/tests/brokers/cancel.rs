@@ -2,6 +2,8 @@
 //! transport works on.
 //!
 //! Several actors share one transport to an embedded broker. `LONGHAUL_CANCEL_ROUNDS` asks for more calls than the usual 2,000.
+//! What is called and where it is dropped comes from a seed, which a failed test shows and `LONGHAUL_CANCEL_SEED` sets. The broker
+//! and its connection are real, so that a seed need not fail each time.
 
 #![expect(clippy::expect_used, reason = "a test that panics has failed")]
 #![allow(
@@ -434,6 +436,13 @@ async fn scene(broker: &Broker) -> Result<Arc<Scene>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_future_may_be_dropped_at_any_moment() -> Result<()> {
     let rounds: u64 = std::env::var("LONGHAUL_CANCEL_ROUNDS").map_or(Ok(2_000), |it| it.parse())?;
+    let seed: u64 = match std::env::var("LONGHAUL_CANCEL_SEED") {
+        Ok(seed) => seed.parse()?,
+        Err(_) => fastrand::u64(..),
+    };
+    // All actors run on the thread of the test, and so does every draw of theirs.
+    fastrand::seed(seed);
+    println!("LONGHAUL_CANCEL_SEED={seed}");
     let watch = stopwatch();
     // The HTTP client wants one even for plain HTTP.
     rustls::crypto::ring::default_provider().install_default().ok();

@@ -1,13 +1,13 @@
 //! A short form of each chaos scenario: what is judged are states, never times.
 //!
-//! Needs `LONGHAUL_TEST_BROKER`; those that stop their broker need one of their own (`LONGHAUL_TEST_OWN_BROKER`, or `maven` or
-//! `docker` in the other variable). Without, they say so and pass. That on a cluster takes three minutes and 2 GB, and needs
+//! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop it start one of their own, and are skipped where that variable
+//! is a URL and `LONGHAUL_TEST_OWN_BROKER` says nothing. That on a cluster takes three minutes and 2 GB, and needs
 //! `LONGHAUL_TEST_CLUSTER=1`, Java and Maven. The figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::chaos::{Host, Options, Scenario};
 use integration_tests::sandbox::{Broker, BrokerConfig, Sandbox};
-use std::io::Write;
+use integration_tests::skip;
 use tokio::sync::Mutex;
 
 /// One scenario at a time: each has several processes, and two would be fighting for the processor instead of the faults.
@@ -36,8 +36,7 @@ async fn on_a_cluster(name: &str) -> Result<()> {
     if std::env::var("LONGHAUL_TEST_CLUSTER").is_ok_and(|switch| switch == "1") {
         run(name, Host::open("cluster", "").await?).await?;
     } else {
-        // A closed stderr takes no message.
-        writeln!(std::io::stderr(), "{name} is skipped: LONGHAUL_TEST_CLUSTER is not 1").ok();
+        skip("LONGHAUL_TEST_CLUSTER is not 1");
     }
     drop(turn);
     Ok(())

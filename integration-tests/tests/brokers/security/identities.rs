@@ -2,12 +2,11 @@
 //!
 //! Passwords and certificates need a real Pulsar: the embedded broker knows tokens alone.
 
-use crate::security::guarded::{
-    Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused, note,
-};
+use crate::security::guarded::{Guarded, PASSWORD, PATIENCE, ROLE, check_error, check_refused};
 use crate::security::keys::{Authority, Certified};
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::BrokerKind;
+use integration_tests::skip;
 use longhaul::topics::{Admin, AdminErrorKind, AdminOptions};
 use longhaul::transport::TransportErrorKind::{Invalid, Refused, Unauthorized, Unreachable};
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
@@ -19,13 +18,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// A broker that knows more than tokens, or none, having said so.
+/// A broker that knows more than tokens, or none: then the test is skipped.
 async fn pulsar_from_env() -> Result<Option<&'static Guarded>> {
     let Some(guarded) = Guarded::from_env().await? else { return Ok(None) };
     if BrokerKind::from_env()? == Some(BrokerKind::Embedded) {
-        note(
-            "passwords and client certificates are skipped: the embedded broker knows tokens alone",
-        );
+        skip("the embedded broker knows tokens alone");
         return Ok(None);
     }
     Ok(Some(guarded))

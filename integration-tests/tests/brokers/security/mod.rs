@@ -1,7 +1,7 @@
-//! Tokens and TLS against a real Pulsar: with the right ones tasks run, and everything else is told soon and with its cause.
+//! Tokens and TLS: with the right ones tasks run, and everything else is told soon and with its cause.
 //!
 //! One broker serves all tests: it wants a token on every port and has a second service port with TLS, under a certificate of an
-//! authority that this suite makes for itself. Without `LONGHAUL_TEST_BROKER` the tests say so once and pass.
+//! authority that this suite makes for itself.
 //!
 //! That nobody listens, or that a host has no address, is tested in `sequences/joining.rs`.
 

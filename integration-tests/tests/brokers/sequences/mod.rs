@@ -1,8 +1,7 @@
-//! Whole tasks through a real worker on a real Pulsar: what each of them shows on the metadata topic, entry by entry, and what the
+//! Whole tasks through a real worker on a real broker: what each of them shows on the metadata topic, entry by entry, and what the
 //! ledger says of it at the end.
 //!
-//! Each test has topics of its own and they run side by side against one broker. Without `LONGHAUL_TEST_BROKER` they say so
-//! once and pass.
+//! Each test has topics of its own and they run side by side against one broker.
 
 #![allow(
     clippy::indexing_slicing,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Outgoing, TopicPartition};
+use longhaul::transport::{Outgoing, TopicPartition, TransportError, TransportErrorKind};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// `None`, with a line that says so, when the environment names no broker.
+    /// `None` when the environment names no broker: then the test is skipped.
     pub(crate) async fn from_env() -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
         let (url, admin) = (sandbox.service_url().to_owned(), sandbox.admin().url().to_owned());
@@ -170,20 +170,24 @@ pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool
     .await?
 }
 
-/// Tries again while the topic moves.
-pub(crate) async fn retry<T, E: std::fmt::Display>(
-    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+/// Tries again while the topic moves: while it cannot be reached. Any other error is one, and so is the last when time is up.
+pub(crate) async fn retry<T>(
+    mut attempt: impl AsyncFnMut() -> Result<T, TransportError>,
 ) -> Result<T> {
-    within("an answer", async {
+    let mut last = None;
+    let trying = async {
         loop {
             match attempt().await {
-                Ok(value) => return value,
-                Err(error) => note(&format!("again after: {error}")),
+                Err(error) if error.kind == TransportErrorKind::Unreachable => last = Some(error),
+                ended => return ended,
             }
             sleep(GLANCE).await;
         }
-    })
-    .await
+    };
+    match timeout(PATIENCE, trying).await {
+        Ok(ended) => Ok(ended?),
+        Err(_) => bail!("no answer within {PATIENCE:?}, only this: {last:?}"),
+    }
 }
 
 /// Tells whoever runs the test.

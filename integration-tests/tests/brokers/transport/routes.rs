@@ -2,13 +2,14 @@
 //!
 //! Each test first asks by hand what the broker answers to a lookup, so that it cannot pass where the way is not taken.
 
-use crate::support::{Broker, note, within};
+use crate::support::{Broker, within};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
 use integration_tests::sandbox::{
     BrokerKind, Cluster, PULSAR_VERSION, PulsarProxy, Sandbox, pulsar_version,
 };
+use integration_tests::skip;
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Batching, TopicPartition, Transport, TransportErrorKind};
 use longhaul_wire::frame;
@@ -76,11 +77,11 @@ async fn use_topic(transport: &PulsarTransport, topic: &TopicPartition) -> Resul
 async fn a_proxy_takes_us_to_the_topics_broker() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
     if Sandbox::pulsar_kind()? != Some(BrokerKind::Maven) {
-        note("Pulsar's proxy is skipped: it is started before a broker from Maven artifacts");
+        skip("Pulsar's proxy is started before a broker from Maven artifacts only");
         return Ok(());
     }
     if pulsar_version()? != PULSAR_VERSION {
-        note("Pulsar's proxy is skipped: it comes along with the default version of Pulsar alone");
+        skip("Pulsar's proxy comes along with the default version of Pulsar alone");
         return Ok(());
     }
     let topic = Broker::from_env().await?.context("there was one")?.topic("proxied");
@@ -110,7 +111,7 @@ async fn a_broker_that_does_not_own_a_topic_sends_us_on() -> Result<()> {
         let mut cluster = Cluster::launch().await?;
         follow_redirects(&mut cluster).await
     } else {
-        note("redirects are skipped: LONGHAUL_TEST_CLUSTER is not 1");
+        skip("LONGHAUL_TEST_CLUSTER is not 1");
         Ok(())
     }
 }
