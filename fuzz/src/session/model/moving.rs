@@ -23,6 +23,8 @@ pub(super) fn check_moved(step: &Step, context: &Context, moved: Option<&Moved>)
     let known =
         |url: &Option<String>| url.clone().filter(|it| it.len() <= URL_BYTES).unwrap_or_default();
     let said = match step {
+        // It was not what the connection waited for, and ended that with all that was on it.
+        _ if context.is_over => None,
         Step::Heard(frame) => match &frame.command {
             Command::CloseProducer(it) if context.producers_over.contains(&it.producer_id) => {
                 let (url, url_tls) =
