@@ -109,17 +109,15 @@ impl TaskFold {
 
     /// Takes the task's next entry in log order.
     pub const fn apply(&mut self, entry: &Entry) -> Verdict {
-        if matches!(self.phase, Phase::Sealed) {
-            return Verdict::Ignored(Reason::Sealed);
-        }
         let verdict = match entry {
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+                Verdict::Ignored(Reason::NotFolded)
+            }
+            _ if matches!(self.phase, Phase::Sealed) => Verdict::Ignored(Reason::Sealed),
             Entry::Claim(claim) => self.judge_claim(claim),
             Entry::Done(done) => self.judge_owned(done.key.epoch, done.key.owner),
             Entry::Checkpoint(key) => self.judge_owned(key.epoch, key.owner),
             Entry::Cancel(_) => Verdict::Accepted,
-            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
-                Verdict::Ignored(Reason::NotFolded)
-            }
         };
         if matches!(verdict, Verdict::Accepted) {
             match entry {

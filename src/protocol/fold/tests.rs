@@ -179,7 +179,9 @@ fn a_checkpoint_changes_nothing_that_is_folded_and_a_cancel_sets_a_flag_at_any_t
     let mut fold = standing(Phase::Running);
     assert_eq!(fold.apply(&Entry::Checkpoint(key(3, OWNER))), Verdict::Accepted);
     assert_eq!(fold, standing(Phase::Running));
-    for phase in PHASES {
+    let mut sealed = TaskFold::SEALED;
+    assert_eq!(sealed.apply(&Entry::Cancel(TASK)), Verdict::Ignored(Reason::Sealed));
+    for phase in PHASES.into_iter().filter(|phase| *phase != Phase::Sealed) {
         let mut fold = standing(phase);
         assert_eq!(fold.apply(&Entry::Cancel(TASK)), Verdict::Accepted);
         assert_eq!(fold, TaskFold { cancel: true, ..standing(phase) });
