@@ -206,14 +206,14 @@ impl Told {
 impl Story {
     /// A tombstone of one of its keys was stored; says what is wrong about it: the order of tombstones is what makes them safe.
     fn swept(&mut self, id: TaskId, key: &Key) -> Option<String> {
-        self.rejected.remove(key);
+        let rejected = self.rejected.remove(key);
         // The owner of a checkpoint tombstones it when there is a newer one.
         if self.checkpoint_keys.remove(key) || !self.keys.remove(key) {
             return None;
         }
         let what = match self.sealed {
             None => "a key was tombstoned before its task was sealed",
-            Some(_) if !self.rejected.is_empty() => {
+            Some(_) if !rejected && !self.rejected.is_empty() => {
                 "an accepted key was tombstoned before all rejected ones"
             }
             Some(_) => return None,

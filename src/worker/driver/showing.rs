@@ -24,11 +24,7 @@ impl Driver {
     pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let epoch = lane.core.machine().fold(task_id).epoch;
-        let ended_ms = lane.core.machine().task(task_id).map_or(0, |task| task.ended_ms);
-        let age = Duration::from_millis(self.env.clock.wall_ms().saturating_sub(ended_ms));
-        // What has left M long ago does not come back because its ledger entries have outlived it.
-        let outlived = ended_ms > 0 && age > self.config.retention;
-        if outlived || lane.keeper.has_shown_end(task_id, epoch) {
+        if lane.keeper.has_shown_end(task_id, epoch) {
             lane.core.handle_view_stored(task_id);
             lane.forget_shown(task_id);
         } else {

@@ -212,7 +212,4 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
         Entry::Cancel(_) => task.trail.cancel = true,
         Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
     }
-    if accepted && task.fold.phase.is_terminal() && task.ended_ms == 0 {
-        task.ended_ms = read.publish_time_ms;
-    }
 }

@@ -26,8 +26,6 @@ pub struct Task {
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
-    /// When the entry was published that ended it, in ms by the wall clock of its worker; zero while it has not ended.
-    pub ended_ms: u64,
     /// Its keys, which go when the task is sealed.
     pub trail: Trail,
 }
