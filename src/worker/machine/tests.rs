@@ -230,25 +230,24 @@ fn only_who_closed_a_task_seals_it() {
 fn a_batch_is_sealed_when_all_of_it_is_closed() {
     let mut bench = Bench::new();
     let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..T });
-    let entry = |of: &Entry, task| match of {
-        Entry::Claim(claim) => Entry::Claim(Claim {
-            key: OnceKey { task, ..claim.key },
-            batch_size: Some(2),
-            ..*claim
-        }),
-        Entry::Done(done) => Entry::Done(Done { key: OnceKey { task, ..done.key }, ..*done }),
-        other => other.clone(),
+    let claim = |task| {
+        let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 1 };
+        let kind = ClaimKind::Run;
+        Entry::Claim(Claim { key, attempt: 1, kind, batch_size: Some(2) })
     };
-    let (claim, done) = (claim_by(OTHER, 1), done_by(OTHER, 1, Outcome::Completed));
+    let done = |task| {
+        let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 101 };
+        Entry::Done(Done { key, attempt: 1, outcome: Outcome::Completed })
+    };
     for task in [first, second] {
-        bench.land(&entry(&claim, task));
+        bench.land(&claim(task));
     }
-    bench.land(&entry(&done, first));
+    bench.land(&done(first));
     bench.machine.close(first);
     bench.machine.view_stored(first);
     bench.machine.acked(T.entry_id(), T.partition);
     assert!(!bench.machine.may_seal(T.entry_id()), "the other one runs");
-    bench.land(&entry(&done, second));
+    bench.land(&done(second));
     bench.machine.close(second);
     bench.machine.view_stored(second);
     bench.machine.acked(T.entry_id(), T.partition);

@@ -217,7 +217,12 @@ impl Partition {
                 }
                 Stage::Closing(Step::Ack) => self.finished.closing.push_back((ended, id)),
                 // The ack of a batch waits for its other tasks.
-                _ => self.finished.left.push_back((ended, id, again)),
+                Stage::Idle
+                | Stage::Reading
+                | Stage::Claiming { .. }
+                | Stage::Running(_)
+                | Stage::Finishing { .. }
+                | Stage::Closing(_) => self.finished.left.push_back((ended, id, again)),
             }
         }
     }

@@ -129,10 +129,8 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
                 }
                 log.push(entry.clone());
             }
-            match entry {
-                Entry::Seal(seal) => format!("seal {}", seal.entries.len()),
-                _ => return,
-            }
+            let Entry::Seal(seal) = entry else { return };
+            format!("seal {}", seal.entries.len())
         }
         Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
         Effect::Do(Action::Stop { task, epoch, why }) => {
@@ -307,7 +305,11 @@ fn left(log: &[Entry]) -> Vec<Key> {
         match entry {
             Entry::Tombstone(key) => keys.retain(|other| other != key),
             Entry::Heartbeat(_) | Entry::Config(_) => {}
-            _ => keys.push(entry.key()),
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Seal(_) => keys.push(entry.key()),
         }
     }
     keys
