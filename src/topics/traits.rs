@@ -137,9 +137,9 @@ impl Traits {
         }
         let (risk, remedy) = match role {
             Role::Task => (
-                "a task that another client submits reaches every cluster, under a task id of its own in each: workers of \
-                 several clusters may each run it, and results and dead letters stay in the cluster of the worker",
-                "replicate the task topic to one cluster only, or run workers in one cluster only",
+                "a task that another client submits reaches every cluster, under a task id of its own in each: it is run where it \
+                 was submitted, and dropped elsewhere unless workers are told to run such tasks, once in each cluster",
+                "replicate the task topic to one cluster only",
             ),
             Role::Ledger | Role::Metadata | Role::DeadLetters => (
                 "nothing that workers publish here leaves their cluster: people in another one see nothing, and the broker may \

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::transport::{TransportError, TransportErrorKind};
+use crate::transport::TransportError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -56,19 +56,15 @@ impl State {
     /// What stands in the way, that which does not pass by itself before all else.
     fn cause(&self) -> Option<&TransportError> {
         let mut causes = self.down.values().chain(self.refused.values());
-        let lasting = causes.clone().find(|cause| is_lasting(cause));
+        let lasting = causes.clone().find(|cause| cause.kind.is_permanent());
         lasting.or_else(|| causes.next())
     }
-}
-
-const fn is_lasting(cause: &TransportError) -> bool {
-    !matches!(cause.kind, TransportErrorKind::Unreachable)
 }
 
 /// Whether the two would be told by the same words. Why something cannot be reached changes with every try.
 fn is_same(one: &TransportError, other: &TransportError) -> bool {
     let words = |error: &TransportError| (error.address.clone(), error.cause.clone());
-    one.kind == other.kind && (!is_lasting(one) || words(one) == words(other))
+    one.kind == other.kind && (!one.kind.is_permanent() || words(one) == words(other))
 }
 
 /// One session, in the hands of the service that keeps it open.
@@ -88,7 +84,7 @@ impl Connections {
         let elapsed = self.clock.now().since(state.since);
         match state.cause().cloned() {
             None => ConnectionState::Connected,
-            Some(cause) if is_lasting(&cause) => ConnectionState::Refused { elapsed, cause },
+            Some(cause) if cause.kind.is_permanent() => ConnectionState::Refused { elapsed, cause },
             Some(cause) => ConnectionState::Reconnecting { elapsed, cause },
         }
     }
@@ -127,7 +123,7 @@ impl Connections {
                 if told.is_none() {
                     state.since = now;
                 }
-                if is_lasting(&cause) {
+                if cause.kind.is_permanent() {
                     state.refusals += 1;
                     tracing::error!(%cause, "refused: somebody must change that; trying again meanwhile");
                 } else {
@@ -160,7 +156,7 @@ impl Monitor {
     /// In the session, which is open, the broker has refused something. It will when that is tried again, too, in this session and the
     /// next ones, until it is [`accepted`](Self::accepted).
     pub(super) fn refused(&self, cause: &TransportError) {
-        if is_lasting(cause) {
+        if cause.kind.is_permanent() {
             self.connections.change(|state| drop(state.refused.insert(self.id, cause.clone())));
         }
     }
@@ -195,6 +191,7 @@ impl Drop for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::TransportErrorKind;
 
     #[test]
     fn a_worker_is_connected_when_all_its_sessions_are_open() {

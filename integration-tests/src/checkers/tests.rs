@@ -2,7 +2,9 @@
 
 use super::*;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
-use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::protocol::entry_set::{Ended, EntrySet};
+use longhaul::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
+use longhaul::protocol::seal::{Counts, Seal};
 use longhaul::{TaskOutcome, TaskState};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
@@ -308,10 +310,29 @@ fn what_compaction_lost_is_found() {
     story.history.compacted = Some(compacted);
     let found = check(&story.history).violations;
     assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{found:?}");
-    // All of it, on purpose.
-    let Ok(Entry::Claim(claim)) = &story.history.ledger[2].entry else { panic!("a claim") };
-    let key = Key::Once(claim.key);
-    story = story.put(Entry::Tombstone(key), "");
-    story.history.compacted = Some(without(&story, &[0, 2, 3, 4, 5]));
+    // All of it, on purpose: a seal stands for it, and without that it is lost.
+    let mut entries = EntrySet::default();
+    entries.push_entry(TASK.entry_id(), Ended::Completed);
+    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, Counts::default());
+    story = story.put(Entry::Seal(Seal { key, counts, entries }), "");
+    story.history.compacted = Some(without(&story, &[0, 2, 3, 4]));
     story.finds(&[]);
+    story.history.compacted = Some(without(&story, &[0, 2, 3, 4, 5]));
+    let found = check(&story.history).violations;
+    assert!(matches!(found[..], [Violation::CompactionDiffers(TASK, _)]), "{found:?}");
+}
+
+/// A seal is true only of what has ended before it.
+#[test]
+fn a_seal_of_a_running_task_is_found() {
+    let mut entries = EntrySet::default();
+    entries.push_entry(TASK.entry_id(), Ended::Completed);
+    let (key, counts) = (SealKey { owner: FIRST, serial: 9 }, Counts::default());
+    let story = Story::new()
+        .claim(1, 1, FIRST)
+        .run(1, 1, (0, 25))
+        .put(Entry::Seal(Seal { key, counts, entries }), "")
+        .done(1, FIRST, Outcome::Completed, "ok")
+        .show(1, TaskState::Completed, 1, Some("ok"));
+    story.finds(&[Violation::SealedTooEarly(TASK)]);
 }

@@ -50,7 +50,8 @@ impl Machine {
         if ready {
             self.react(id, &read, accepted);
             if accepted && let (Entry::Checkpoint(key), Some((_, old))) = (read.entry, outdated) {
-                self.drop_checkpoint(key, old);
+                let (newer, older) = if is_later(key, &old) { (*key, old) } else { (old, *key) };
+                self.drop_checkpoint(&newer, older);
             }
         }
         Some(verdict)
@@ -205,11 +206,18 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
         }
         Entry::Checkpoint(key) => {
             task.trail.note(*key, accepted);
-            if accepted {
+            let kept = task.checkpoint.as_deref();
+            if accepted && kept.is_none_or(|(_, kept)| is_later(key, kept)) {
                 task.checkpoint = Some(Box::new((read.position, *key)));
             }
         }
         Entry::Cancel(_) => task.trail.cancel = true,
         Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
     }
+}
+
+/// Whether a checkpoint was published after another one. Within an epoch the serial tells: what was given up for lost when its session
+/// ended may land behind what was published after it.
+fn is_later(one: &OnceKey, other: &OnceKey) -> bool {
+    (one.epoch, one.serial) > (other.epoch, other.serial)
 }

@@ -184,6 +184,24 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
+/// A session ended with a checkpoint on its way, the next one was stored in another, and then the first one landed: the attempt that
+/// followed went on from the older of the two.
+#[test]
+fn a_checkpoint_that_lands_late_replaces_no_newer_one() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    let [first, second] = [(); 2].map(|()| bench.machine.checkpoint(T, Epoch(1)).expect("it runs"));
+    bench.actions();
+    bench.land(&Entry::Checkpoint(second));
+    bench.land(&Entry::Checkpoint(first));
+    let kept = bench.machine.task(T).and_then(|task| task.checkpoint.as_deref().copied());
+    assert_eq!(kept.map(|(_, key)| key), Some(second));
+    bench.machine.sweep(Vec::new());
+    assert_eq!(bench.actions(), [Action::Tombstone(vec![Key::Once(first)])]);
+}
+
 /// Completes and closes the task, and answers with the keys of its claim and its outcome.
 fn closed(bench: &mut Bench) -> [Key; 2] {
     let done = bench.complete();

@@ -20,7 +20,9 @@ impl Partition {
             return;
         }
         self.silence.came_back(heartbeat.number, now);
-        if matches!(self.mode, Mode::Bootstrap) && self.silence.view_at().is_some() {
+        // A heartbeat that was sent early in a long outage says nothing of its end: the next one is sent at once.
+        let recent = self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after());
+        if self.mode == Mode::Bootstrap && recent {
             self.end_bootstrap(now, wall_ms);
         }
         for id in std::mem::take(&mut self.stalled) {

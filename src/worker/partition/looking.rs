@@ -118,7 +118,7 @@ impl Partition {
         next
     }
 
-    const fn fence_after(&self) -> Duration {
+    pub(super) const fn fence_after(&self) -> Duration {
         self.settings.ledger.self_fence
     }
 

@@ -255,6 +255,29 @@ fn a_worker_cut_off_for_long_fences_itself_and_its_work_goes_on() {
     assert!(!pair.did(0).contains(&"stop fenced"));
 }
 
+/// The first heartbeat that came back after a long outage had been sent in it, so the view that it proved was too old at once: the
+/// worker fenced itself a second time.
+#[test]
+fn an_outage_ends_in_one_self_fence() {
+    let mut pair = Pair::new(1);
+    pair.workers[0].offline = true;
+    pair.run_until(0, "self-fence");
+    // What is published waits at the broker's door, and lands when it opens.
+    let now = pair.now;
+    let worker = &mut pair.workers[0];
+    worker.core.run(now, &mut worker.slots);
+    while let Some(effect) = worker.core.poll_effect() {
+        if let Effect::Do(Action::Publish(entry)) = effect {
+            pair.log.push(entry);
+        }
+    }
+    pair.run_for(crate::WorkerConfig::default().self_fence + H);
+    pair.workers[0].offline = false;
+    pair.run_until(0, "ready");
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
+}
+
 #[test]
 fn a_claim_read_back_late_is_released_and_left_alone_for_a_while() {
     let mut pair = Pair::new(1);
