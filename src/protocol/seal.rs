@@ -11,7 +11,7 @@
 
 use super::entry_set::{Ended, EntrySet, Range};
 use super::key::SealKey;
-use crate::task::{EntryId, Position, TaskId};
+use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
@@ -154,12 +154,6 @@ struct Placed {
 }
 
 impl Seals {
-    /// Whether the task is over by a seal, and how its entry ended.
-    #[must_use]
-    pub fn get(&self, task: TaskId) -> Option<Ended> {
-        self.all.get(task.entry_id())
-    }
-
     /// Whether the entry is over by a seal.
     #[must_use]
     pub fn holds(&self, entry: EntryId) -> bool {
@@ -188,12 +182,6 @@ impl Seals {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seals.is_empty()
-    }
-
-    /// What all of them say together.
-    #[must_use]
-    pub const fn all(&self) -> &EntrySet {
-        &self.all
     }
 
     /// The seals that may go, in log order, with what each says: one that stands behind it says as much.

@@ -148,8 +148,8 @@ impl Keeper {
     }
 
     /// The ledger says that the task has ended. While this worker did not know, M may have shown something older last: always so
-    /// in a bootstrap (`live` is false), when the end comes to M by itself, and by a zombie. What only a bootstrap shows may be the
-    /// ghost of an evicted task, but an end that a ghost shows was true when it was accepted, and M shows the task unfinished.
+    /// in a bootstrap (`live` is false), when the end comes to M by itself, and by a zombie. A terminal state that a
+    /// bootstrap shows is true, and M shows the task unfinished.
     pub(super) fn ended(
         &mut self,
         id: TaskId,

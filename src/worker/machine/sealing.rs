@@ -63,8 +63,8 @@ impl Machine {
             && self.members(entry).all(|(_, task)| closed(task))
     }
 
-    /// Publishes a seal of those of these entries, in their order, that may be sealed. No more than one is under way at a time.
-    /// Returns how many it names: no more than fit into one.
+    /// Publishes a seal of those of these entries that may be sealed; the first ones, by id, when not all fit into one. An entry may be
+    /// named more than once. No more than one seal is under way at a time. Returns how many entries it names.
     pub fn seal(&mut self, entries: &[EntryId]) -> usize {
         if !self.ready || self.sealing.underway.is_some() {
             return 0;

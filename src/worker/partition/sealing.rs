@@ -140,9 +140,7 @@ impl Partition {
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
         if !due.is_empty() {
-            let mut entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
-            entries.sort_unstable();
-            entries.dedup();
+            let entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
             self.machine.seal(&entries);
             self.finished.sealed_at = now;
             self.finished.sealing = due;

@@ -74,7 +74,7 @@ async fn a_checkpoint_that_got_lost_is_published_again_under_a_fresh_key() {
     }
 }
 
-/// Between a self-fence and the second read that confirms it, an attempt that goes on could store no checkpoint.
+/// Between a self-fence and the end of the bootstrap after it, an attempt that goes on could store no checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_self_fence_loses_no_checkpoint() {
     let (mut bench, diary) = giving(20, SECOND, brisk());
