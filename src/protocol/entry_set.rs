@@ -1,7 +1,8 @@
 //! Sets of entries of one partition of the task topic, as ranges: the entries of a topic are dense, so what is over is a few ranges
 //! and not a million ids.
 
-use crate::task::EntryId;
+use crate::task::{EntryId, TaskId};
+use std::ops::RangeInclusive;
 
 /// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can still be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +36,21 @@ pub struct Range {
 }
 
 impl Range {
+    /// One entry; how it ended is of no matter.
+    pub(crate) const fn of(entry: EntryId) -> Self {
+        let EntryId { ledger, entry } = entry;
+        Self { ledger, first: entry, last: entry, ended: Ended::Mixed }
+    }
+
+    /// The ids of all tasks of these entries, whatever their partition and place in a batch.
+    #[must_use]
+    pub const fn tasks(&self) -> RangeInclusive<TaskId> {
+        let Self { ledger, first, last, .. } = *self;
+        let first = TaskId { ledger, entry: first, partition: i32::MIN, batch_index: None };
+        let last = TaskId { ledger, entry: last, partition: i32::MAX, batch_index: Some(u32::MAX) };
+        first..=last
+    }
+
     /// Whether the entry lies in it.
     const fn contains(&self, entry: EntryId) -> bool {
         self.ledger == entry.ledger && self.first <= entry.entry && entry.entry <= self.last

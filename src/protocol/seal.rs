@@ -13,7 +13,7 @@ use super::entry_set::{Ended, EntrySet, Range};
 use super::key::SealKey;
 use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest body of a seal, in bytes.
 pub const SEAL_BYTES_MAX: usize = 64 * 1024;
@@ -144,6 +144,9 @@ pub struct Seals {
     /// What any seal says, those included that are gone since another one covers them.
     all: EntrySet,
     seals: BTreeMap<SealKey, Placed>,
+    /// Of them those that may go: one that stands behind it says as much. That stays so, because the later one may itself go only
+    /// when one behind it says all that both say.
+    covered: BTreeSet<SealKey>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -164,47 +167,41 @@ impl Seals {
     pub fn read(&mut self, at: Position, seal: &Seal) {
         self.all = self.all.union(&seal.entries);
         let Seal { key, counts, ref entries, .. } = *seal;
+        for (earlier, placed) in &self.seals {
+            if !self.covered.contains(earlier) && entries.covers(&placed.entries) {
+                self.covered.insert(*earlier);
+            }
+        }
+        self.covered.remove(&key);
         self.seals.insert(key, Placed { at, counts, entries: entries.clone() });
     }
 
     /// The tombstone of a seal was read. What it said stays: another seal says it.
     pub fn gone(&mut self, key: SealKey) {
         self.seals.remove(&key);
+        self.covered.remove(&key);
     }
 
-    /// How many there are.
+    /// How many say what no later one says as well.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.seals.len()
+    pub fn needed(&self) -> usize {
+        self.seals.len() - self.covered.len()
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.seals.is_empty()
-    }
-
-    /// The seals that may go, in log order, with what each says: one that stands behind it says as much.
+    /// The seals that may go, with what each says: one that stands behind it says as much.
     pub fn covered(&self) -> impl Iterator<Item = (SealKey, &EntrySet)> {
-        let covers =
-            |one: &Placed, other: &Placed| other.at > one.at && other.entries.covers(&one.entries);
-        self.seals
-            .iter()
-            .filter(move |(_, one)| self.seals.values().any(|other| covers(one, other)))
-            .map(|(key, placed)| (*key, &placed.entries))
+        self.covered.iter().filter_map(|key| {
+            let placed = self.seals.get(key)?;
+            Some((*key, &placed.entries))
+        })
     }
 
     /// The union of those seals that no other covers, the smallest first, as far as it fits into one: `None` when there are fewer
     /// than two that fit.
     #[must_use]
     pub fn merged(&self) -> Option<(Counts, EntrySet)> {
-        let covered: Vec<SealKey> = self.covered().map(|(key, _)| key).collect();
-        let mut seals: Vec<&Placed> = self
-            .seals
-            .iter()
-            .filter(|(key, _)| !covered.contains(key))
-            .map(|(_, placed)| placed)
-            .collect();
+        let needed = self.seals.iter().filter(|(key, _)| !self.covered.contains(key));
+        let mut seals: Vec<&Placed> = needed.map(|(_, placed)| placed).collect();
         seals.sort_by_key(|placed| (placed.entries.len(), placed.at));
         let (mut counts, mut union, mut merged) = (Counts::default(), EntrySet::default(), 0);
         for placed in seals {
@@ -271,13 +268,15 @@ mod tests {
         assert_eq!(covered(&seals), [0_u64; 0]);
         seals.read(at(3), &seal(3, &[1, 2, 3]));
         assert_eq!(covered(&seals), [1, 2]);
-        // Of two that say the same the later one stays.
+        // Of two that say the same the later one stays, also when it is one and the same, read again.
         seals.read(at(4), &seal(4, &[1, 2, 3]));
-        assert_eq!(covered(&seals), [1, 2, 3]);
+        assert_eq!((covered(&seals), seals.needed()), (vec![1, 2, 3], 1));
+        seals.read(at(5), &seal(4, &[1, 2, 3]));
+        assert_eq!((covered(&seals), seals.needed()), (vec![1, 2, 3], 1));
         for serial in 1..=3 {
             seals.gone(SealKey { owner: OwnerId(1), serial });
         }
-        assert_eq!(covered(&seals), [0_u64; 0]);
+        assert_eq!((covered(&seals), seals.needed()), (vec![], 1));
         assert!(seals.holds(EntryId { ledger: 1, entry: 2 }));
     }
 

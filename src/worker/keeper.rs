@@ -14,6 +14,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::rank::SLOT;
 use crate::task::{Position, TaskId, TaskMetadata};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// An end that M has not shown yet may be on its way, behind a dead letter say, and whoever gets the task's delivery sees to it.
@@ -169,9 +170,12 @@ impl Keeper {
         self.chores.insert((now + END_PATIENCE, Kind::Repair, id));
     }
 
-    /// A tombstone was read.
-    pub(super) fn gone(&mut self, id: TaskId) {
-        if self.shown.remove(&id).is_some_and(|kept| kept.shown.terminal) {
+    /// A tombstone was read. `fold` is what the ledger says of the task.
+    pub(super) fn gone(&mut self, id: TaskId, fold: &TaskFold) {
+        // Of a sealed task nothing is shown any more.
+        if self.shown.remove(&id).is_some_and(|kept| kept.shown.terminal)
+            && fold.phase != Phase::Sealed
+        {
             self.gone.insert(id);
         }
     }
@@ -183,9 +187,12 @@ impl Keeper {
         self.gone.contains(&id) || self.shown.get(&id).is_some_and(shows)
     }
 
-    /// Forgets tasks that the ledger does not know any more.
-    pub(super) fn forget(&mut self, known: impl Fn(TaskId) -> bool) {
-        self.gone.retain(|id| known(*id));
+    /// Forgets tasks that were sealed.
+    pub(super) fn forget(&mut self, sealed: RangeInclusive<TaskId>) {
+        let gone: Vec<TaskId> = self.gone.range(sealed).copied().collect();
+        for id in gone {
+            self.gone.remove(&id);
+        }
     }
 
     /// The next chore that is due. `fold` says what the ledger knows of a task.
@@ -204,7 +211,7 @@ impl Keeper {
                 }
                 Kind::Evict if kept.is_some() => {
                     // An entry that was published twice is evicted once.
-                    self.gone(id);
+                    self.gone(id, &fold(id));
                     return Some(Chore::Evict(id));
                 }
                 Kind::Repair if fold(id).phase == Phase::Sealed => {
@@ -328,9 +335,9 @@ mod tests {
         assert!(keeper.has_shown_end(ID, Epoch(1)) && !keeper.has_shown_end(ID, Epoch(2)));
         assert_eq!(keeper.poll(at(100), |_| completed(1)), Some(Chore::Evict(ID)));
         assert!(keeper.has_shown_end(ID, Epoch(1)));
-        keeper.gone(ID);
+        keeper.gone(ID, &completed(1));
         assert!(keeper.has_shown_end(ID, Epoch(1)));
-        keeper.forget(|_| false);
+        keeper.forget(ID..=ID);
         assert!(!keeper.has_shown_end(ID, Epoch(1)));
     }
 
@@ -360,7 +367,7 @@ mod tests {
     fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
         let mut keeper = Keeper::new(RETENTION);
         keeper.read(ID, shown(1, false), &TaskFold::default(), true, 0, at(0), 0);
-        keeper.gone(ID);
+        keeper.gone(ID, &completed(1));
         assert!(!keeper.has_shown_end(ID, Epoch(1)));
     }
 
@@ -368,7 +375,7 @@ mod tests {
     fn the_next_in_line_does_nothing_when_the_first_has_done_it() {
         let mut keeper = Keeper::new(RETENTION);
         keeper.read(ID, shown(1, true), &completed(1), true, 1, at(0), 0);
-        keeper.gone(ID);
+        keeper.gone(ID, &completed(1));
         assert_eq!(keeper.poll(at(1000), |_| completed(1)), None);
     }
 
@@ -432,7 +439,7 @@ mod tests {
         keeper.sealed(|_| true, 0, at(1));
         keeper.missed(ID, at(1));
         assert_eq!(keeper.poll(at(60), |_| TaskFold::SEALED), None);
-        keeper.gone(ID);
+        keeper.gone(ID, &completed(1));
         keeper.missed(ID, at(61));
         assert_eq!(keeper.poll(at(80), |_| TaskFold::SEALED), None);
     }

@@ -20,6 +20,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::io::Write;
 use std::time::Duration;
 use tokio::time::{interval, sleep};
 
@@ -140,8 +141,14 @@ impl Load {
                 continue;
             }
             self.ended.set(seen.len());
-            if seen.len() * PARTS / self.total > self.parts.borrow().len() {
-                self.parts.borrow_mut().push(part());
+            let over = seen.len() * PARTS / self.total;
+            if over > self.over() {
+                let took = part();
+                say(&format!(
+                    "{} tasks have ended, the last part of {PARTS} in {took:.0?}",
+                    seen.len()
+                ));
+                self.parts.borrow_mut().push(took);
                 part = stopwatch();
             }
         }
@@ -241,6 +248,7 @@ impl Watched {
             let bytes: usize = view.iter().map(size).sum();
             let after = since();
             let left = Left { entries: view.len(), bytes, after };
+            say(&format!("the ledger's view has {} entries with {bytes} bytes", left.entries));
             let is_over = left.bytes <= self.plan.small_bytes || after >= self.plan.settle;
             self.end = Some(left);
             if is_over {
@@ -258,6 +266,11 @@ impl Watched {
         }
         Report { tenths, end: self.end.unwrap_or_default() }
     }
+}
+
+/// Tells on standard error how far the run is.
+fn say(message: &str) {
+    writeln!(std::io::stderr(), "longrun: {message}").ok();
 }
 
 /// Entries and bytes of the broker's compacted ledger; zero before its first compaction.

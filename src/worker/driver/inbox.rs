@@ -34,8 +34,8 @@ impl Driver {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
                 let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
-                if matches!(inbound.entry, Entry::Seal(_)) {
-                    lane.forget_sealed();
+                if let Entry::Seal(seal) = &inbound.entry {
+                    lane.forget_sealed(&seal.entries);
                 }
                 if let Some(Verdict::Ignored(reason)) = verdict {
                     self.stats.ignored(reason);
@@ -104,7 +104,7 @@ impl Driver {
         }
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
         if message.null {
-            lane.keeper.gone(task);
+            lane.keeper.gone(task, &lane.core.machine().fold(task));
         } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
             let shown = Shown::of(&metadata, epoch_of(&message.properties), message.position);
             let (machine, rank) = (lane.core.machine(), lane.core.rank(task, now));

@@ -8,6 +8,7 @@ use super::{Environment, Event};
 use crate::clock::Clock;
 use crate::ledger;
 use crate::protocol::entry::Entry;
+use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position, Progress, TaskId};
@@ -275,12 +276,15 @@ impl Lane {
     }
 
     /// A seal was read: what is kept here of its tasks is of no more use.
-    pub(super) fn forget_sealed(&mut self) {
+    pub(super) fn forget_sealed(&mut self, sealed: &EntrySet) {
         let machine = self.core.machine();
         let known = |id: TaskId| machine.task(id).is_some();
+        // These are few: they are of tasks that have not been shown to the end.
         self.bodies.retain(|id, _| known(id));
         self.not_shown.retain(|id| known(*id));
-        self.keeper.forget(known);
+        for range in sealed.ranges() {
+            self.keeper.forget(range.tasks());
+        }
     }
 
     /// The ledger was read to its end: M must not show as unfinished what it says is sealed.

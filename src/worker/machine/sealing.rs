@@ -2,13 +2,12 @@
 
 use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
 use crate::protocol::entry::Entry;
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry_set::{Ended, EntrySet, Range};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Key, SealKey};
 use crate::protocol::seal::{Counts, SEAL_BYTES_MAX, Seal, Seals, encode};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 /// What a worker knows of seals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -86,9 +85,9 @@ impl Machine {
         }
     }
 
-    /// Publishes the union of the seals, where there are at least so many, so that they can go.
+    /// Publishes the union of the seals that no other covers, where there are at least so many, so that they can go.
     pub fn merge_seals(&mut self, min: usize) {
-        if !self.ready || self.sealing.underway.is_some() || self.sealing.seals.len() < min {
+        if !self.ready || self.sealing.underway.is_some() || self.sealing.seals.needed() < min {
             return;
         }
         if let Some((counts, union)) = self.sealing.seals.merged() {
@@ -107,9 +106,7 @@ impl Machine {
         let Sealing { seals, left, .. } = &self.sealing;
         let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
         let nothing_left = |entries: &EntrySet| {
-            entries.ranges().all(|range| {
-                left.range(ids(range.ledger, range.first, range.last)).next().is_none()
-            })
+            entries.ranges().all(|range| left.range(range.tasks()).next().is_none())
         };
         let covered = seals.covered().filter(move |(_, entries)| nothing_left(entries));
         of_tasks
@@ -171,7 +168,7 @@ impl Machine {
         self.sealing.seals.read(position, seal);
         let mut over = Vec::new();
         for range in seal.entries.ranges() {
-            let known = self.tasks.range(ids(range.ledger, range.first, range.last));
+            let known = self.tasks.range(range.tasks());
             over.extend(known.map(|(id, _)| *id));
         }
         for id in &over {
@@ -257,14 +254,6 @@ impl Machine {
 
     /// The known tasks of an entry.
     fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
-        let EntryId { ledger, entry } = entry;
-        self.tasks.range(ids(ledger, entry, entry)).map(|(id, task)| (*id, task.as_ref()))
+        self.tasks.range(Range::of(entry).tasks()).map(|(id, task)| (*id, task.as_ref()))
     }
-}
-
-/// The ids of all tasks of these entries, whatever their partition and place in a batch.
-const fn ids(ledger: u64, first: u64, last: u64) -> RangeInclusive<TaskId> {
-    let first = TaskId { ledger, entry: first, partition: i32::MIN, batch_index: None };
-    let last = TaskId { ledger, entry: last, partition: i32::MAX, batch_index: Some(u32::MAX) };
-    first..=last
 }

@@ -20,8 +20,10 @@ impl Partition {
             return;
         }
         self.silence.came_back(heartbeat.number, now);
-        // A heartbeat that was sent early in a long outage says nothing of its end: the next one is sent at once.
-        let recent = self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after());
+        // A heartbeat that was sent early in a long outage, or a long first read, says nothing of its end: the next one is sent at
+        // once. Half of the self-fence leaves time to read the rest of what was written meanwhile.
+        let recent =
+            self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
         if self.mode == Mode::Bootstrap && recent {
             self.end_bootstrap(now, wall_ms);
         }

@@ -278,6 +278,28 @@ fn an_outage_ends_in_one_self_fence() {
     assert_eq!(pair.did(0).iter().filter(|did| **did == "self-fence").count(), 1);
 }
 
+/// A worker that had read a busy ledger for half a minute was ready when its view was all but too old, found it too old at once, fenced
+/// itself and read everything again, and again.
+#[test]
+fn a_bootstrap_ends_well_before_the_next_self_fence() {
+    let self_fence = crate::WorkerConfig::default().self_fence;
+    for (lag, ready) in [(self_fence * 3 / 5, false), (self_fence * 2 / 5, true)] {
+        let mut pair = Pair::new(1);
+        pair.workers[0].core.handle_ledger_deleted();
+        pair.workers[0].cursor = 0;
+        pair.step();
+        pair.workers[0].frozen = true;
+        pair.run_for(lag);
+        let (now, worker) = (pair.now, &mut pair.workers[0]);
+        for entry in 0..pair.log.len() {
+            let position = Position { ledger: 1, entry: entry as u64, batch_index: None };
+            let entry = pair.log[entry].clone();
+            worker.core.handle_entry(&Inbound { position, publish_time_ms: 0, entry }, now, 0);
+        }
+        assert_eq!(worker.core.machine().is_ready(), ready, "{lag:?}");
+    }
+}
+
 #[test]
 fn a_claim_read_back_late_is_released_and_left_alone_for_a_while() {
     let mut pair = Pair::new(1);
