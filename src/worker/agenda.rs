@@ -59,13 +59,6 @@ impl<K: Copy + Ord> Agenda<K> {
         self.order.len()
     }
 
-    /// Keeps only the tasks that `keep` says.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(K) -> bool) {
-        self.at.retain(|id, _| keep(*id));
-        let at = &self.at;
-        self.order.retain(|(_, id)| at.contains_key(id));
-    }
-
     pub(super) fn next(&self) -> Option<Moment> {
         self.order.first().map(|(at, _)| *at)
     }

@@ -3,6 +3,7 @@
 use super::{Effect, Mode, Partition, Slots};
 use crate::protocol::claim::{Decision, NextClaim};
 use crate::protocol::entry::{ClaimKind, Entry, Heartbeat};
+use crate::protocol::entry_set::Range;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
@@ -192,6 +193,7 @@ impl Partition {
             self.claims.insert(id, now);
         }
         self.machine.claim(id, claim);
+        self.settle_claim(id);
     }
 
     /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
@@ -247,14 +249,16 @@ impl Partition {
 
     fn hand_back(&mut self, id: TaskId) {
         self.machine.hand_back(id);
-        let machine = &self.machine;
-        self.open.retain(|other, open| {
-            if other.entry_id() == id.entry_id() {
+        let batch = Range::of(id.entry_id()).tasks();
+        let members: Vec<TaskId> = self.open.range(batch).map(|(id, _)| *id).collect();
+        for member in members {
+            self.waiting.remove(member);
+            if self.machine.task(member).is_none() {
+                self.open.remove(&member);
+            } else if let Some(open) = self.open.get_mut(&member) {
                 open.received = None;
             }
-            machine.task(*other).is_some()
-        });
-        self.waiting.retain(|other| other.entry_id() != id.entry_id());
+        }
     }
 
     fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judgement> {

@@ -253,6 +253,9 @@ impl Partition {
             }
         }
         self.settle();
+        if let Some(id) = id {
+            self.settle_claim(id);
+        }
         verdict
     }
 
@@ -308,6 +311,7 @@ impl Partition {
         self.machine.publish_failed(key);
         self.agenda.set_by(key.task, now);
         self.settle();
+        self.settle_claim(key.task);
     }
 
     /// An outcome was refused for what it carries: the attempt ends with this one instead.
@@ -315,6 +319,7 @@ impl Partition {
         self.sent.given_up(key.owner);
         self.machine.publish_refused(key, instead);
         self.settle();
+        self.settle_claim(key.task);
     }
 
     /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
@@ -430,7 +435,7 @@ impl Partition {
         self.agenda.set(id, now);
     }
 
-    /// Passes on what the machine wants, and gives back the slots of claims that came to nothing.
+    /// Passes on what the machine wants.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
             if let Action::Publish(entry) = &action
@@ -439,22 +444,28 @@ impl Partition {
                 self.sent.published(key.owner);
             }
             if let Action::Start { task, epoch, .. } = action {
+                // The slot of the claim is now that of the processor.
+                self.claims.remove(&task);
                 self.bodies.insert((task, epoch));
             }
             self.effects.push_back(Effect::Do(action));
         }
-        let (machine, bodies) = (&self.machine, &self.bodies);
-        let before = self.claims.len();
-        let mut started = 0;
-        self.claims.retain(|id, _| match machine.task(*id).map(|task| task.stage) {
-            Some(Stage::Claiming { .. }) => true,
-            Some(Stage::Running(run)) if bodies.contains(&(*id, run.epoch)) => {
-                started += 1;
-                false
-            }
-            _ => false,
-        });
-        self.freed += before - self.claims.len() - started;
+    }
+
+    /// Whether every claim that has a slot is still on its way.
+    #[cfg(test)]
+    fn claims_are_settled(&self) -> bool {
+        let claiming =
+            |id| matches!(self.machine.task(id)?.stage, Stage::Claiming { .. }).then_some(());
+        self.claims.keys().all(|id| claiming(*id).is_some())
+    }
+
+    /// Gives back the slot of a claim that came to nothing. Call it where that may have happened, after [`Partition::settle`].
+    fn settle_claim(&mut self, id: TaskId) {
+        let stage = self.machine.task(id).map(|task| task.stage);
+        if !matches!(stage, Some(Stage::Claiming { .. })) && self.claims.remove(&id).is_some() {
+            self.freed += 1;
+        }
     }
 }
 

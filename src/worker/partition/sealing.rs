@@ -237,6 +237,7 @@ impl Partition {
             self.agenda.remove(id);
             self.waiting.remove(id);
             self.stalled.remove(&id);
+            self.settle_claim(id);
         }
         if waited && !self.machine.seals_underway() {
             self.finished.unseal();

@@ -78,6 +78,7 @@ impl Pair {
                 perform(worker, effect, now, &mut self.log);
                 worker.core.run(now, &mut worker.slots);
             }
+            assert!(worker.core.claims_are_settled());
         }
     }
 
