@@ -220,7 +220,7 @@ impl Simulation {
         let attempt = self.rng.u32(1..=4);
         let entry = if self.rng.bool() {
             let (key, kind) = (key(self.rng.u32(50..90)), ClaimKind::Run);
-            Entry::Claim(Claim { key, attempt, kind, batch_size: None })
+            Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None })
         } else {
             let (key, outcome) = (key(self.rng.u32(1..=3)), Outcome::Completed);
             Entry::Done(Done { key, attempt, outcome })

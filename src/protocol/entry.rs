@@ -9,6 +9,7 @@
 //! | `s` | status of a claim or an outcome |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
 //! | `b` | size of the batch that the task's message came in (claim) |
+//! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
@@ -58,6 +59,16 @@ pub struct Claim {
     pub kind: ClaimKind,
     /// Size of the batch that the message came in, so that workers without the delivery know it.
     pub batch_size: Option<u32>,
+    /// What makes the task's older keys superfluous.
+    pub base: Option<Base>,
+}
+
+/// What a claim says besides epoch and attempt so that nobody needs an older entry of its task. Claims that run have it, when
+/// many such entries stand there; when it was accepted and read back those may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Base {
+    /// When the task was claimed first, in ms by the wall clock of that claimer.
+    pub created_ms: u64,
 }
 
 /// What a claim does when it is accepted.
@@ -189,6 +200,9 @@ impl Entry {
                 out.put("s", claim.kind.status());
                 if let Some(size) = claim.batch_size {
                     out.put("b", size);
+                }
+                if let Some(base) = claim.base {
+                    out.put("f", base.created_ms);
                 }
             }
             Self::Done(done) => {
@@ -356,7 +370,9 @@ impl<'a> Reader<'a> {
             _ => return Err(EntryError::Property("s")),
         };
         let batch_size = self.0.contains_key("b").then(|| self.number("b")).transpose()?;
-        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size })
+        let created = self.0.contains_key("f").then(|| self.number("f")).transpose()?;
+        let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
+        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base })
     }
 
     fn done(&self, key: OnceKey) -> Result<Done, EntryError> {

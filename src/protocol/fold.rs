@@ -12,7 +12,9 @@
 //!
 //! A seal that names the task ends all of this: it is terminal then, whatever else stands in the ledger.
 //!
-//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". Whether an owner is stale or a
+//! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". One claim may come after a gap: one with a
+//! base, which says all that is known of the task, so that the keys before it can go (`worker/machine/sealing.rs`). Where nothing is gone it
+//! is the next like any other. Whether an owner is stale or a
 //! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
 
 use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
@@ -143,6 +145,8 @@ impl TaskFold {
     const fn judge_claim(&self, claim: &Claim) -> Verdict {
         if self.phase.is_terminal() {
             Verdict::Ignored(Reason::Terminal)
+        } else if claim.base.is_some() && claim.key.epoch.0 > self.epoch.0 {
+            Verdict::Accepted
         } else if claim.key.epoch.0 != self.epoch.next().0 || self.epoch.0 == u32::MAX {
             Verdict::Ignored(Reason::EpochNotNext)
         } else if matches!(claim.kind, ClaimKind::Run) && claim.attempt <= self.attempt {

@@ -2,7 +2,9 @@
 
 use super::body;
 use super::config::LedgerConfig;
-use super::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties};
+use super::entry::{
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties,
+};
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
@@ -98,12 +100,14 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let claim = (any_once(), any::<u32>(), any_kind(), any::<Option<u32>>());
+    let claim = (any_once(), any::<u32>(), any_kind(), any::<Option<u32>>(), any::<Option<u64>>());
     let done = (any_once(), any::<u32>(), any_outcome());
     let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64)>());
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, batch_size)| {
-            Entry::Claim(Claim { key, attempt, kind, batch_size })
+        claim.prop_map(|(key, attempt, kind, batch_size, created)| {
+            let created = created.filter(|_| kind == ClaimKind::Run);
+            let base = created.map(|created_ms| Base { created_ms });
+            Entry::Claim(Claim { key, attempt, kind, batch_size, base })
         }),
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
@@ -141,8 +145,9 @@ fn small_entry() -> impl Strategy<Value = Entry> {
     });
     let key = key.boxed();
     prop_oneof![
-        4 => (key.clone(), any_kind()).prop_map(|(key, kind)| {
-            Entry::Claim(Claim { key, attempt: key.epoch.0, kind, batch_size: None })
+        4 => (key.clone(), any_kind(), 0..4_u8).prop_map(|(key, kind, base)| {
+            let base = (base == 0 && kind == ClaimKind::Run).then_some(Base { created_ms: 1 });
+            Entry::Claim(Claim { key, attempt: key.epoch.0, kind, batch_size: None, base })
         }),
         4 => (key.clone(), any_outcome()).prop_map(|(key, outcome)| {
             Entry::Done(Done { key, attempt: key.epoch.0, outcome })

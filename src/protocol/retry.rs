@@ -37,8 +37,7 @@ impl RetryPolicy {
     }
 }
 
-/// The shortest snooze. Each round leaves two entries on the ledger for as long as the task lives: its epochs are a chain, and whoever
-/// reads the ledger from its start needs every link.
+/// The shortest snooze. Each round leaves two entries on the ledger, until a claim with a base has made them superfluous.
 pub(crate) const SNOOZE_MIN: Duration = Duration::from_secs(1);
 
 /// The longest delay that is recorded: a hundred years. Other clients read the time as a number of 63 bits.

@@ -68,8 +68,8 @@ impl TaskError {
 
     /// Not now: try again after this delay, at least a second, without counting the attempt.
     ///
-    /// Each round costs two small entries on the ledger that stay for as long as the task lives, in the memory of every worker too:
-    /// a task that waits for hours had better snooze for minutes than for seconds.
+    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task that waits for hours had better snooze
+    /// for minutes than for seconds.
     #[must_use]
     pub fn snooze(delay: Duration) -> Self {
         Self { failure: Failure::Snooze(delay), message: String::new() }

@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn lost_and_doubled_publishes_show_in_their_numbers() {
-        let claim = Claim { key: key(1), attempt: 1, kind: ClaimKind::Run, batch_size: None };
+        let claim =
+            Claim { key: key(1), attempt: 1, kind: ClaimKind::Run, batch_size: None, base: None };
         let entries = [Entry::Claim(claim), done(4), done(4), done(5)];
         let entries = entries.into_iter().chain([3, 4, 4, 7].map(heartbeat));
         let expected = Publishes {

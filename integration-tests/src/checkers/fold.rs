@@ -60,11 +60,14 @@ impl State {
     }
 
     fn take_claim(&mut self, claim: &Claim) -> bool {
-        if self.end().is_some() || Some(claim.key.epoch.0) != self.epoch.checked_add(1) {
+        let next = Some(claim.key.epoch.0) == self.epoch.checked_add(1);
+        // What stands before a claim with a base need not be there.
+        let based = claim.base.is_some() && claim.key.epoch.0 > self.epoch;
+        if self.end().is_some() || !(next || based) {
             return false;
         }
         let stand = match claim.kind {
-            ClaimKind::Run if claim.attempt <= self.attempt => return false,
+            ClaimKind::Run if claim.attempt <= self.attempt && !based => return false,
             ClaimKind::Run => {
                 self.attempt = claim.attempt;
                 Stand::Running
@@ -73,7 +76,7 @@ impl State {
             ClaimKind::Cancelled => Stand::Ended(End::Cancelled),
             ClaimKind::Expired => Stand::Ended(End::Expired),
         };
-        self.epoch += 1;
+        self.epoch = claim.key.epoch.0;
         self.owner = claim.key.owner;
         self.stand = stand;
         true
@@ -89,8 +92,7 @@ impl State {
             Outcome::Cancelled => Stand::Ended(End::Cancelled),
             Outcome::Failed(next) => Stand::Waiting(next),
             Outcome::Released(next) => {
-                // A claim that runs has an attempt above the last one, so there is one to give back.
-                self.attempt -= 1;
+                self.attempt = self.attempt.saturating_sub(1);
                 Stand::Waiting(next)
             }
         };

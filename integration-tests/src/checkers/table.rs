@@ -3,7 +3,9 @@
 use super::fold::State;
 use longhaul::TaskId;
 use longhaul::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
+use longhaul::protocol::entry::{
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
+};
 use longhaul::protocol::fold::{TaskFold, Verdict};
 use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use std::time::Duration;
@@ -50,7 +52,13 @@ const fn key(epoch: u32, owner: OwnerId) -> OnceKey {
 }
 
 const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
-    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None })
+    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None, base: None })
+}
+
+const fn based(epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
+    let base = Some(Base { created_ms: 1 });
+    let (key, kind) = (key(epoch, owner), ClaimKind::Run);
+    Entry::Claim(Claim { key, attempt, kind, batch_size: None, base })
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
@@ -80,6 +88,7 @@ fn probes(at: &State) -> Vec<Entry> {
         for owner in [OWNER, OTHER] {
             probes.push(Entry::Checkpoint(key(epoch, owner)));
             for attempt in around(at.attempt).into_iter().flatten() {
+                probes.push(based(epoch, owner, attempt));
                 probes.extend(CLAIMS.map(|kind| claim(kind, epoch, owner, attempt)));
                 probes.extend(OUTCOMES.map(|outcome| done(outcome, epoch, owner, attempt)));
             }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use crate::protocol::entry::Heartbeat;
+use crate::protocol::entry::{Base, Heartbeat};
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::TaskId;
 use std::time::Duration;
@@ -46,7 +46,7 @@ const fn key(epoch: u32, owner: OwnerId) -> OnceKey {
 }
 
 const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
-    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None })
+    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None, base: None })
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId) -> Entry {
@@ -86,6 +86,35 @@ fn a_claim_counts_only_for_the_next_epoch_of_a_task_that_has_not_ended() {
             let found = by_epoch(phase, |epoch| claim(kind, epoch, owner, 3));
             assert_eq!(found, expected, "{kind:?} by {owner}, {phase:?}");
         }
+    }
+}
+
+/// In a view whose older keys are gone the claim with a base comes after a gap; an older one of its kind changes nothing.
+#[test]
+fn a_claim_with_a_base_counts_after_a_gap_whatever_the_attempt_before_it() {
+    for phase in [Phase::New, Phase::Running, Phase::Retry] {
+        for attempt in [1, 2, 3] {
+            let based = |epoch| {
+                let Entry::Claim(claim) = claim(ClaimKind::Run, epoch, OTHER, attempt) else {
+                    panic!("not a claim")
+                };
+                Entry::Claim(Claim { base: Some(Base { created_ms: 7 }), ..claim })
+            };
+            let found = by_epoch(phase, based);
+            let expected = ["not the next epoch", "not the next epoch", "taken", "taken"];
+            assert_eq!(found, expected, "{phase:?}, attempt {attempt}");
+            let mut fold = standing(phase);
+            fold.apply(&based(9));
+            let (epoch, phase) = (Epoch(9), Phase::Running);
+            let expected = TaskFold { epoch, attempt, owner: OTHER, phase, ..TaskFold::default() };
+            assert_eq!(fold, expected);
+        }
+    }
+    let Entry::Claim(run) = claim(ClaimKind::Run, 9, OTHER, 3) else { panic!("not a claim") };
+    let based = Entry::Claim(Claim { base: Some(Base { created_ms: 7 }), ..run });
+    for phase in PHASES.into_iter().filter(|phase| phase.is_terminal()) {
+        let mut fold = standing(phase);
+        assert!(fold.apply(&based) != Verdict::Accepted && fold == standing(phase), "{phase:?}");
     }
 }
 

@@ -382,7 +382,7 @@ async fn a_superseded_outcome_is_dropped() {
     assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
     let (attempt, kind) = (2, ClaimKind::Run);
-    bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None }));
+    bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }));
     bench.run_for(SECOND).await;
     assert_eq!(bench.driver.lanes[&-1].core.machine().fold(task).epoch, Epoch(2));
     assert!(bench.driver.lanes[&-1].bodies.len() == 0);

@@ -33,13 +33,17 @@ use reading::is_gone;
 use sealing::Sealing;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
-use crate::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
+use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::may_claim;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+
+/// A task that has so many keys in the ledger, and claims or outcomes among them, gets a claim with a base, and its older keys go: a task
+/// that snoozes for days leaves no pile of them.
+const KEYS_MAX: usize = 16;
 
 /// What the machine asks its driver to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +99,7 @@ pub enum Stop {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     attempts_max: u32,
+    keys_max: usize,
     /// The current incarnation.
     owner: OwnerId,
     /// Earlier owner ids of this process: claims of theirs may still land, and attempts kept through a self-fence run on.
@@ -119,6 +124,7 @@ impl Machine {
     pub fn new(owner: OwnerId, attempts_max: u32) -> Self {
         Self {
             attempts_max,
+            keys_max: KEYS_MAX,
             owner,
             former: Vec::new(),
             serial: 0,
@@ -129,6 +135,12 @@ impl Machine {
             sealing: Sealing::default(),
             actions: VecDeque::new(),
         }
+    }
+
+    /// From so many keys of a task on its next claim gets a base. The model has fewer entries than production.
+    #[cfg(feature = "testing")]
+    pub const fn set_keys_max(&mut self, keys_max: usize) {
+        self.keys_max = keys_max;
     }
 
     /// The current owner id.
@@ -352,6 +364,8 @@ impl Machine {
             attempt: claim.attempt,
             kind: claim.kind,
             batch_size: task.batch_size,
+            base: (claim.kind == ClaimKind::Run && task.trail.len() >= self.keys_max)
+                .then_some(Base { created_ms: task.created_ms }),
         });
         self.act(Action::Publish(entry));
     }

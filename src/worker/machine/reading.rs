@@ -44,8 +44,12 @@ impl Machine {
         let accepted = verdict == Verdict::Accepted;
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);
-        if accepted && matches!(read.entry, Entry::Claim(_)) {
-            task.taken_over = before.phase == Phase::Running;
+        if accepted && let Entry::Claim(claim) = read.entry {
+            task.taken_over =
+                before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
+            if claim.base.is_some() {
+                self.rest_on(id, claim.key.epoch);
+            }
         }
         if ready {
             self.react(id, &read, accepted);
@@ -68,6 +72,7 @@ impl Machine {
         if is_gone(task) {
             self.forget(id);
         }
+        self.look_at_base(id);
     }
 
     fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {
@@ -194,7 +199,8 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
                 task.batch_size = claim.batch_size.or(task.batch_size);
                 task.state_at = Some(read.position);
                 if task.created_ms == 0 {
-                    task.created_ms = read.publish_time_ms;
+                    let first = claim.base.map(|base| base.created_ms);
+                    task.created_ms = first.unwrap_or(read.publish_time_ms);
                 }
             }
         }

@@ -26,7 +26,7 @@ pub struct Task {
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
-    /// Its keys, which go when the task is sealed.
+    /// Its keys, which go when the task is sealed, or when a claim with a base makes them superfluous.
     pub trail: Trail,
 }
 
@@ -137,21 +137,55 @@ impl Trail {
         self.keys.is_empty() && !self.cancel
     }
 
+    /// How many there are, without the `cancel` key.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The keys that may go next, once a claim with a base was accepted for this epoch: those that the fold did not accept; when there is
+    /// none, those of earlier epochs, in any order, but for the epoch of the task's last checkpoint.
+    pub fn superseded(
+        &self,
+        task: TaskId,
+        base: Epoch,
+        checkpoint: Option<Epoch>,
+    ) -> impl Iterator<Item = Key> {
+        let old = move |trace: &&Trace| trace.epoch < base && Some(trace.epoch) != checkpoint;
+        let rejected = self.keys.iter().any(|trace| !trace.accepted);
+        let any = self.keys.iter().any(|trace| trace.accepted && old(&trace));
+        let next = move |trace: &&Trace| match (any, rejected) {
+            (false, _) => false,
+            (true, true) => !trace.accepted,
+            (true, false) => old(trace),
+        };
+        self.keys.iter().filter(next).map(move |trace| trace.key(task))
+    }
+
     /// The keys that may go next, once the task is sealed: those that the fold did not accept; when there is none, all others. In
     /// any other order what the log rejected could come to be accepted by a view that lags.
     pub fn sweepable(&self, task: TaskId) -> impl Iterator<Item = Key> {
         let rejected = self.keys.iter().any(|trace| !trace.accepted);
         let cancel = (self.cancel && !rejected).then_some(Key::Cancel(task));
         let next = self.keys.iter().filter(move |trace| trace.accepted != rejected);
-        next.map(move |trace| {
-            let Trace { epoch, owner, serial, .. } = *trace;
-            Key::Once(OnceKey { task, epoch, owner, serial })
-        })
-        .chain(cancel)
+        next.map(move |trace| trace.key(task)).chain(cancel)
+    }
+}
+
+impl Trace {
+    const fn key(&self, task: TaskId) -> Key {
+        let Self { epoch, owner, serial, .. } = *self;
+        Key::Once(OnceKey { task, epoch, owner, serial })
     }
 }
 
 impl Task {
+    /// The keys that may go next, since a claim of this epoch says what they say.
+    pub(super) fn superseded(&self, id: TaskId, base: Epoch) -> impl Iterator<Item = Key> {
+        let checkpoint = self.checkpoint.as_deref().map(|(_, key)| key.epoch);
+        self.trail.superseded(id, base, checkpoint)
+    }
+
     /// Whether the worker runs, or ends, the epoch that the fold shows as running.
     #[must_use]
     pub fn is_at_work(&self) -> bool {

@@ -76,7 +76,7 @@ impl Bench {
 
 fn claim_by(owner: OwnerId, epoch: u32) -> Entry {
     let key = OnceKey { task: T, epoch: Epoch(epoch), owner, serial: u64::from(epoch) };
-    Entry::Claim(Claim { key, attempt: epoch, kind: ClaimKind::Run, batch_size: None })
+    Entry::Claim(Claim { key, attempt: epoch, kind: ClaimKind::Run, batch_size: None, base: None })
 }
 
 fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
@@ -251,7 +251,7 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     let claim = |task| {
         let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 1 };
         let kind = ClaimKind::Run;
-        Entry::Claim(Claim { key, attempt: 1, kind, batch_size: Some(2) })
+        Entry::Claim(Claim { key, attempt: 1, kind, batch_size: Some(2), base: None })
     };
     let done = |task| {
         let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 101 };
@@ -333,6 +333,79 @@ fn entries_that_land_behind_the_seal_count_for_nothing_and_go() {
         assert_eq!(sweepable(&bench), [late.key()]);
         bench.land(&Entry::Tombstone(late.key()));
     }
+}
+
+/// A task that snoozed every second left two keys a second in the ledger and in every worker, for as long as it lived.
+#[test]
+fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let (mut old, mut rejected) = (Vec::new(), None);
+    let base = loop {
+        let claim = bench.claim(T);
+        let Entry::Claim(Claim { key, base, .. }) = claim else { panic!("not a claim") };
+        bench.land(&claim);
+        if let Some(base) = base {
+            assert_eq!((key.epoch, base.created_ms), (Epoch(9), 0));
+            break key;
+        }
+        let later = done_by(OTHER, key.epoch.0, Outcome::Completed);
+        if key.epoch == Epoch(2) {
+            bench.land(&later);
+            rejected = Some(later.key());
+        }
+        let outcome = Outcome::Released(NextAttempt::default());
+        bench.machine.finished(T, key.epoch, outcome);
+        let done = Entry::Done(bench.outcome());
+        bench.land(&done);
+        old.extend([claim.key(), done.key()]);
+    };
+    let whole = bench.machine.fold(T);
+    assert_eq!(sweepable(&bench), rejected.into_iter().collect::<Vec<_>>());
+    bench.land(&Entry::Tombstone(rejected.expect("the second one was")));
+    // Every other key only: whatever is left, the claim says it all.
+    assert_eq!(sweepable(&bench), old);
+    for key in old.iter().step_by(2) {
+        bench.land(&Entry::Tombstone(*key));
+    }
+    assert_eq!(sweepable(&bench), old.into_iter().skip(1).step_by(2).collect::<Vec<_>>());
+    for key in sweepable(&bench) {
+        bench.land(&Entry::Tombstone(key));
+    }
+    assert_eq!((sweepable(&bench), bench.machine.fold(T)), (vec![], whole));
+
+    let mut heir = Bench::new();
+    let (attempt, created_ms) = (1, 0);
+    let kind = ClaimKind::Run;
+    let rest =
+        Claim { key: base, attempt, kind, batch_size: None, base: Some(Base { created_ms }) };
+    heir.land(&Entry::Claim(rest));
+    assert_eq!(heir.machine.fold(T), whole);
+}
+
+#[test]
+fn a_checkpoint_keeps_what_it_needs_to_be_found() {
+    let mut bench = Bench::new();
+    bench.machine.set_keys_max(4);
+    bench.machine.delivered(T, None);
+    let mut kept = Vec::new();
+    for epoch in 1..=3 {
+        let claim = bench.claim(T);
+        bench.land(&claim);
+        if epoch == 3 {
+            break;
+        }
+        if epoch == 1 {
+            let key = bench.machine.checkpoint(T, Epoch(1)).expect("it runs");
+            bench.land(&Entry::Checkpoint(key));
+            kept.push(Key::Once(key));
+        }
+        bench.machine.finished(T, Epoch(epoch), Outcome::Failed(NextAttempt::default()));
+        let done = Entry::Done(bench.outcome());
+        bench.land(&done);
+        kept.extend([claim.key(), done.key()]);
+    }
+    assert_eq!(sweepable(&bench), kept[3..], "those of epoch 2, not of epoch 1");
 }
 
 #[test]

@@ -90,6 +90,7 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
             attempt: 1,
             kind: ClaimKind::Run,
             batch_size: None,
+            base: None,
         });
         let done =
             Entry::Done(Done { key: key(2 * index + 2), attempt: 1, outcome: Outcome::Completed });

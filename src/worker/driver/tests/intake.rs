@@ -201,7 +201,13 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
-    bench.write(&Entry::Claim(Claim { key, attempt: 2, kind: ClaimKind::Run, batch_size: None }));
+    bench.write(&Entry::Claim(Claim {
+        key,
+        attempt: 2,
+        kind: ClaimKind::Run,
+        batch_size: None,
+        base: None,
+    }));
     bench.transport.thaw();
     bench.run_for(2 * SECOND).await;
     let lane = &bench.driver.lanes[&-1];
