@@ -51,6 +51,8 @@ pub struct Bounds {
     pub fences: u8,
     /// Finished tasks are sealed, and their keys leave the ledger.
     pub seal: bool,
+    /// From so many keys of a task on its next claim has a base, and its older keys go; 0: none has.
+    pub keys: u8,
     /// Tombstones are published one at a time, in any order that the rules allow; else all that may go at once.
     pub single: bool,
     /// Unions of seals that are published.
@@ -123,6 +125,7 @@ impl Bounds {
             "fences" => &mut self.fences,
             "forgets" => &mut self.forgets,
             "merges" => &mut self.merges,
+            "keys" => &mut self.keys,
             "receipts" => &mut self.receipts,
             "lease" => &mut self.lease,
             _ => return None,

@@ -105,7 +105,7 @@ pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
         if !world.steps(index) {
             continue;
         }
-        if bounds.seal {
+        if bounds.seal || bounds.keys > 0 {
             sealing::moves(bounds, world, (number, worker), into);
         }
         worker_moves(bounds, world, number, worker, into);

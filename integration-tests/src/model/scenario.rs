@@ -40,6 +40,7 @@ const BASE: Bounds = Bounds {
     drain: 0,
     fences: 0,
     seal: false,
+    keys: 0,
     single: false,
     merges: 0,
     marked: false,
@@ -63,9 +64,13 @@ const SEAL_2T: Bounds = Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 1
 const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
 const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
 
+/// Every claim but the first has a base, and what is older goes.
+const KEYS: Bounds = Bounds { keys: 1, compact: 2, ..ADOPT };
+
 const ALL: Bounds = Bounds {
     tasks: 2,
     seal: true,
+    keys: 2,
     merges: 2,
     fetch: true,
     queue: true,
@@ -180,6 +185,31 @@ pub const SCENARIOS: &[Scenario] = &[
         "lease-on",
         Bounds { lease: 2, spurious: 1, ..FREEZE },
         "overlap of bodies when owners end theirs in time",
+    ),
+    named("base", KEYS, "claims with a base, and their task's older keys go"),
+    named("base-3", Bounds { attempts: 3, crash: 0, ..KEYS }, "the same, three attempts"),
+    named(
+        "base-single",
+        Bounds { single: true, crash: 0, ..KEYS },
+        "the same, tombstones in any order that the rules allow",
+    ),
+    named(
+        "base-freeze",
+        Bounds { freeze: 1, thaw: 1, crash: 0, redeliver: 0, ..KEYS },
+        "the same and a freeze",
+    ),
+    named(
+        "base-giveup",
+        Bounds { giveup: 1, crash: 0, redeliver: 0, ..KEYS },
+        "the same and publishes of unknown fate, also of tombstones",
+    ),
+    named("base-cancel", Bounds { cancel: 1, crash: 0, ..KEYS }, "the same and a cancel request"),
+    named("base-drain", Bounds { drain: 1, crash: 0, ..KEYS }, "the same and a drain"),
+    named("base-keep", Bounds { fences: 1, crash: 0, ..KEYS }, "the same and a self-fence"),
+    named(
+        "base-seal",
+        Bounds { seal: true, marked: true, forgets: 1, crash: 0, redeliver: 0, ..KEYS },
+        "the same and seals",
     ),
     named("seal", SEAL, "seals; acks forgotten, redelivery, two sealers"),
     named(

@@ -8,6 +8,7 @@ use super::world::{Worker, World, entry_id, members, small, task_id};
 use longhaul::EntryId;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::entry_set::{Ended, EntrySet};
+use longhaul::protocol::fold::Phase;
 use longhaul::protocol::key::{Key, SealKey};
 use longhaul::protocol::seal::{Counts, Seal};
 use longhaul::worker::machine::Stage;
@@ -23,7 +24,7 @@ pub fn moves(
     if !machine.is_ready() {
         return;
     }
-    if !machine.seals_underway() {
+    if bounds.seal && !machine.seals_underway() {
         let can = (0..small(world.messages.len()))
             .filter(|message| may_seal(bounds, worker, *message))
             .fold(0_u8, |mask, message| mask | 1 << message);
@@ -35,7 +36,7 @@ pub fn moves(
     }
     if machine.may_sweep() {
         let count = small(sweepable(bounds, world, worker).len());
-        if bounds.single || bounds.fault == Fault::TombstonesInAnyOrder {
+        if bounds.single || bounds.fault.sweeps_on_its_own() {
             into.extend((0..count).map(|key| Move::Sweep { worker: number, only: Some(key) }));
         } else if count > 0 {
             into.push(Move::Sweep { worker: number, only: None });
@@ -69,13 +70,11 @@ fn may_seal(bounds: &Bounds, worker: &Worker, message: u8) -> bool {
 fn sweepable(bounds: &Bounds, world: &World, worker: &Worker) -> Vec<Key> {
     let machine = &worker.machine;
     match bounds.fault {
+        Fault::SupersededInAnyOrder | Fault::NoBase => old_keys(world, worker, |old, _| old),
+        Fault::BaseGoes => old_keys(world, worker, |old, current| old || current),
         Fault::TombstonesInAnyOrder => {
             let read = world.log.iter().take(usize::from(worker.cursor));
-            let gone = |key: Key| {
-                let tombstone = Entry::Tombstone(key);
-                world.log.iter().any(|record| record.entry == tombstone)
-                    || worker.out.contains(&tombstone)
-            };
+            let gone = |key: Key| is_gone(world, worker, key);
             let of_sealed = |entry: &Entry| {
                 !matches!(entry, Entry::Tombstone(_))
                     && entry.task().is_some_and(|id| machine.is_sealed(id))
@@ -110,7 +109,43 @@ fn sweepable(bounds: &Bounds, world: &World, worker: &Worker) -> Vec<Key> {
     }
 }
 
+fn is_gone(world: &World, worker: &Worker, key: Key) -> bool {
+    let tombstone = Entry::Tombstone(key);
+    world.log.iter().any(|record| record.entry == tombstone) || worker.out.contains(&tombstone)
+}
+
+/// The keys that the worker has read, of tasks that run under a later claim: `wanted` is told whether the key is of an earlier epoch than
+/// that claim, and whether it is that of the claim.
+fn old_keys(world: &World, worker: &Worker, wanted: impl Fn(bool, bool) -> bool) -> Vec<Key> {
+    let wanted = |entry: &Entry| {
+        let (Key::Once(key), false) = (entry.key(), matches!(entry, Entry::Tombstone(_))) else {
+            return false;
+        };
+        let fold = worker.machine.fold(key.task);
+        let later = fold.epoch.0 > 1 && fold.phase == Phase::Running;
+        let current = key.epoch == fold.epoch && matches!(entry, Entry::Claim(_));
+        later && wanted(key.epoch < fold.epoch, current)
+    };
+    let read = world.log.iter().take(usize::from(worker.cursor));
+    let keys = read.filter(|record| wanted(&record.entry)).map(|record| record.entry.key());
+    keys.filter(|key| !is_gone(world, worker, *key)).collect()
+}
+
 impl Settle<'_> {
+    /// The keys that a broken worker tombstones together with the claim that is to supersede them.
+    pub(super) fn superseded_early(&self, worker: &Worker, entry: &Entry) -> Vec<Key> {
+        match entry {
+            Entry::Claim(claim)
+                if claim.base.is_some() && self.bounds.fault == Fault::BaseUnread =>
+            {
+                let read = self.world.log.iter().take(usize::from(worker.cursor));
+                let of_task = read.filter(|record| record.entry.task() == Some(claim.key.task));
+                of_task.map(|record| record.entry.key()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The history is told of a seal that lands.
     pub(super) fn seal_lands(&mut self, seal: &Seal) {
         for message in 0..small(self.world.messages.len()) {

@@ -155,9 +155,11 @@ impl Settle<'_> {
             }
             _ => {}
         }
+        let early = self.superseded_early(worker, &entry);
         if !self.bounds.fault.swallows(&entry) {
-            worker.out.push(entry);
+            worker.out.push(self.bounds.fault.tampered(entry));
         }
+        worker.out.extend(early.into_iter().map(Entry::Tombstone));
     }
 
     fn is_key_used(&self, worker: &Worker, entry: &Entry) -> bool {

@@ -170,14 +170,14 @@ impl Settle<'_> {
         self.haunt(out, landing);
         let owner = self.world.next_owner;
         self.world.next_owner += 1;
-        let new = Worker::new(owner, self.bounds.attempts, self.world.end());
+        let new = Worker::new(owner, self.bounds, self.world.end());
         self.world.workers[index] = Part::new(new);
         self.drop_deliveries(worker);
     }
 
     fn leave(&mut self, worker: u8) {
         let index = usize::from(worker);
-        let gone = Worker { left: true, ..Worker::new(worker, self.bounds.attempts, 0) };
+        let gone = Worker { left: true, ..Worker::new(worker, self.bounds, 0) };
         self.world.workers[index] = Part::new(gone);
         self.drop_deliveries(worker);
     }

@@ -1,6 +1,6 @@
 //! One rule broken at a time. The production code has no switches for it: the harness around it lies, forgets or hurries.
 
-use longhaul::protocol::entry::{Entry, Outcome};
+use longhaul::protocol::entry::{Claim, Entry, Outcome};
 use longhaul::protocol::key::{Key, OnceKey};
 
 /// A rule that the harness breaks.
@@ -35,6 +35,14 @@ pub enum Fault {
     OldSealsFirst,
     /// A seal goes if any other covers it, an earlier one included.
     SealsCoverEachOther,
+    /// A task's superseded keys go in any order, those among them that the log rejected included.
+    SupersededInAnyOrder,
+    /// A task's superseded keys go though the claim that superseded them has no base.
+    NoBase,
+    /// The claim with the base goes, too.
+    BaseGoes,
+    /// A task's older keys go when a claim with a base is published, not when it was read back.
+    BaseUnread,
     /// The dead letter is published after the ack.
     DeadLetterAfterAck,
     /// The client sends an entry twice, and the broker keeps both copies.
@@ -60,11 +68,24 @@ impl Fault {
             Self::MergeForgets,
             Self::OldSealsFirst,
             Self::SealsCoverEachOther,
+            Self::SupersededInAnyOrder,
+            Self::NoBase,
+            Self::BaseGoes,
+            Self::BaseUnread,
             Self::DeadLetterAfterAck,
             Self::Resend,
         ]
         .into_iter();
         all.find(|fault| format!("{fault:?}") == name)
+    }
+
+    /// Whether tombstones are published one at a time, and not as the machine would.
+    #[must_use]
+    pub const fn sweeps_on_its_own(self) -> bool {
+        matches!(
+            self,
+            Self::TombstonesInAnyOrder | Self::SupersededInAnyOrder | Self::NoBase | Self::BaseGoes
+        )
     }
 
     /// The key by which compaction tells entries apart.
@@ -77,6 +98,15 @@ impl Fault {
             | Key::Cancel(_)
             | Key::Heartbeat(_)
             | Key::Config(_)) => key,
+        }
+    }
+
+    /// What is published in place of this entry.
+    #[must_use]
+    pub fn tampered(self, entry: Entry) -> Entry {
+        match (self, entry) {
+            (Self::NoBase, Entry::Claim(claim)) => Entry::Claim(Claim { base: None, ..claim }),
+            (_, entry) => entry,
         }
     }
 

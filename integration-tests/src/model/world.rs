@@ -130,8 +130,10 @@ const PARTITION: i32 = 0;
 impl Worker {
     /// A worker that must read the ledger up to `end` first.
     #[must_use]
-    pub fn new(owner: u8, attempts: u8, end: u8) -> Self {
+    pub fn new(owner: u8, bounds: &Bounds, end: u8) -> Self {
+        let Bounds { attempts, keys, .. } = *bounds;
         let mut machine = Machine::new(OwnerId(u128::from(owner)), u32::from(attempts));
+        machine.set_keys_max(if keys == 0 { usize::MAX } else { usize::from(keys) });
         if end == 0 {
             machine.bootstrap_ended();
         }
@@ -165,7 +167,7 @@ impl World {
         Self {
             log: Part::new(Vec::new()),
             workers: (0..bounds.workers)
-                .map(|number| Part::new(Worker::new(number, bounds.attempts, 0)))
+                .map(|number| Part::new(Worker::new(number, bounds, 0)))
                 .collect(),
             ghosts: Vec::new(),
             messages: (0..messages).map(|_| Message::default()).collect(),

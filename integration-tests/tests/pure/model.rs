@@ -137,6 +137,17 @@ fn tasks_are_sealed() {
     holds_at_first(&["seal", "seal-live", "seal-3w", "seal-queue", "seal-single"]);
 }
 
+/// What is wider than the two small ones is searched near its start only.
+#[test]
+fn a_base_makes_older_keys_superfluous() {
+    holds(&[
+        "base:compact=1,redeliver=0,crash=0,fail=0",
+        "base-single:compact=1,redeliver=0,fail=0",
+    ]);
+    holds_at_first(&["base", "base-3", "base-single", "base-freeze", "base-giveup"]);
+    holds_at_first(&["base-cancel", "base-drain", "base-keep", "base-seal"]);
+}
+
 #[test]
 fn two_tasks_are_sealed_in_any_ranges() {
     holds(&["seal-2t:workers=1"]);
@@ -300,6 +311,26 @@ fn seals_that_go_before_their_union_was_read_are_found() {
 #[test]
 fn seals_that_cover_each_other_are_found() {
     finds(Fault::SealsCoverEachOther, "seal:redeliver=0,forgets=0", &["C-01"], CAP);
+}
+
+#[test]
+fn superseded_keys_that_go_in_any_order_are_found() {
+    finds(Fault::SupersededInAnyOrder, "base-single", &["C-03", "C-04"], CAP);
+}
+
+#[test]
+fn keys_that_go_without_a_base_are_found() {
+    finds(Fault::NoBase, "base-single", &["C-01"], CAP);
+}
+
+#[test]
+fn a_base_that_goes_with_what_it_replaces_is_found() {
+    finds(Fault::BaseGoes, "base-single", &["C-01"], CAP);
+}
+
+#[test]
+fn a_base_that_is_trusted_unread_is_found() {
+    finds(Fault::BaseUnread, "base", &["C-01"], CAP);
 }
 
 #[test]
