@@ -328,6 +328,12 @@ fn cargo(places: &Places, judges: &[Judge], verb: &[&str]) -> anyhow::Result<Out
     let mut command = Command::new(steps::cargo());
     steps::forget_xtask(&mut command);
     command.args(verb).args(["--message-format=json", "--lib"]);
+    // Built for a few minutes of tests: nothing in it is worth much time of the compiler.
+    for package in ["longhaul", "longhaul-wire", "longhaul-broker", "integration-tests"] {
+        for setting in ["opt-level=1", "debug=0"] {
+            command.args(["--config", &format!("profile.dev.package.{package}.{setting}")]);
+        }
+    }
     for package in packages {
         command.args(["--package", package]);
     }

@@ -28,29 +28,46 @@ pub fn baseline(
         let binary = built.binaries.iter().find(|binary| judge.is(binary));
         let binary = binary.with_context(|| format!("no tests {} were built", judge.target))?;
         let mut suite = Suite::new(*judge, binary)?;
-        let count = suite.len();
-        let mut readings: Vec<Option<Reading>> = vec![None; count];
-        let mut done = 0;
-        parallel(
-            count,
-            jobs,
-            |index, worker| suite.read(index, &output.join(format!("scratch-{worker}"))),
-            |index, reading| {
-                done += 1;
-                tell(&format!("{} without a fault: {done} of {count}", judge.target));
-                if let Some(place) = readings.get_mut(index) {
-                    *place = Some(reading);
-                }
-                Ok(())
-            },
-        )?;
-        let readings: Vec<_> = readings.into_iter().flatten().collect();
+        let path = output.join(format!("reached-{}.txt", judge.target));
+        let readings = match suite.kept(&path)? {
+            Some(readings) => readings,
+            None => {
+                let readings = read_all(&suite, jobs, output, &mut tell)?;
+                suite.keep(&path, &readings)?;
+                readings
+            }
+        };
         for left_out in suite.learn(&readings) {
             tell(&format!("not asked: {left_out}\n"));
         }
         suites.push(suite);
     }
     Ok(suites)
+}
+
+fn read_all(
+    suite: &Suite,
+    jobs: usize,
+    output: &Path,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<Vec<Reading>> {
+    let count = suite.len();
+    let mut readings = vec![None; count];
+    let mut done = 0;
+    parallel(
+        count,
+        jobs,
+        |index, worker| suite.read(index, &output.join(format!("scratch-{worker}"))),
+        |index, reading| {
+            done += 1;
+            tell(&format!("{} without a fault: {done} of {count}", suite.judge.target));
+            if let Some(place) = readings.get_mut(index) {
+                *place = Some(reading);
+            }
+            Ok(())
+        },
+    )?;
+    Ok(readings.into_iter().flatten().collect())
 }
 
 /// Judges mutants, so many at a time; `take` gets each verdict as it comes.
