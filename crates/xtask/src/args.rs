@@ -2,7 +2,8 @@
 //!
 //! Written by hand: six verbs do not need a parser that takes longer to build than xtask itself.
 
-use crate::mutants::{AREAS, Area, Shard};
+use crate::mutants::Options;
+use crate::mutants::area::{AREAS, Area};
 use std::fmt;
 
 /// What the user asked for.
@@ -25,12 +26,7 @@ pub enum Command {
         args: Vec<String>,
     },
     /// Plant faults and see whether tests fail.
-    Mutants {
-        /// Where.
-        areas: Vec<&'static Area>,
-        /// Which part of them.
-        shard: Shard,
-    },
+    Mutants(Options),
     /// Run a command beside a Pulsar.
     Pulsar {
         /// The command with its arguments.
@@ -117,19 +113,26 @@ Forwards to the sandbox of integration-tests, which starts the Pulsar. Example:
 ";
 
 const MUTANTS_HELP: &str = "\
-Plants faults into the pure code, one at a time, and sees whether tests fail
+Plants faults into the code, one at a time, and sees whether tests fail
 
-Usage: cargo xtask mutants [<area>...] [--shard <k>/<n>]
+Usage: cargo xtask mutants [<area>...] [<option>...]
 
 Areas: protocol, machine, partition, worker-session, session, wire, broker
 [default: all of them]
 
 Options:
-  --shard <k>/<n>  Only part k of n, from 0: a whole run takes most of a day
+  --file <part>  Only in files whose path holds this
+  --sample <K>   Only K faults of each area, for a quick score
+  --seed <N>     Which of them [default: 0]
+  --jobs <N>     How many faults to try at a time [default: half of the processors]
+  --list         Only print the faults
+  --fresh        Forget what earlier runs have found
 
-Needs cargo-mutants (`cargo install cargo-mutants --locked`). Prints for each area how many
-faults were caught and missed, and fails if one was missed that is not in
-crates/xtask/mutants-accepted.txt, where each has its reason. Details: target/mutants.
+All faults are woven into one copy of the project below target/mutants, each behind a switch;
+what does not compile is left out. A fault that was caught stays so until its function changes,
+others are tried again when any source has changed, and a run that was interrupted goes on.
+Prints for each area how many faults were caught and missed, and fails if one was missed that
+is not in crates/xtask/mutants-accepted.txt, where each has its reason.
 ";
 
 /// Reads the arguments behind `cargo xtask`.
@@ -212,27 +215,43 @@ fn parse_sim(args: &[String]) -> Result<Command, UsageError> {
 }
 
 fn parse_mutants(args: &[String]) -> Result<Command, UsageError> {
-    let mut areas = Vec::new();
-    let mut shard = Shard::WHOLE;
+    let mut options = Options { areas: Vec::new(), ..Options::default() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        if let Some(rest) = arg.strip_prefix("--shard") {
-            let value = rest.strip_prefix('=').or_else(|| args.next().map(String::as_str));
-            let Some(read) = value.and_then(Shard::parse) else {
-                return usage("--shard needs a part and a count, such as 0/20");
-            };
-            shard = read;
-        } else if let Some(area) = Area::find(arg) {
-            areas.push(area);
-        } else {
-            let known: Vec<_> = AREAS.iter().map(|area| area.name).collect();
-            return usage(format!("there is no area `{arg}`: known are {}", known.join(", ")));
+        let (name, joined) = match arg.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (arg.as_str(), None),
+        };
+        let mut value = || joined.or_else(|| args.next().map(String::as_str));
+        let mut number = || {
+            let number = value().and_then(parse_number).filter(|number| *number < 1 << 32);
+            number.map_or_else(|| usage(format!("{name} needs a number")), Ok)
+        };
+        let count = |number: u64| usize::try_from(number).ok();
+        match name {
+            "--list" => options.list = true,
+            "--fresh" => options.fresh = true,
+            "--seed" => options.seed = number()?,
+            "--sample" => options.sample = count(number()?),
+            "--jobs" => options.jobs = count(number()?),
+            "--file" => match value() {
+                Some(part) => options.file = Some(part.to_owned()),
+                None => return usage("--file needs a part of a path"),
+            },
+            name => match Area::find(name) {
+                Some(area) => options.areas.push(area),
+                None => {
+                    let known: Vec<_> = AREAS.iter().map(|area| area.name).collect();
+                    let known = known.join(", ");
+                    return usage(format!("there is no area `{arg}`: known are {known}"));
+                }
+            },
         }
     }
-    if areas.is_empty() {
-        areas.extend(AREAS);
+    if options.areas.is_empty() {
+        options.areas.extend(AREAS);
     }
-    Ok(Command::Mutants { areas, shard })
+    Ok(Command::Mutants(options))
 }
 
 fn parse_number(text: &str) -> Option<u64> {
@@ -285,13 +304,14 @@ mod tests {
         check("model", &Command::Model { args: vec![] });
         check("model once --deep", &Command::Model { args: words("once --deep") });
         check("model -- --help", &Command::Model { args: words("--help") });
-        let protocol = Area::find("protocol").unwrap();
-        let whole = Command::Mutants { areas: vec![protocol], shard: Shard::WHOLE };
-        check("mutants protocol", &whole);
-        let shard = Shard { index: 3, count: 20 };
-        let all = Command::Mutants { areas: AREAS.iter().collect(), shard };
-        check("mutants --shard 3/20", &all);
-        check("mutants --shard=3/20", &all);
+        let areas = vec![Area::find("protocol").unwrap()];
+        let list = Options { areas, list: true, ..Options::default() };
+        check("mutants protocol --list", &Command::Mutants(list));
+        let sample =
+            Options { sample: Some(20), seed: 3, jobs: Some(2), fresh: true, ..Options::default() };
+        check("mutants --sample=20 --seed 3 --jobs 2 --fresh", &Command::Mutants(sample));
+        let file = Options { file: Some("fold".to_owned()), ..Options::default() };
+        check("mutants --file fold", &Command::Mutants(file));
         check("pulsar -- ls --help", &Command::Pulsar { command: words("ls --help") });
         check("pulsar ls -- a", &Command::Pulsar { command: words("ls -- a") });
     }
@@ -327,7 +347,8 @@ mod tests {
         check_error("sim --seed -1", range);
         let areas = "protocol, machine, partition, worker-session, session, wire, broker";
         check_error("mutants x", &format!("there is no area `x`: known are {areas}"));
-        check_error("mutants --shard 2", "--shard needs a part and a count, such as 0/20");
+        check_error("mutants --jobs x", "--jobs needs a number");
+        check_error("mutants --file", "--file needs a part of a path");
         check_error("pulsar --", "pulsar needs a command: cargo xtask pulsar -- <command>");
     }
 

@@ -3,11 +3,12 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks to its user")]
 
 use std::env;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use xtask::args::{self, Command};
-use xtask::mutants::{self, Accepted, Area, Report};
-use xtask::steps::{self, Step};
+use xtask::mutants::{self, Options};
+use xtask::steps;
 
 /// The exit status for a command line that is not understood.
 const USAGE: u8 = 2;
@@ -25,10 +26,10 @@ fn main() -> anyhow::Result<ExitCode> {
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
-    let steps = steps::plan(&command);
-    if let Command::Mutants { areas, .. } = &command {
-        return plant(areas, &steps);
+    if let Command::Mutants(options) = &command {
+        return plant(options);
     }
+    let steps = steps::plan(&command);
     let summary = steps::run(&steps, |step| {
         eprintln!("==> {}: {step}", step.name);
         steps::perform(step)
@@ -39,16 +40,18 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(exit_code(summary.failed))
 }
 
-/// Has the faults of each area planted, and tells what was found.
-fn plant(areas: &[&Area], steps: &[Step]) -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let accepted = Accepted::parse(&std::fs::read_to_string(root.join(mutants::ACCEPTED))?)?;
-    std::fs::create_dir_all(root.join(mutants::OUTPUT))?;
-    let mut report = Report::default();
-    for (area, step) in areas.iter().zip(steps) {
-        eprintln!("==> {}: {step}", step.name);
-        let (status, _) = steps::perform(step)?;
-        report.add(area, area.found(&root, status)?, &accepted);
+/// Plants faults, and tells what was found. How it goes on is one line on a terminal, and many elsewhere.
+fn plant(options: &Options) -> anyhow::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let is_line = std::io::stderr().is_terminal() && !options.list;
+    let report = mutants::plant(&root, options, |line| match (options.list, is_line) {
+        (true, _) => println!("{line}"),
+        (_, true) => eprint!("\r\x1b[K{line}"),
+        (_, false) => eprintln!("{}", line.trim_end()),
+    })?;
+    let Some(report) = report else { return Ok(ExitCode::SUCCESS) };
+    if is_line {
+        eprintln!();
     }
     print!("\n{report}");
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -4,8 +4,8 @@
 //! seed or its broker is the suite's own matter.
 
 use crate::args::Command;
-use crate::mutants::{Area, BUILD};
 use anyhow::Context;
+use std::ffi::OsString;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 use std::{env, fmt};
@@ -53,14 +53,8 @@ impl fmt::Display for Step {
 #[must_use]
 pub fn plan(command: &Command) -> Vec<Step> {
     match command {
-        Command::Help(_) => Vec::new(),
-        Command::Mutants { areas, shard } => {
-            let step = |area: &&Area| {
-                let step = Step::new(area.name, &[]).with_args(&area.arguments(*shard));
-                step.with_env("CARGO_TARGET_DIR", BUILD.to_owned())
-            };
-            areas.iter().map(step).collect()
-        }
+        // These are no calls of cargo.
+        Command::Help(_) | Command::Mutants(_) => Vec::new(),
         Command::Ci => vec![
             Step::new("format", &["fmt", "--all", "--check"]),
             Step::new("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
@@ -143,12 +137,8 @@ pub fn run(
 /// Says which step could not be started.
 #[expect(clippy::disallowed_methods, reason = "times a child process; no clock of the library")]
 pub fn perform(step: &Step) -> anyhow::Result<Ending> {
-    // Cargo tells its children where it is, so that the steps use the same toolchain.
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut process = Process::new(cargo);
-    for (name, _) in env::vars_os().filter(|(name, _)| describes_xtask(&name.to_string_lossy())) {
-        process.env_remove(name);
-    }
+    let mut process = Process::new(cargo());
+    forget_xtask(&mut process);
     let start = Instant::now();
     let status = process
         .args(&step.args)
@@ -156,6 +146,19 @@ pub fn perform(step: &Step) -> anyhow::Result<Ending> {
         .status()
         .with_context(|| format!("could not start `{step}`"))?;
     Ok((status.code(), start.elapsed()))
+}
+
+/// The program to call. Cargo tells its children where it is, so that the steps use the same toolchain.
+#[must_use]
+pub fn cargo() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Takes what describes xtask out of the environment of a process.
+pub fn forget_xtask(process: &mut Process) {
+    for (name, _) in env::vars_os().filter(|(name, _)| describes_xtask(&name.to_string_lossy())) {
+        process.env_remove(name);
+    }
 }
 
 /// Whether `cargo run` has set the variable to describe xtask. Build scripts that watch such a variable would run again,
