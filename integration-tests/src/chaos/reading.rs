@@ -42,10 +42,11 @@ async fn read(
 ) -> Result<Vec<Message>> {
     let mut cause = None;
     for _ in 0..READS_MAX {
-        match timeout(READ_LIMIT, try_read(transport, topic, follow)).await {
+        let mut far = Far::default();
+        match timeout(READ_LIMIT, try_read(transport, topic, follow, &mut far)).await {
             Ok(Ok(messages)) => return Ok(messages),
             Ok(Err(error)) => cause = Some(error),
-            Err(_) => bail!("{topic} was not read within {READ_LIMIT:?}"),
+            Err(_) => bail!("{topic} was not read within {READ_LIMIT:?}: {far:?}"),
         }
         sleep(AGAIN).await;
     }
@@ -61,17 +62,28 @@ pub(super) async fn last_entry(
     Ok(follower.last_position().await?.map(Position::entry_id))
 }
 
+/// How far a reading has come.
+#[derive(Debug, Default)]
+struct Far {
+    count: usize,
+    at: Option<Position>,
+    last: Option<Position>,
+}
+
 async fn try_read(
     transport: &PulsarTransport,
     topic: &TopicPartition,
     follow: Follow,
+    far: &mut Far,
 ) -> Result<Vec<Message>> {
     let mut follower = transport.follower(topic, follow).await?;
     let Some(last) = follower.last_position().await? else { return Ok(Vec::new()) };
+    far.last = Some(last);
     let mut messages: Vec<Message> = Vec::new();
     loop {
         let message = follower.next().await?;
         let at = message.position;
+        (far.count, far.at) = (far.count + 1, Some(at));
         if messages.last().is_none_or(|before| before.position < at) {
             messages.push(message);
         }

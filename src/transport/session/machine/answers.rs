@@ -264,8 +264,10 @@ const fn request_id(command: &Command) -> Option<u64> {
 fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
     let id = &answer.last_message_id;
     let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
-    // Brokers send -1 for a message that is no part of a batch.
+    // For a message that is no part of a batch brokers send -1, those before 3.0 send 0. The only message of a batch may pass for that: its
+    // position is not before this one.
     let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
+    let batch_index = batch_index.filter(|index| *index > 0);
     let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };
     let mark_delete = answer.consumer_mark_delete_position.as_ref().and_then(mark_delete);
     Answer::Last { last: exists.then_some(last), mark_delete }

@@ -222,6 +222,35 @@ fn questions_about_a_consumer_are_answered_in_our_words() {
     }
 }
 
+/// Pulsar 2.11 gives the last message the index 0 when it is no part of a batch. Whoever read up to it waited for ever.
+#[test]
+fn the_last_message_is_reached_whatever_index_a_broker_gives_it() {
+    let last_of = |index| {
+        let mut bench = Bench::open();
+        let consumer = bench.consumer();
+        bench.ask(Question::Last { consumer });
+        let [Command::GetLastMessageId(last)] = &bench.commands()[..] else { panic!("one") };
+        bench.says(CommandGetLastMessageIdResponse {
+            last_message_id: MessageIdData {
+                ledger_id: LEDGER,
+                entry_id: 3,
+                batch_index: index,
+                ..MessageIdData::default()
+            },
+            request_id: last.request_id,
+            consumer_mark_delete_position: None,
+        });
+        match &bench.outcome().answered[..] {
+            [(_, Ok(Answer::Last { last, .. }))] => last.expect("there is one"),
+            other => panic!("{other:?}"),
+        }
+    };
+    for index in [None, Some(-1), Some(0)] {
+        assert!(at(3, None) >= last_of(index) && at(3, Some(0)) >= last_of(index), "{index:?}");
+    }
+    assert_eq!(last_of(Some(7)), at(3, Some(7)));
+}
+
 #[test]
 fn the_end_of_something_may_be_refused_or_go_without_an_answer() {
     let mut bench = Bench::open();
