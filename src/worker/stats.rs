@@ -17,6 +17,7 @@ pub(super) struct Stats {
     replicated: AtomicU64,
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
+    violations: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
     ready: Mutex<BTreeSet<i32>>,
     ended: AtomicBool,
@@ -50,6 +51,9 @@ pub struct WorkerStats {
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
     pub ledgers_lost: u64,
+    /// Tasks that this worker has set aside because its next step about them would have broken an invariant of the protocol: the step
+    /// was not taken, and other workers go on with the task. Always zero, unless longhaul has a bug: the log names the invariant.
+    pub violations: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -82,6 +86,9 @@ impl Stats {
     }
     pub(super) fn ledger_lost(&self) {
         count(&self.ledgers_lost);
+    }
+    pub(super) fn violated(&self) {
+        count(&self.violations);
     }
     pub(super) fn ready(&self, partition: i32) {
         self.partitions().insert(partition);
@@ -141,6 +148,7 @@ impl Stats {
             stalls: 0,
             refusals: 0,
             ledgers_lost: read(&self.ledgers_lost),
+            violations: read(&self.violations),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
     }
