@@ -14,7 +14,7 @@ mod own;
 
 pub use own::{
     Breach, Judgement, OwnDeeds, ack, claim, dead_letter, inside_own_claim, not_cancelled, outcome,
-    phase_shown, showing, showing_end, start,
+    phase_shown, sealing, showing, showing_end, start,
 };
 
 use super::claim::NextClaim;
@@ -325,9 +325,9 @@ impl History {
         let deeds = self.tasks.entry(task).or_default();
         deeds.sealed = true;
         let closed = deeds.acked && deeds.shown.is_some_and(Phase::is_terminal);
-        if !fold.phase.is_terminal() {
-            self.violated(SEAL, "a task was sealed that is not over", task);
-        } else if !closed {
+        let judgement = sealing(fold.phase);
+        self.judged(task, judgement);
+        if judgement.is_ok() && !closed {
             self.violated(SEAL, "a task was sealed before its view and its ack", task);
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Production asks them before every step; the [`History`](super::History) of model, simulation and checkers asks the same ones.
 
-use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, START, VIEW};
+use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
 use crate::protocol::claim::NextClaim;
 use crate::protocol::entry::{Claim, Done, Outcome};
@@ -192,6 +192,14 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
         }
         Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => Ok(()),
     }
+}
+
+/// C-18, the part that a fold can tell: a seal names a task in this phase.
+///
+/// # Errors
+/// The task is not over.
+pub const fn sealing(phase: Phase) -> Judgement {
+    if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
 }
 
 /// The phase that an entry of the metadata topic speaks of.
