@@ -455,6 +455,7 @@ impl Partition {
             }
             if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
                 self.stalled.insert(task);
+                self.settle_claim(task);
             }
             self.effects.push_back(Effect::Do(action));
         }
