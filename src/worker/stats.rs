@@ -18,6 +18,7 @@ pub(super) struct Stats {
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
     violations: AtomicU64,
+    refusals: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
     ready: Mutex<BTreeSet<i32>>,
     ended: AtomicBool,
@@ -47,7 +48,8 @@ pub struct WorkerStats {
     pub sessions_lost: u64,
     /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
     pub stalls: u64,
-    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused).
+    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused); or
+    /// claims and outcomes one by one, in sessions that go on.
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
     pub ledgers_lost: u64,
@@ -86,6 +88,9 @@ impl Stats {
     }
     pub(super) fn ledger_lost(&self) {
         count(&self.ledgers_lost);
+    }
+    pub(super) fn refused(&self) {
+        count(&self.refusals);
     }
     pub(super) fn violated(&self) {
         count(&self.violations);
@@ -146,7 +151,7 @@ impl Stats {
             repaired: read(&self.repaired),
             sessions_lost: 0,
             stalls: 0,
-            refusals: 0,
+            refusals: read(&self.refusals),
             ledgers_lost: read(&self.ledgers_lost),
             violations: read(&self.violations),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),

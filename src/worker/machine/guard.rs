@@ -1,6 +1,7 @@
 //! What stands between the decisions of the machine and what leaves it. Before every claim, start, outcome, ack, dead letter and entry
 //! on the metadata topic the invariants are asked (`protocol::invariants`), with nothing but the fold and what has left before: not
-//! with the stage, which is what decides. The price is a look-up or two for each step; nothing is allocated.
+//! with the stage, which is what decides. The price is a look-up or two for each step, and for an ack one for each task of its entry;
+//! nothing is allocated.
 //!
 //! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for the machine has shown that it is
 //! wrong about it. The others can go on with it:
