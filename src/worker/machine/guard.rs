@@ -167,10 +167,8 @@ impl Machine {
         self.actions.push_back(Action::SetAside { violation, epoch });
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let before = std::mem::replace(&mut task.stage, Stage::Aside { release: None });
-        let runs = match before {
-            Stage::Running(run) => Some(run.epoch),
-            _ => task.deeds.started(),
-        };
+        let runs =
+            if let Stage::Running(run) = before { Some(run.epoch) } else { task.deeds.started() };
         if let Some(epoch) = runs {
             self.actions.push_back(Action::Stop { task: id, epoch, why: Stop::SetAside });
         }

@@ -459,9 +459,10 @@ impl Machine {
     fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
         let serial = self.next_serial();
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.stage = match task.stage {
-            Stage::Aside { .. } => Stage::Aside { release: Some(serial) },
-            _ => Stage::Finishing { epoch, owner, serial, outcome },
+        task.stage = if task.is_aside() {
+            Stage::Aside { release: Some(serial) }
+        } else {
+            Stage::Finishing { epoch, owner, serial, outcome }
         };
         let key = OnceKey { task: id, epoch, owner, serial };
         let done = Done { key, attempt: task.fold.attempt, outcome };

@@ -174,11 +174,8 @@ impl Machine {
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
-        let awaited = match task.stage {
-            Stage::Claiming { epoch, .. } => epoch == task.fold.epoch,
-            Stage::Aside { release } => release.is_some(),
-            _ => false,
-        };
+        let awaited = matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch)
+            || matches!(task.stage, Stage::Aside { release: Some(_) });
         if self.is_orphan(task) && !awaited {
             self.release(id);
         }

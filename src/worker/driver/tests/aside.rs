@@ -71,7 +71,7 @@ impl Astray {
 
     /// The step was not taken, and counted; the processor is gone and its slot free; the epoch was given back, nothing was shown or
     /// acknowledged. The worker goes on with other tasks, and another worker with this one.
-    async fn is_left_to_others(mut self) {
+    async fn ends_with_others(mut self) {
         self.bench.run_for(30 * SECOND).await;
         let stats = self.bench.driver.stats.read();
         assert_eq!((stats.violations, stats.fenced, stats.started), (1, 0, 1), "{stats:?}");
@@ -107,7 +107,7 @@ async fn a_second_start_of_an_epoch_does_not_leave() {
     let mut astray = Astray::new().await;
     let task = astray.task;
     astray.ask_for(Action::Start { task, epoch: Epoch(1), attempt: 1 });
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,26 +117,26 @@ async fn the_outcome_of_another_epoch_does_not_leave() {
     let key = OnceKey { task: astray.task, epoch: Epoch(2), owner, serial: 1_000 };
     let done = Done { key, attempt: 1, outcome: Outcome::Completed };
     astray.ask_for(Action::Publish(Entry::Done(done)));
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 
     let mut astray = Astray::new().await;
     let key = OnceKey { epoch: Epoch(1), owner: OwnerId(5), ..key };
     astray.ask_for(Action::Publish(Entry::Done(Done { key, ..done })));
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_ack_of_a_running_task_does_not_leave() {
     let mut astray = Astray::new().await;
     astray.ask_for(Action::Ack(astray.task.entry_id()));
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_running_task_is_not_shown() {
     let mut astray = Astray::new().await;
     astray.ask_for(Action::ShowOutcome(astray.task));
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 }
 
 /// The entry is put together by the driver, from what it keeps: that it says what the ledger does is looked at in the end.
@@ -145,7 +145,7 @@ async fn an_entry_with_another_end_is_not_shown() {
     let mut astray = Astray::new().await;
     let lane = astray.bench.driver.lanes.get_mut(&-1).unwrap();
     assert!(!lane.core.may_show(astray.task, Phase::Completed));
-    astray.is_left_to_others().await;
+    astray.ends_with_others().await;
 }
 
 /// The delivery of what was set aside comes back again and again where no other worker is: it is handed back no more often than once in
@@ -165,6 +165,7 @@ async fn a_delivery_that_comes_back_is_handed_back_at_leisure() {
         let events = history.events().iter();
         events.fold(0, |count, event| count + usize::from(of_task(&event.what)))
     });
-    let heartbeats = 100 / brisk().heartbeat.as_secs() as usize;
+    let heartbeats = 100;
+    assert_eq!(brisk().heartbeat, SECOND);
     assert!((2..=heartbeats + 2).contains(&received), "{received} of {heartbeats}");
 }

@@ -5,15 +5,13 @@ use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, START, VI
 
 /// The numbers of the invariants that kept an action from leaving, and the actions that did leave.
 fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
-    let mut numbers = Vec::new();
-    let mut left = Vec::new();
-    for action in actions {
-        match action {
-            Action::SetAside { violation, .. } => numbers.push(violation.id),
-            action => left.push(action),
-        }
-    }
-    (numbers, left)
+    let is_refusal = |action: &Action| matches!(action, Action::SetAside { .. });
+    let (refusals, left): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_refusal);
+    let number = |refusal: &Action| {
+        let Action::SetAside { violation, .. } = refusal else { return None };
+        Some(violation.id)
+    };
+    (refusals.iter().filter_map(number).collect(), left)
 }
 
 impl Bench {

@@ -71,10 +71,10 @@ impl Walk {
             }
             24 => {
                 for entry in std::mem::take(&mut state.out) {
-                    match entry.key() {
-                        Key::Once(key) => state.machine.publish_failed(key),
-                        Key::Seal(_) => state.machine.seal_failed(),
-                        _ => {}
+                    if let Key::Once(key) = entry.key() {
+                        state.machine.publish_failed(key);
+                    } else {
+                        state.machine.seal_failed();
                     }
                 }
             }
@@ -191,7 +191,14 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
         }
         Action::DeadLetter(id) => machine.dead_letter_stored(*id),
         Action::Ack(entry) => machine.acked(*entry, T.partition),
-        _ => {}
+        Action::Publish(_)
+        | Action::Start { .. }
+        | Action::Stop { .. }
+        | Action::DropPayload(_)
+        | Action::ShowRetry(_)
+        | Action::HandBack(_)
+        | Action::Tombstone(_)
+        | Action::SetAside { .. } => {}
     }
 }
 
