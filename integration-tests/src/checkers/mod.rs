@@ -130,10 +130,10 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(violation) => violation.fmt(f),
-            other => write!(f, "{}: {other:?}", other.id()),
+        if let Self::Broken(violation) = self {
+            return violation.fmt(f);
         }
+        write!(f, "{}: {self:?}", self.id())
     }
 }
 
