@@ -1,15 +1,16 @@
 //! Reads ledger and metadata topic whole, and checks what must hold of them after any run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use longhaul::TaskId;
 use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::protocol::invariants::{KeysUsed, phase_shown, showing};
+use longhaul::protocol::key::{Epoch, OwnerId};
 use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
-use longhaul::{TaskId, TaskOutcome, TaskState};
 use tokio::time::timeout;
 
 use crate::view::{LIMIT, Shown};
@@ -39,9 +40,9 @@ pub async fn audit(
 ) -> Result<BTreeMap<TaskId, Audited>> {
     let mut tasks: BTreeMap<TaskId, Audited> = BTreeMap::new();
     for part in ledger {
-        let mut once = BTreeSet::new();
+        let mut keys = KeysUsed::default();
         for message in read_whole(transport, part).await? {
-            fold(&mut tasks, &mut once, &message)
+            fold(&mut tasks, &mut keys, &message)
                 .with_context(|| format!("{part}: {message:?}"))?;
         }
     }
@@ -83,12 +84,12 @@ pub async fn read_whole(
 
 fn fold(
     tasks: &mut BTreeMap<TaskId, Audited>,
-    once: &mut BTreeSet<Key>,
+    keys: &mut KeysUsed,
     message: &Message,
 ) -> Result<()> {
     let entry = ledger::read(message)?;
-    if let (key @ Key::Once(_), false) = (entry.key(), message.null) {
-        ensure!(once.insert(key), "{key} was used twice");
+    if let Some(violation) = keys.published(&entry) {
+        bail!("{violation}: {}", entry.key());
     }
     let Some(id) = entry.task() else { return Ok(()) };
     let task = tasks.entry(id).or_default();
@@ -114,19 +115,14 @@ fn fold(
 fn agrees(fold: &TaskFold, last: Option<&Shown>) -> bool {
     let Some(last) = last else { return !fold.phase.is_terminal() };
     let Some(metadata) = &last.metadata else { return fold.phase.is_terminal() };
-    let (state, outcome) = match fold.phase {
-        Phase::New | Phase::Sealed => return false,
-        Phase::Running => (TaskState::Processing, None),
+    let shown = phase_shown(metadata);
+    if fold.phase == Phase::Retry && shown == Phase::Running {
         // A released attempt shows nothing.
-        Phase::Retry if metadata.state == TaskState::Processing => return true,
-        Phase::Retry => (TaskState::Failed, None),
-        Phase::Completed => (TaskState::Completed, None),
-        Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
-        Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
-        Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
-    };
+        return true;
+    }
     let owner = last.properties.get("owner").cloned();
-    (metadata.state, metadata.outcome, metadata.attempts) == (state, outcome, fold.attempt)
+    showing(fold, shown).is_ok()
+        && metadata.attempts == fold.attempt
         && last.epoch() == fold.epoch.0
         && owner == Some(fold.owner.to_string())
 }

@@ -252,8 +252,9 @@ impl Simulation {
     }
 
     fn report(self) -> Report {
-        let (violations, counted) = self.evidence().judge();
+        let (mut violations, counted) = self.evidence().judge();
         let mut totals = self.fleet.totals();
+        violations.extend(totals.refusals());
         totals += counted;
         totals.partitions_gained = self.gained;
         let history = self.broker.history().to_string();

@@ -1,13 +1,21 @@
 //! The invariants of the task protocol, by number, as pure predicates.
 //!
-//! The model, the simulation, the tests and the machine's own debug assertions share them. Those that look at one state are
-//! functions; those that look at what happened before are kept by a [`History`]: whoever drives workers tells it what each of
-//! them read, started, showed, acknowledged and sealed, and it answers with [`Violation`]s. A history is a value like any
-//! other (it can be cloned, compared and hashed), because the model carries one in each of its states.
+//! The model, the simulation, the checkers of chaos and production share them. Those that one worker can judge at each of its steps
+//! are functions in `own.rs`, and production asks them always; those that look at what happened before, to all workers, are kept by
+//! a [`History`]: whoever drives workers tells it what each of them read, started, showed, acknowledged and sealed, and it answers with
+//! [`Violation`]s. A history is a value like any other (it can be cloned, compared and hashed), because the model carries one in each
+//! of its states.
 //!
 //! Four of them are no predicates of a state or of a history. C-08 is reachability, which the model decides; C-13 is a
 //! property test of the machine; C-14 is a test that a broken key is caught; C-17 has a bound in time, which the simulation
 //! measures.
+
+mod own;
+
+pub use own::{
+    Breach, Judgement, OwnDeeds, ack, claim, dead_letter, inside_own_claim, not_cancelled, outcome,
+    phase_shown, sealing, showing, showing_end, start,
+};
 
 use super::claim::NextClaim;
 use super::entry::{ClaimKind, Entry, Outcome};
@@ -61,6 +69,12 @@ pub const FOREIGN_ACK: &str = "C-20";
 /// The dead letter of a task that failed for good is stored before the task is shown as failed and acknowledged, and no other
 /// task has one.
 pub const DEAD_LETTER: &str = "C-21";
+/// An outcome is published only of an epoch that the ledger shows as its owner's and running, and only by who has started it; but what
+/// was not started may be given back, or cancelled on request.
+pub const OUTCOME: &str = "C-22";
+
+/// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges a run by its logs looks for it.
+pub const REFUSED: &str = "a step that would break an invariant of the protocol was not taken";
 
 /// An invariant does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,7 +117,7 @@ pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -
 /// C-10: what the ledger must show for the metadata topic to show this phase.
 #[must_use]
 pub fn may_show(fold: &TaskFold, shown: Phase) -> bool {
-    !shown.is_terminal() || fold.phase == shown
+    fold.phase == shown
 }
 
 /// Remembers every key that was published, for C-02. The keys that are shared on purpose do not count, nor do tombstones.
@@ -229,15 +243,8 @@ impl History {
         attempt: u32,
         fold: &TaskFold,
     ) {
-        if !may_start(fold, epoch, owner, attempt, self.attempts_max) {
-            self.violated(START, "a processor started outside its own accepted claim", task);
-        }
-        if attempt > self.attempts_max {
-            self.violated(START, "more attempts than allowed were started", task);
-        }
-        if fold.cancel {
-            self.violated(CANCEL, "a cancelled task was started", task);
-        }
+        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, self.attempts_max));
+        self.judged(task, not_cancelled(fold));
         let deeds = self.tasks.entry(task).or_default();
         let same_epoch = deeds.starts.iter().any(|start| start.epoch == epoch);
         let again = |start: &Started| start.attempt == attempt && !start.released;
@@ -268,12 +275,14 @@ impl History {
         deeds.shown = Some(phase);
         let wrong =
             phase.is_terminal() && deeds.terminal.is_some_and(|terminal| terminal.phase != phase);
-        let early = phase == Phase::Final && !deeds.dead_letter;
-        if wrong || !may_show(fold, phase) {
-            self.violated(VIEW, "the view shows what the ledger does not", task);
-        }
-        if early {
-            self.violated(DEAD_LETTER, "a final failure was shown before its dead letter", task);
+        let judgement = if phase.is_terminal() {
+            showing_end(fold, phase, deeds.dead_letter)
+        } else {
+            showing(fold, phase)
+        };
+        self.judged(task, judgement);
+        if wrong {
+            self.violated(VIEW, "the view shows another end than the ledger had first", task);
         }
     }
 
@@ -291,18 +300,9 @@ impl History {
     pub fn acked(&mut self, task: TaskId) {
         let deeds = self.tasks.entry(task).or_default();
         deeds.acked = true;
-        let terminal = deeds.terminal.map(|terminal| terminal.phase);
-        let (shown, dead_letter) = (deeds.shown, deeds.dead_letter);
-        let Some(phase) = terminal else {
-            return self.violated(ACK, "a task was acknowledged before its terminal", task);
-        };
-        if shown != Some(phase) {
-            self.violated(VIEW, "a task was acknowledged before the view showed its end", task);
-        }
-        if phase == Phase::Final && !dead_letter {
-            let what = "a final failure was acknowledged without a dead letter";
-            self.violated(DEAD_LETTER, what, task);
-        }
+        let end = deeds.terminal.map_or(Phase::New, |terminal| terminal.phase);
+        let judgement = ack(end, deeds.shown == Some(end), deeds.dead_letter);
+        self.judged(task, judgement);
     }
 
     /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is now folds `fresh`.
@@ -325,9 +325,9 @@ impl History {
         let deeds = self.tasks.entry(task).or_default();
         deeds.sealed = true;
         let closed = deeds.acked && deeds.shown.is_some_and(Phase::is_terminal);
-        if !fold.phase.is_terminal() {
-            self.violated(SEAL, "a task was sealed that is not over", task);
-        } else if !closed {
+        let judgement = sealing(fold.phase);
+        self.judged(task, judgement);
+        if judgement.is_ok() && !closed {
             self.violated(SEAL, "a task was sealed before its view and its ack", task);
         }
     }
@@ -350,6 +350,12 @@ impl History {
         let Some(deeds) = self.tasks.get_mut(&task) else { return };
         for start in deeds.starts.iter_mut().filter(|start| start.epoch == epoch) {
             start.released = true;
+        }
+    }
+
+    fn judged(&mut self, task: TaskId, judgement: Judgement) {
+        if let Err(Breach { id, what }) = judgement {
+            self.violated(id, what, task);
         }
     }
 

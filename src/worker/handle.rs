@@ -74,7 +74,8 @@ impl WorkerHandle {
         self.stats.wait_ready(self.partitions).await;
     }
 
-    /// Whether the worker has read the ledger, and every session with the broker is open: what a readiness probe asks for.
+    /// Whether the worker has read the ledger, and every session with the broker is open: what a readiness probe asks for. A task that was
+    /// set aside ([`WorkerStats::violations`]) does not change it: the worker goes on with all others.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let connected = matches!(self.connection(), ConnectionState::Connected);
@@ -91,8 +92,9 @@ impl WorkerHandle {
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
-        let refusals = self.connections.refusals();
-        WorkerStats { sessions_lost, stalls, refusals, ..self.stats.read() }
+        let counted = self.stats.read();
+        let refusals = counted.refusals + self.connections.refusals();
+        WorkerStats { sessions_lost, stalls, refusals, ..counted }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.

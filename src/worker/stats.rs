@@ -17,6 +17,8 @@ pub(super) struct Stats {
     replicated: AtomicU64,
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
+    violations: AtomicU64,
+    refusals: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
     ready: Mutex<BTreeSet<i32>>,
     ended: AtomicBool,
@@ -46,10 +48,14 @@ pub struct WorkerStats {
     pub sessions_lost: u64,
     /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
     pub stalls: u64,
-    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused).
+    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused); or
+    /// claims and outcomes one by one, in sessions that go on.
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
     pub ledgers_lost: u64,
+    /// Tasks that this worker has set aside because its next step about them would have broken an invariant of the protocol: the step
+    /// was not taken, and other workers go on with the task. Always zero, unless longhaul has a bug: the log names the invariant.
+    pub violations: u64,
     /// Ledger entries that changed nothing, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
@@ -82,6 +88,12 @@ impl Stats {
     }
     pub(super) fn ledger_lost(&self) {
         count(&self.ledgers_lost);
+    }
+    pub(super) fn refused(&self) {
+        count(&self.refusals);
+    }
+    pub(super) fn violated(&self) {
+        count(&self.violations);
     }
     pub(super) fn ready(&self, partition: i32) {
         self.partitions().insert(partition);
@@ -139,8 +151,9 @@ impl Stats {
             repaired: read(&self.repaired),
             sessions_lost: 0,
             stalls: 0,
-            refusals: 0,
+            refusals: read(&self.refusals),
             ledgers_lost: read(&self.ledgers_lost),
+            violations: read(&self.violations),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }
     }

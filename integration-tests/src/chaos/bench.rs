@@ -130,7 +130,9 @@ impl Bench {
                 self.row.judged(&report);
                 self.compactor.tell(&mut self.row);
                 let heartbeat = self.settings.heartbeat;
-                losses::note(&mut self.row, &self.fleet.logs()?, &history, &report, heartbeat);
+                let logs = self.fleet.logs()?;
+                self.row.refused(&logs);
+                losses::note(&mut self.row, &logs, &history, &report, heartbeat);
                 return Ok((history, report));
             }
             tokio::time::sleep(SETTLE_PAUSE).await;

@@ -11,9 +11,10 @@ use super::load::{Flow, Script};
 use super::reading::read_compacted;
 use super::{Host, Options};
 use crate::stopwatch;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
+use longhaul::protocol::invariants::REFUSED;
 use longhaul::transport::session::PulsarTransport;
 use longhaul::transport::{Batching, Follow, Message, Schema, Start, TopicPartition, Transport};
 use rustix::process::Signal;
@@ -88,6 +89,8 @@ pub async fn run(host: &Host, options: &Options, plan: Plan) -> Result<Report> {
     tokio::try_join!(load.submit(), load.count(), watched.watch(&mut bench, &load))?;
     let parts = load.parts.take();
     watched.settle(&bench).await?;
+    let refused = bench.fleet.logs()?.matches(REFUSED).count();
+    ensure!(refused == 0, "{refused} times: {REFUSED}");
     Ok(watched.report(&parts))
 }
 

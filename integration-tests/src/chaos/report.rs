@@ -2,6 +2,7 @@
 
 use super::Options;
 use crate::checkers::{Report, Violation};
+use longhaul::protocol::invariants::REFUSED;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
@@ -70,6 +71,13 @@ impl Row {
         self.violations.extend(report.violations.iter().map(Violation::to_string));
     }
 
+    /// Adds what the workers did not do because an invariant forbade it: each such step is a mistake of theirs, and their guard would
+    /// hide it.
+    pub(super) fn refused(&mut self, logs: &str) {
+        let lines = logs.lines().filter(|line| line.contains(REFUSED));
+        self.violations.extend(lines.map(|line| line.trim().to_owned()));
+    }
+
     /// As a JSON object.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -96,5 +104,19 @@ impl fmt::Display for Row {
             Some(more) if more > 0 => write!(f, "\n  and {more} more"),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_step_in_a_log_is_a_violation() {
+        let mut row = Row::new("kills", &Options::default());
+        row.refused("  INFO ledger read: working\n");
+        assert!(row.violations.is_empty());
+        row.refused(&format!("  INFO ready\n ERROR longhaul: {REFUSED}: invariant=C-06\n"));
+        assert!(row.violations.len() == 1 && row.violations[0].ends_with("C-06"), "{row}");
     }
 }

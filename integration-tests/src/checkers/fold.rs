@@ -3,7 +3,7 @@
 
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::protocol::key::OwnerId;
+use longhaul::protocol::key::{Epoch, OwnerId};
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,20 +103,28 @@ impl State {
         self.stand == Stand::Running && self.epoch == epoch && self.owner == owner
     }
 
-    /// Whether the library has come to the same.
-    pub(crate) fn agrees_with(&self, fold: &TaskFold) -> bool {
-        let stand = match fold.phase {
-            Phase::New => Stand::New,
-            Phase::Running => Stand::Running,
-            Phase::Retry => Stand::Waiting(fold.next_attempt),
-            Phase::Completed => Stand::Ended(End::Completed),
-            Phase::Final => Stand::Ended(End::Final),
-            Phase::Cancelled => Stand::Ended(End::Cancelled),
-            Phase::Expired => Stand::Ended(End::Expired),
-            // Neither fold is told of seals here: they are checked by themselves.
-            Phase::Sealed => return false,
+    /// The same in the words of the library, for its invariants to be asked. Neither fold is told of seals here: they are checked by
+    /// themselves.
+    pub(crate) fn in_library_words(&self) -> TaskFold {
+        let (phase, next_attempt) = match self.stand {
+            Stand::New => (Phase::New, NextAttempt::default()),
+            Stand::Running => (Phase::Running, NextAttempt::default()),
+            Stand::Waiting(next) => (Phase::Retry, next),
+            Stand::Ended(End::Completed) => (Phase::Completed, NextAttempt::default()),
+            Stand::Ended(End::Final) => (Phase::Final, NextAttempt::default()),
+            Stand::Ended(End::Cancelled) => (Phase::Cancelled, NextAttempt::default()),
+            Stand::Ended(End::Expired) => (Phase::Expired, NextAttempt::default()),
         };
-        let TaskFold { epoch, attempt, owner, cancel, .. } = *fold;
-        *self == Self { epoch: epoch.0, attempt, owner, stand, cancel }
+        let Self { epoch, attempt, owner, cancel, .. } = *self;
+        TaskFold { epoch: Epoch(epoch), attempt, owner, phase, cancel, next_attempt }
+    }
+
+    /// Whether the library has come to the same. When the next attempt is due means something only while it is waited for.
+    pub(crate) fn agrees_with(&self, fold: &TaskFold) -> bool {
+        let mut own = self.in_library_words();
+        if own.phase != Phase::Retry {
+            own.next_attempt = fold.next_attempt;
+        }
+        own == *fold
     }
 }

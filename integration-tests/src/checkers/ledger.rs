@@ -1,11 +1,13 @@
-//! Checks the ledger by itself.
+//! Checks the ledger, and what was really run at the places of the log where its claims stand.
 
-use super::fold::{Stand, State};
-use super::{Accepted, History, LedgerEntry, Report, Violation};
+use super::fold::{End, Stand, State};
+use super::{Accepted, History, LedgerEntry, Report, Run, Violation, broken};
 use longhaul::TaskId;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::protocol::entry_set::EntrySet;
 use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::protocol::key::Key;
+use longhaul::protocol::invariants::{self, KeysUsed, inside_own_claim, sealing};
+use longhaul::protocol::key::{Epoch, Key, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one task while the ledger is read.
@@ -16,143 +18,165 @@ struct Followed {
     differed: bool,
 }
 
+/// Reads the ledger in log order.
+struct Reading<'a> {
+    known: BTreeSet<TaskId>,
+    followed: BTreeMap<TaskId, Followed>,
+    keys: KeysUsed,
+    /// What the invariants need to know of the past, over all workers.
+    past: invariants::History,
+    /// What was run and whose claim has not been read, by task and epoch.
+    runs: BTreeMap<(TaskId, u32), Vec<&'a Run>>,
+    attempts_max: u32,
+    accepted: Accepted,
+    report: &'a mut Report,
+}
+
 pub(super) fn check(
     history: &History,
     fold: impl Fn(&mut TaskFold, &Entry) -> Verdict,
     report: &mut Report,
 ) -> Accepted {
-    let known: BTreeSet<TaskId> = history.tasks.iter().copied().collect();
-    let mut accepted = Accepted::default();
-    let mut followed: BTreeMap<TaskId, Followed> = BTreeMap::new();
-    let mut keys = BTreeSet::new();
+    let mut runs: BTreeMap<(TaskId, u32), Vec<&Run>> = BTreeMap::new();
+    for run in &history.runs {
+        runs.entry((run.task, run.epoch)).or_default().push(run);
+    }
+    let mut reading = Reading {
+        known: history.tasks.iter().copied().collect(),
+        followed: BTreeMap::new(),
+        keys: KeysUsed::default(),
+        past: invariants::History::new(history.attempts_max),
+        runs,
+        attempts_max: history.attempts_max,
+        accepted: Accepted::default(),
+        report,
+    };
     for message in &history.ledger {
-        let entry = match &message.entry {
-            Ok(entry) => entry,
+        match &message.entry {
+            Ok(entry) => reading.take(entry, message, &fold),
             Err(cause) => {
-                report.violations.push(Violation::Malformed(message.position, cause.clone()));
-                continue;
+                let malformed = Violation::Malformed(message.position, cause.clone());
+                reading.report.violations.push(malformed);
             }
-        };
-        let tombstone = matches!(entry, Entry::Tombstone(_));
+        }
+    }
+    reading.end()
+}
+
+impl Reading<'_> {
+    fn take(
+        &mut self,
+        entry: &Entry,
+        message: &LedgerEntry,
+        fold: &impl Fn(&mut TaskFold, &Entry) -> Verdict,
+    ) {
         if let Entry::Seal(seal) = entry {
-            report.seals += 1;
-            // The whole log up to the seal must say that all of these have ended.
-            let named = known.iter().filter(|task| seal.entries.get(task.entry_id()).is_some());
-            let open = named.filter(|task| {
-                let own = followed.get(*task).map(|state| state.own.stand);
-                !matches!(own, Some(Stand::Ended(_)))
-            });
-            report.violations.extend(open.map(|task| Violation::SealedTooEarly(*task)));
+            self.take_seal(&seal.entries);
         }
-        if matches!(entry.key(), Key::Once(_) | Key::Seal(_))
-            && !tombstone
-            && !keys.insert(&message.key)
-        {
-            report.violations.push(Violation::KeyTwice(message.key.clone()));
-        }
-        let Some(task) = entry.task().filter(|_| !tombstone) else { continue };
-        let state = followed.entry(task).or_default();
-        let before = *state_of(state);
+        self.report.violations.extend(self.keys.published(entry).map(Violation::Broken));
+        let tombstone = matches!(entry, Entry::Tombstone(_));
+        let Some(task) = entry.task().filter(|_| !tombstone) else { return };
+        let state = self.followed.entry(task).or_default();
+        let before = state.library;
         let verdict = fold(&mut state.library, entry);
         let counts = state.own.take(entry);
-        let agree = state.own.agrees_with(&state.library) && counts == is_accepted(verdict);
+        let agree =
+            state.own.agrees_with(&state.library) && counts == (verdict == Verdict::Accepted);
         if !state.differed && !agree {
             state.differed = true;
-            report.violations.push(Violation::FoldsDiffer(task, message.position));
+            self.report.violations.push(Violation::FoldsDiffer(task, message.position));
         }
+        let (own, library) = (state.own.in_library_words(), state.library);
         match verdict {
             Verdict::Accepted => {
-                note(task, message, entry, &before, &mut accepted, history, report)
+                self.past.accepted(entry, &library);
+                self.note(task, message, entry, &before);
             }
             Verdict::Ignored(reason) => {
-                *report.ignored.entry(format!("{reason:?}")).or_default() += 1
+                *self.report.ignored.entry(format!("{reason:?}")).or_default() += 1;
             }
         }
+        if let (true, Entry::Claim(claim)) = (counts, entry) {
+            self.start_runs(task, claim, &own);
+        }
     }
-    let unheard = followed.keys().filter(|task| !known.contains(task));
-    report.violations.extend(unheard.map(|task| Violation::Unheard(*task)));
-    for task in known {
-        match followed.get(&task).map(|state| state.own.stand) {
-            Some(Stand::Ended(super::fold::End::Completed)) => report.completed += 1,
-            Some(Stand::Ended(_)) => report.failed += 1,
-            Some(Stand::New | Stand::Running | Stand::Waiting(_)) | None => {
-                report.violations.push(Violation::Lost(task));
+
+    /// The whole log up to the seal must say that all of its tasks have ended.
+    fn take_seal(&mut self, entries: &EntrySet) {
+        self.report.seals += 1;
+        for task in self.known.iter().filter(|task| entries.get(task.entry_id()).is_some()) {
+            let own = self.followed.get(task).map(|state| state.own).unwrap_or_default();
+            let early = sealing(own.in_library_words().phase).err();
+            self.report.violations.extend(early.map(|breach| broken(breach, *task)));
+        }
+    }
+
+    /// What was run under this claim began after it was accepted; the own fold says what there was then.
+    fn start_runs(&mut self, task: TaskId, claim: &Claim, fold: &TaskFold) {
+        let (epoch, owner) = (claim.key.epoch, claim.key.owner);
+        for run in self.runs.remove(&(task, epoch.0)).unwrap_or_default() {
+            self.past.started(task, (epoch, owner), run.attempt, fold);
+        }
+    }
+
+    /// Takes note of an accepted entry; `before` is the state it met.
+    fn note(&mut self, task: TaskId, message: &LedgerEntry, entry: &Entry, before: &TaskFold) {
+        let ended = match entry {
+            Entry::Claim(claim) => {
+                self.note_claim(claim, before);
+                claim.kind != ClaimKind::Run
+            }
+            Entry::Done(Done { outcome: Outcome::Released(_), .. }) => {
+                self.report.released += 1;
+                false
+            }
+            Entry::Done(done) => done.outcome.is_terminal(),
+            Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Heartbeat(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => false,
+        };
+        if let (true, Key::Once(key)) = (ended, entry.key()) {
+            self.accepted.ends.insert(task, (key.epoch.0, message.body.clone()));
+        }
+    }
+
+    fn note_claim(&mut self, claim: &Claim, before: &TaskFold) {
+        self.report.epoch_max = self.report.epoch_max.max(claim.key.epoch.0);
+        if claim.kind == ClaimKind::Run {
+            self.report.claims += 1;
+            self.report.takeovers += usize::from(before.phase == Phase::Running);
+            self.report.attempt_max = self.report.attempt_max.max(claim.attempt);
+        }
+    }
+
+    fn end(mut self) -> Accepted {
+        let report = self.report;
+        report.violations.extend(self.past.take_violations().into_iter().map(Violation::Broken));
+        for ((task, epoch), runs) in self.runs {
+            // No accepted claim stands for it: whoever ran it had none.
+            let (nothing, nobody) = (TaskFold::default(), (Epoch(epoch), OwnerId::default()));
+            let outside = |run: &Run| {
+                inside_own_claim(&nothing, nobody, run.attempt, self.attempts_max).err()
+            };
+            let found = runs.into_iter().filter_map(outside);
+            report.violations.extend(found.map(|breach| broken(breach, task)));
+        }
+        let unheard = self.followed.keys().filter(|task| !self.known.contains(task));
+        report.violations.extend(unheard.map(|task| Violation::Unheard(*task)));
+        for task in self.known {
+            match self.followed.get(&task).map(|state| state.own.stand) {
+                Some(Stand::Ended(End::Completed)) => report.completed += 1,
+                Some(Stand::Ended(_)) => report.failed += 1,
+                Some(Stand::New | Stand::Running | Stand::Waiting(_)) | None => {
+                    report.violations.push(Violation::Lost(task));
+                }
             }
         }
+        let folds = self.followed.into_iter();
+        report.folds = folds.map(|(task, state)| (task, state.library)).collect();
+        self.accepted
     }
-    report.folds = followed.into_iter().map(|(task, state)| (task, state.library)).collect();
-    accepted
-}
-
-const fn state_of(followed: &Followed) -> &TaskFold {
-    &followed.library
-}
-
-fn is_accepted(verdict: Verdict) -> bool {
-    verdict == Verdict::Accepted
-}
-
-/// Takes note of an accepted entry; `before` is the state it met.
-fn note(
-    task: TaskId,
-    message: &LedgerEntry,
-    entry: &Entry,
-    before: &TaskFold,
-    accepted: &mut Accepted,
-    history: &History,
-    report: &mut Report,
-) {
-    let ended = match entry {
-        Entry::Claim(claim) => {
-            note_claim(task, claim, before, accepted, history, report);
-            claim.kind != ClaimKind::Run
-        }
-        Entry::Done(Done { outcome: Outcome::Released(_), key, .. }) => {
-            report.released += 1;
-            accepted.released.push((task, key.epoch.0));
-            false
-        }
-        Entry::Done(done) => done.outcome.is_terminal(),
-        Entry::Cancel(_)
-        | Entry::Checkpoint(_)
-        | Entry::Heartbeat(_)
-        | Entry::Seal(_)
-        | Entry::Config(_)
-        | Entry::Tombstone(_) => false,
-    };
-    let epoch = match entry.key() {
-        Key::Once(key) => key.epoch.0,
-        Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => return,
-    };
-    if ended && accepted.ends.insert(task, (epoch, message.body.clone())).is_some() {
-        report.violations.push(Violation::EndedTwice(task));
-    }
-}
-
-fn note_claim(
-    task: TaskId,
-    claim: &Claim,
-    before: &TaskFold,
-    accepted: &mut Accepted,
-    history: &History,
-    report: &mut Report,
-) {
-    let epoch = claim.key.epoch.0;
-    report.epoch_max = report.epoch_max.max(epoch);
-    if epoch <= before.epoch.0 {
-        report.violations.push(Violation::Backwards(task, epoch));
-    }
-    if claim.kind != ClaimKind::Run {
-        return;
-    }
-    if before.phase.is_terminal() {
-        report.violations.push(Violation::RunAfterEnd(task, epoch));
-    }
-    report.claims += 1;
-    report.takeovers += usize::from(before.phase == Phase::Running);
-    report.attempt_max = report.attempt_max.max(claim.attempt);
-    if claim.attempt > history.attempts_max {
-        report.violations.push(Violation::TooManyAttempts(task, claim.attempt));
-    }
-    accepted.attempts.insert((task, epoch), claim.attempt);
 }

@@ -1,10 +1,13 @@
 //! What must hold of a run, whatever was done to it: a pure judgement over the whole ledger, the whole metadata topic, and
 //! what the workers wrote down of the attempts they really ran.
+//!
+//! The rules are the library's invariants, each under its number (`longhaul::protocol::invariants`). What they are asked of is a fold of
+//! the checkers' own (`fold.rs`), so that no mistake of the library's fold can hide.
 
 mod compacted;
 pub(crate) mod fold;
 mod ledger;
-mod runs;
+mod overlaps;
 mod view;
 
 pub use compacted::Compacted;
@@ -12,6 +15,7 @@ pub use compacted::Compacted;
 use bytes::Bytes;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::{TaskFold, Verdict};
+use longhaul::protocol::invariants::{self as ids, Breach};
 use longhaul::{Position, TaskId, TaskMetadata};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,34 +91,18 @@ pub struct Run {
 /// What must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
+    /// An invariant that one look or the task's history can judge does not hold.
+    Broken(ids::Violation),
     /// The task never ended.
     Lost(TaskId),
-    /// The task ended more than once.
-    EndedTwice(TaskId),
     /// A task is in the ledger that is not on the task topic.
     Unheard(TaskId),
-    /// A write-once key was used again.
-    KeyTwice(String),
-    /// The ledger went back, or two claims of one epoch were accepted.
-    Backwards(TaskId, u32),
-    /// An accepted claim has an attempt above the limit.
-    TooManyAttempts(TaskId, u32),
     /// The library's fold and the checker's differ after the entry at this position.
     FoldsDiffer(TaskId, Position),
     /// The compacted ledger makes something else of the task.
     CompactionDiffers(TaskId, String),
     /// A message of the ledger is no entry.
     Malformed(Position, String),
-    /// An epoch was run more than once.
-    RunTwice(TaskId, u32),
-    /// An attempt was run that no accepted claim stands for.
-    RunWithoutClaim(TaskId, u32),
-    /// An attempt number was run again although it had not been given back.
-    AttemptTwice(TaskId, u32),
-    /// A processor was started after its task had ended, by the position of its claim.
-    RunAfterEnd(TaskId, u32),
-    /// A seal names a task that had not ended.
-    SealedTooEarly(TaskId),
     /// The last entry on the metadata topic is not what the ledger says.
     ViewDiffers(TaskId, String),
     /// The metadata topic showed an end that the ledger never had.
@@ -125,10 +113,33 @@ pub enum Violation {
     Backlog(u64),
 }
 
+impl Violation {
+    /// The number of the invariant.
+    #[must_use]
+    pub const fn id(&self) -> &'static str {
+        match self {
+            Self::Broken(violation) => violation.id,
+            Self::Lost(_) | Self::Backlog(_) => ids::PROGRESS,
+            Self::Unheard(_) | Self::Malformed(..) => ids::KEYS,
+            Self::FoldsDiffer(..) => ids::FOLLOWERS,
+            Self::CompactionDiffers(..) => ids::COMPACTION,
+            Self::ViewDiffers(..) | Self::ViewAhead(..) | Self::CreatedChanged(_) => ids::VIEW,
+        }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        if let Self::Broken(violation) = self {
+            return violation.fmt(f);
+        }
+        write!(f, "{}: {self:?}", self.id())
     }
+}
+
+/// What an invariant says of a task.
+const fn broken(Breach { id, what }: Breach, task: TaskId) -> Violation {
+    Violation::Broken(ids::Violation { id, what, task: Some(task) })
 }
 
 /// What the checkers found, and a few figures by the way.
@@ -174,7 +185,7 @@ pub fn check(history: &History) -> Report {
 fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) -> Report {
     let mut report = Report::default();
     let accepted = ledger::check(history, fold, &mut report);
-    runs::check(history, &accepted, &mut report);
+    report.overlaps = overlaps::count(&history.runs);
     view::check(history, &accepted, &mut report);
     if let Some(compacted) = &history.compacted {
         report.violations.extend(compacted::check(history, compacted));
@@ -189,10 +200,6 @@ fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) 
 /// What the ledger accepted.
 #[derive(Debug, Default)]
 struct Accepted {
-    /// Attempt of each epoch that runs one.
-    attempts: BTreeMap<(TaskId, u32), u32>,
-    /// Epochs that were given back.
-    released: Vec<(TaskId, u32)>,
     /// Epoch, and body of the entry, that ended each task.
     ends: BTreeMap<TaskId, (u32, Bytes)>,
 }

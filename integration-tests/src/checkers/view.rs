@@ -2,7 +2,8 @@
 
 use super::{Accepted, History, Report, ViewEntry, Violation};
 use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul::protocol::invariants::{phase_shown, showing, showing_end};
+use longhaul::{TaskId, TaskMetadata};
 use std::collections::BTreeMap;
 
 pub(super) fn check(history: &History, accepted: &Accepted, report: &mut Report) {
@@ -20,7 +21,9 @@ pub(super) fn check(history: &History, accepted: &Accepted, report: &mut Report)
         report.late_on_view += usize::from(epoch < *high);
         *high = epoch.max(*high);
         let end = accepted.ends.get(&task).map(|(epoch, _)| *epoch);
-        if metadata.is_terminal() && end != Some(epoch) {
+        let fold = report.folds.get(&task).copied().unwrap_or_default();
+        let ahead = end != Some(epoch) || showing(&fold, phase_shown(metadata)).is_err();
+        if metadata.is_terminal() && ahead {
             report.violations.push(Violation::ViewAhead(task, epoch));
         }
     }
@@ -42,23 +45,16 @@ fn difference(shown: &ViewEntry, fold: &TaskFold, epoch: u32, body: &[u8]) -> Op
     if shown.epoch != Some(epoch) {
         return Some(format!("epoch {:?} is shown, {epoch} ended it", shown.epoch));
     }
-    let TaskMetadata { state, outcome, attempts, result, failure_reason, .. } = metadata;
-    let expected = match fold.phase {
-        Phase::Completed => (TaskState::Completed, None),
-        Phase::Final => (TaskState::Failed, Some(TaskOutcome::Final)),
-        Phase::Cancelled => (TaskState::Failed, Some(TaskOutcome::Cancelled)),
-        Phase::Expired => (TaskState::Failed, Some(TaskOutcome::Expired)),
-        Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => {
-            return Some("it has not ended".to_owned());
-        }
-    };
-    if (*state, *outcome) != expected {
-        return Some(format!("{state:?} {outcome:?} is shown, the ledger says {:?}", fold.phase));
+    let TaskMetadata { attempts, result, failure_reason, .. } = metadata;
+    let phase = phase_shown(metadata);
+    if let Err(breach) = showing_end(fold, phase, true) {
+        let ended = fold.phase;
+        return Some(format!("{phase:?} is shown, the ledger says {ended:?}: {}", breach.what));
     }
     if *attempts != fold.attempt {
         return Some(format!("{attempts} attempts are shown, the ledger says {}", fold.attempt));
     }
-    let text = if *state == TaskState::Completed {
+    let text = if phase == Phase::Completed {
         result.as_deref().unwrap_or_default()
     } else {
         failure_reason.as_deref().unwrap_or_default().as_bytes()

@@ -239,12 +239,15 @@ fn ends(bounds: &Bounds, world: &World, worker: &Worker, index: usize) -> Vec<En
 /// Something of the task is not finished here. What waits for the other tasks of a batch is: whoever drains need not stay.
 fn in_flight(task: &Task) -> bool {
     match task.stage {
-        Stage::Idle | Stage::Closing(Closing::Written | Closing::Closed) => false,
+        Stage::Idle
+        | Stage::Closing(Closing::Written | Closing::Closed)
+        | Stage::Aside { release: None } => false,
         Stage::Reading
         | Stage::Claiming { .. }
         | Stage::Running(_)
         | Stage::Finishing { .. }
-        | Stage::Closing(_) => true,
+        | Stage::Closing(_)
+        | Stage::Aside { .. } => true,
     }
 }
 

@@ -88,6 +88,7 @@ impl Settle<'_> {
                 }
             }
             Action::Tombstone(keys) => worker.out.extend(keys.into_iter().map(Entry::Tombstone)),
+            Action::SetAside { violation, .. } => self.violations.push(violation),
         }
     }
 
@@ -194,7 +195,9 @@ impl Settle<'_> {
 
 fn stop(worker: &mut Worker, task: u8, epoch: Epoch, why: Stop) {
     match why {
-        Stop::Fenced => worker.bodies.retain(|body| (body.task, body.epoch) != (task, epoch)),
+        Stop::Fenced | Stop::SetAside => {
+            worker.bodies.retain(|body| (body.task, body.epoch) != (task, epoch))
+        }
         Stop::Cancelled => {
             let named =
                 worker.bodies.iter_mut().filter(|body| (body.task, body.epoch) == (task, epoch));

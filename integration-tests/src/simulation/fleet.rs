@@ -182,6 +182,7 @@ fn add(totals: &mut Totals, worker: &Worker) {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     totals.self_fences += count(stats.self_fenced);
     totals.repairs += count(stats.repaired);
+    totals.refused += count(stats.violations);
     totals.sessions_lost += count(stats.sessions_lost);
 }
 

@@ -1,5 +1,6 @@
 //! What came of runs.
 
+use longhaul::protocol::invariants::REFUSED;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -84,6 +85,8 @@ totals! {
     lost_claims,
     /// Waits above the first ceiling of the backoff: it grows.
     long_backoffs,
+    /// Steps that workers did not take because an invariant forbade them: each is a mistake of theirs.
+    refused,
     /// Sessions that ended.
     sessions_lost,
     /// Outages of a single topic.
@@ -105,6 +108,13 @@ impl Heartbeats {
     }
 }
 
+impl Totals {
+    /// What the workers' own guards have to say, beside what was found.
+    pub(super) fn refusals(&self) -> Option<String> {
+        (self.refused > 0).then(|| format!("{REFUSED}, {} times: see the log", self.refused))
+    }
+}
+
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, count) in self.counters() {
@@ -112,5 +122,18 @@ impl fmt::Display for Totals {
         }
         let Heartbeats(thousandths) = self.takeover_max;
         write!(f, "longest takeover {}.{:03} H", thousandths / 1_000, thousandths % 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guard that held a worker back from a mistake would hide it.
+    #[test]
+    fn a_refused_step_is_a_violation() {
+        assert_eq!(Totals::default().refusals(), None);
+        let totals = Totals { refused: 2, ..Totals::default() };
+        assert!(totals.refusals().is_some_and(|told| told.contains("2 times")));
     }
 }

@@ -4,7 +4,8 @@ use super::lane::Lane;
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{Entry, Outcome};
-use crate::protocol::key::{Key, OnceKey};
+use crate::protocol::invariants::{REFUSED, Violation};
+use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId, text};
 use crate::transport::{Message, PublishError, Receipt, TopicPartition, Transport, TransportError};
@@ -56,7 +57,7 @@ impl Driver {
             Action::Start { task, epoch, attempt } => self.start(id, task, epoch, attempt),
             Action::Stop { task, epoch, why } => {
                 let halt = match why {
-                    Stop::Fenced => Halt::Fenced,
+                    Stop::Fenced | Stop::SetAside => Halt::Fenced,
                     Stop::Cancelled => Halt::Cancelled,
                 };
                 if why == Stop::Fenced {
@@ -83,6 +84,24 @@ impl Driver {
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
             Action::Tombstone(keys) => self.tombstone(id, &keys),
+            Action::SetAside { violation, epoch } => self.set_aside(id, violation, epoch),
+        }
+    }
+
+    /// An invariant forbade a step. It is said once for each task, for nothing more is done about that.
+    fn set_aside(&mut self, id: i32, violation: Violation, epoch: Epoch) {
+        let Violation { id: invariant, what, task } = violation;
+        let told = task.map(|task| task.to_string()).unwrap_or_default();
+        tracing::error!(
+            partition = id, task = told, %epoch, invariant, what,
+            "{REFUSED}: this worker leaves the task to others. This is a bug"
+        );
+        self.stats.violated();
+        if let Some(lane) = self.lanes.get_mut(&id)
+            && let Some(task) = task
+        {
+            lane.bodies.remove(task);
+            lane.not_shown.remove(&task);
         }
     }
 

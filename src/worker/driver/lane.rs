@@ -3,6 +3,7 @@
 
 use super::checkpoints::Checkpoints;
 use super::held::Held;
+use super::refusals::Refusals;
 use super::view::Body;
 use super::{Environment, Event};
 use crate::clock::Clock;
@@ -108,6 +109,8 @@ pub(super) struct Lane {
     pub(super) to_evict: VecDeque<TaskId>,
     pub(super) evicting: usize,
     dead_letters: Option<Mailbox<Publish>>,
+    /// What the ledger has refused.
+    pub(super) refusals: Refusals,
     pub(super) consumer: Mailbox<ConsumerCommand>,
     /// What the consumer service must know of others' tasks: see [`Partition::open_entries`].
     pub(super) open_entries: Arc<AtomicU64>,
@@ -205,6 +208,7 @@ impl Lane {
             to_evict: VecDeque::new(),
             evicting: 0,
             dead_letters: None,
+            refusals: Refusals::default(),
             consumer: Mailbox::new(),
             open_entries: Arc::default(),
             session: None,

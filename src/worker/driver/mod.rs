@@ -9,6 +9,7 @@ mod held;
 mod inbox;
 mod lane;
 mod leaving;
+mod refusals;
 mod renewing;
 mod showing;
 mod view;
@@ -423,7 +424,15 @@ impl Driver {
             Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
                 lane.core.handle_publish_refused(key, Outcome::Final);
             }
-            Fate::Unknown | Fate::Refused(_) => lane.core.handle_publish_failed(key, now),
+            Fate::Refused(cause) => {
+                if lane.refusals.is_news(&cause, now) {
+                    let topic = &lane.topics.ledger;
+                    tracing::error!(%topic, cause, "the ledger refuses claims or outcomes: somebody must change that; trying again meanwhile");
+                    self.stats.refused();
+                }
+                lane.core.handle_publish_failed(key, now);
+            }
+            Fate::Unknown => lane.core.handle_publish_failed(key, now),
         }
     }
 

@@ -6,6 +6,7 @@
 //! - After every look at an attempt its next time lies ahead, or its receipt or its end is waited for.
 
 use super::{Driver, Event, Showing};
+use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
@@ -57,7 +58,11 @@ impl Driver {
         let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
         // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
         let expires = Some(now + self.config.heartbeat);
-        let receipt = lane.show(view::message(&metadata, task), expires);
+        let message = view::message(&metadata, task);
+        if !lane.core.may_show(task_id, phase_shown(&metadata)) {
+            return;
+        }
+        let receipt = lane.show(message, expires);
         self.showing += 1;
         self.pending.push(Box::pin(async move {
             let fate = fate(receipt).await;

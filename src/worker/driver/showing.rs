@@ -6,6 +6,7 @@ use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
 use crate::ledger;
 use crate::protocol::fold::Phase;
+use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
@@ -53,7 +54,12 @@ impl Driver {
             return;
         }
         let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
-        let receipt = lane.show(view::message(&metadata, task), None);
+        let message = view::message(&metadata, task);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if !lane.core.may_show(task_id, phase_shown(&metadata)) {
+            return;
+        }
+        let receipt = lane.show(message, None);
         self.showing += 1;
         self.pending.push(Box::pin(async move {
             let fate = fate(receipt).await;
@@ -181,7 +187,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (fold, state_at) = (task.fold, task.state_at);
-        if !fold.phase.is_terminal() {
+        if !fold.phase.is_terminal() || task.is_aside() {
             return;
         }
         let Some(content) = message.and_then(ledger::content) else {

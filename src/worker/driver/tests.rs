@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 
+mod aside;
 mod bounds;
 mod checkpoints;
 mod intake;

@@ -11,6 +11,9 @@ use crate::task::{EntryId, TaskId};
 impl Machine {
     /// The dead letter has its receipt.
     pub fn dead_letter_stored(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.deeds.dead_letter = true;
+        }
         if self.step(id) == Some(Step::DeadLetter) {
             self.show_outcome(id);
         }
@@ -18,6 +21,11 @@ impl Machine {
 
     /// The entry on the metadata topic has its receipt.
     pub fn view_stored(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && task.fold.phase.is_terminal()
+        {
+            task.deeds.shown = true;
+        }
         if self.step(id) == Some(Step::View) {
             self.set_stage(id, Stage::Closing(Step::Written));
             self.drop_payload(id);
@@ -65,7 +73,8 @@ impl Machine {
             Stage::Claiming { .. }
             | Stage::Running(_)
             | Stage::Finishing { .. }
-            | Stage::Closing(_) => {}
+            | Stage::Closing(_)
+            | Stage::Aside { .. } => {}
         }
     }
 
@@ -133,7 +142,8 @@ impl Machine {
             | Stage::Reading
             | Stage::Claiming { .. }
             | Stage::Running(_)
-            | Stage::Finishing { .. } => None,
+            | Stage::Finishing { .. }
+            | Stage::Aside { .. } => None,
         }
     }
 

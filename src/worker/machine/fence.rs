@@ -31,6 +31,9 @@ impl Machine {
         self.live_from = self.position;
         let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         for id in ids {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.deeds.follow(&task.fold);
+            }
             self.check_kept(id);
             self.release_orphan(id);
         }
@@ -91,10 +94,11 @@ fn keep(task: &Task) -> Option<Task> {
         | Stage::Idle
         | Stage::Reading
         | Stage::Claiming { .. }
-        | Stage::Closing(_) => return None,
+        | Stage::Closing(_)
+        | Stage::Aside { .. } => return None,
     };
-    let Task { batch_size, payload, .. } = *task;
-    let kept = Task { stage: Stage::Running(run), batch_size, payload, ..Task::default() };
+    let Task { batch_size, payload, deeds, .. } = *task;
+    let kept = Task { stage: Stage::Running(run), batch_size, payload, deeds, ..Task::default() };
     Some(kept)
 }
 
@@ -102,6 +106,10 @@ fn owner_at_work(task: &Task) -> Option<OwnerId> {
     match task.stage {
         Stage::Running(run) => Some(run.owner),
         Stage::Finishing { owner, .. } => Some(owner),
-        Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => None,
+        Stage::Idle
+        | Stage::Reading
+        | Stage::Claiming { .. }
+        | Stage::Closing(_)
+        | Stage::Aside { .. } => None,
     }
 }

@@ -12,6 +12,8 @@
 //!   gone ◀── a seal is read ◀── Closing: dead letter, view, ack ◀──────────────────┘
 //! ```
 //!
+//! From each of them a task comes to Aside when a step about it would break an invariant: `guard.rs`.
+//!
 //! Invariants (numbers of `protocol::invariants`):
 //! - The processor starts only on reading back the own claim as accepted, in time (C-04).
 //! - No key is used twice (C-02): `serial` only grows, for all owner ids of the process.
@@ -20,6 +22,7 @@
 
 mod closing;
 mod fence;
+mod guard;
 mod reading;
 mod sealing;
 mod task;
@@ -35,7 +38,7 @@ use sealing::Sealing;
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::invariants::may_claim;
+use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,6 +87,14 @@ pub enum Action {
     HandBack(EntryId),
     /// Publish these tombstones to the ledger, in any order, then say [`Machine::tombstoned`].
     Tombstone(Vec<Key>),
+    /// An invariant forbade the next step about the task: it was not taken, and this worker does nothing more about the task. Tell
+    /// people, count it, and drop what is kept of the task.
+    SetAside {
+        /// The invariant, and what the step was.
+        violation: Violation,
+        /// The epoch of the task, as the ledger shows it.
+        epoch: Epoch,
+    },
 }
 
 /// Why a processor is stopped.
@@ -93,6 +104,8 @@ pub enum Stop {
     Fenced,
     /// The task was cancelled.
     Cancelled,
+    /// The task was set aside.
+    SetAside,
 }
 
 /// See the module's documentation.
@@ -209,6 +222,7 @@ impl Machine {
         match task.stage {
             Stage::Running(run) => run.epoch == epoch,
             Stage::Finishing { epoch: finishing, .. } => finishing == epoch,
+            Stage::Aside { .. } => false,
             Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => {
                 task.fold.epoch == epoch
             }
@@ -237,6 +251,9 @@ impl Machine {
         task.held = true;
         task.payload = true;
         task.batch_size = batch_size;
+        if task.is_aside() {
+            return self.drop_payload(id);
+        }
         if task.fold.phase.is_terminal() {
             self.close_again(id);
         }
@@ -319,7 +336,9 @@ impl Machine {
     /// Whether nothing is being done about the task, nor is to be written about its end.
     #[must_use]
     pub fn is_at_rest(&self, id: TaskId) -> bool {
-        let rests = |task: &Task| matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
+        let rests = |task: &Task| {
+            matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed)) || task.is_aside()
+        };
         self.task(id).is_none_or(rests)
     }
 
@@ -343,7 +362,9 @@ impl Machine {
         if task.stage == Stage::Reading {
             task.stage = Stage::Idle;
             self.look_at_terminal(id);
-        } else if task.fold.phase.is_terminal() && task.stage != Stage::Closing(Step::DeadLetter) {
+        } else if task.is_aside()
+            || task.fold.phase.is_terminal() && task.stage != Stage::Closing(Step::DeadLetter)
+        {
             self.drop_payload(id);
         }
     }
@@ -352,11 +373,7 @@ impl Machine {
     pub fn claim(&mut self, id: TaskId, claim: NextClaim) {
         let serial = self.next_serial();
         let owner = self.owner;
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        debug_assert!(
-            may_claim(&task.fold, task.held, task.payload, claim),
-            "C-16: a claim without a delivery, a known state or the payload"
-        );
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
         let entry = Entry::Claim(Claim {
@@ -394,7 +411,8 @@ impl Machine {
             | Stage::Claiming { .. }
             | Stage::Running(_)
             | Stage::Finishing { .. }
-            | Stage::Closing(_) => return None,
+            | Stage::Closing(_)
+            | Stage::Aside { .. } => return None,
         };
         let serial = self.next_serial();
         let key = OnceKey { task: id, epoch, owner: run.owner, serial };
@@ -414,12 +432,17 @@ impl Machine {
             Stage::Finishing { serial, epoch, owner, outcome } if serial == key.serial => {
                 self.publish_outcome(key.task, epoch, owner, outcome);
             }
+            Stage::Aside { release: Some(serial) } if serial == key.serial => {
+                task.stage = Stage::Aside { release: None };
+                self.release_orphan(key.task);
+            }
             Stage::Idle
             | Stage::Reading
             | Stage::Claiming { .. }
             | Stage::Running(_)
             | Stage::Finishing { .. }
-            | Stage::Closing(_) => {}
+            | Stage::Closing(_)
+            | Stage::Aside { .. } => {}
         }
     }
 
@@ -436,7 +459,11 @@ impl Machine {
     fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
         let serial = self.next_serial();
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.stage = Stage::Finishing { epoch, owner, serial, outcome };
+        task.stage = if task.is_aside() {
+            Stage::Aside { release: Some(serial) }
+        } else {
+            Stage::Finishing { epoch, owner, serial, outcome }
+        };
         let key = OnceKey { task: id, epoch, owner, serial };
         let done = Done { key, attempt: task.fold.attempt, outcome };
         self.act(Action::Publish(Entry::Done(done)));
@@ -451,10 +478,6 @@ impl Machine {
     const fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
-    }
-
-    fn act(&mut self, action: Action) {
-        self.actions.push_back(action);
     }
 
     /// The known tasks of the entry that holds `id`.

@@ -3,7 +3,6 @@
 use super::{Action, Machine, Run, Stage, Step, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Reason, Verdict};
-use crate::protocol::invariants::may_start;
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
 
@@ -42,6 +41,9 @@ impl Machine {
         let before = task.fold;
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
+        if ready {
+            task.deeds.follow(&task.fold);
+        }
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);
         if accepted && let Entry::Claim(claim) = read.entry {
@@ -94,6 +96,9 @@ impl Machine {
                     self.outcome_came_back(id, entry);
                 }
             }
+            (Stage::Aside { .. }, _) if !self.is_orphan(task) => {
+                self.set_stage(id, Stage::Aside { release: None });
+            }
             _ => {}
         }
         self.release_orphan(id);
@@ -118,7 +123,13 @@ impl Machine {
     }
 
     /// Only here does a processor start.
-    fn claim_came_back(&mut self, id: TaskId, claim: &Claim, accepted: bool, late: bool) {
+    pub(super) fn claim_came_back(
+        &mut self,
+        id: TaskId,
+        claim: &Claim,
+        accepted: bool,
+        late: bool,
+    ) {
         let fold = self.fold(id);
         let OnceKey { epoch, owner, .. } = claim.key;
         if !accepted || claim.kind != ClaimKind::Run {
@@ -131,10 +142,6 @@ impl Machine {
         } else if late {
             self.release(id);
         } else {
-            debug_assert!(
-                may_start(&fold, epoch, owner, claim.attempt, self.attempts_max),
-                "C-04: a start outside the own accepted claim"
-            );
             let run = Run { epoch, owner, ended: None };
             self.set_stage(id, Stage::Running(run));
             self.act(Action::Start { task: id, epoch, attempt: fold.attempt });
@@ -167,8 +174,8 @@ impl Machine {
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
-        let awaited =
-            matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch);
+        let awaited = matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch)
+            || matches!(task.stage, Stage::Aside { release: Some(_) });
         if self.is_orphan(task) && !awaited {
             self.release(id);
         }

@@ -278,7 +278,7 @@ impl Machine {
     }
 
     /// The known tasks of an entry.
-    fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
+    pub(super) fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.range(Range::of(entry).tasks()).map(|(id, task)| (*id, task.as_ref()))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::protocol::entry::{ClaimKind, Outcome};
 use crate::protocol::fold::TaskFold;
+use crate::protocol::invariants::OwnDeeds;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{Position, TaskId};
 
@@ -26,6 +27,8 @@ pub struct Task {
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
+    /// What this worker has done about it, for the invariants.
+    pub deeds: OwnDeeds,
     /// Its keys, which go when the task is sealed, or when a claim with a base makes them superfluous.
     pub trail: Trail,
 }
@@ -62,6 +65,27 @@ pub enum Stage {
     },
     /// The task is terminal, and this worker sees to what follows.
     Closing(Step),
+    /// Nothing, and nothing will be done: a step about it would have broken an invariant (`guard.rs`).
+    Aside {
+        /// The serial of the outcome that gives the epoch back, as long as that is on its way.
+        release: Option<u64>,
+    },
+}
+
+impl Stage {
+    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a batch is whoever's who sees their
+    /// end; so are payloads.
+    #[must_use]
+    pub const fn is_quiet(self) -> bool {
+        match self {
+            Self::Idle | Self::Reading | Self::Aside { release: None } => true,
+            Self::Closing(step) => matches!(step, Step::Written | Step::Closed),
+            Self::Claiming { .. }
+            | Self::Running(_)
+            | Self::Finishing { .. }
+            | Self::Aside { release: Some(_) } => false,
+        }
+    }
 }
 
 /// A running attempt.
@@ -194,7 +218,17 @@ impl Task {
             Stage::Finishing { epoch, owner, .. } => {
                 self.fold.epoch == epoch && self.fold.owner == owner
             }
-            Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => false,
+            Stage::Idle
+            | Stage::Reading
+            | Stage::Claiming { .. }
+            | Stage::Closing(_)
+            | Stage::Aside { .. } => false,
         }
+    }
+
+    /// Whether this worker does nothing more about it because an invariant was about to be broken.
+    #[must_use]
+    pub const fn is_aside(&self) -> bool {
+        matches!(self.stage, Stage::Aside { .. })
     }
 }

@@ -1,5 +1,8 @@
 //! What the model found in the machine, one story each, and what the model does not look at.
 
+mod guard;
+mod walk;
+
 use super::*;
 use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;

@@ -116,7 +116,9 @@ impl Partition {
         for effect in dropped {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
-                Effect::Do(Action::Stop { .. }) => self.effects.push_back(effect),
+                Effect::Do(Action::Stop { .. } | Action::SetAside { .. }) => {
+                    self.effects.push_back(effect);
+                }
                 Effect::Do(Action::Publish(entry)) => {
                     if let Some(key) = entry.counted() {
                         self.sent.given_up(key.owner);

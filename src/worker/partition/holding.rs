@@ -7,12 +7,21 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
+#[cfg(feature = "testing")]
+use crate::worker::machine::Action;
 use std::time::Duration;
 
 /// The payload of a task that is not due for this long is dropped, and read again when it is.
 const DUE_SOON: Duration = Duration::from_secs(2);
 
 impl Partition {
+    /// A wrong decision, for tests: asks for an action that no rule has led to.
+    #[cfg(feature = "testing")]
+    pub fn ask_for(&mut self, action: Action) {
+        self.machine.ask_for(action);
+        self.settle();
+    }
+
     /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
     #[must_use]
     pub fn may_take(&self, now: Moment) -> bool {

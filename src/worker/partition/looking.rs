@@ -158,6 +158,9 @@ impl Partition {
     }
 
     fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+        if self.machine.is_aside(id) {
+            return self.look_aside(id);
+        }
         let Some(judgement) = self.judge(id, now) else { return };
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
             self.hand_back(id);
@@ -180,6 +183,18 @@ impl Partition {
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),
             Decision::Claim(claim) => self.claim(id, claim, now, slots),
+        }
+    }
+
+    /// The delivery of a task that was set aside goes to whoever takes it, once nothing of its batch is under way here.
+    fn look_aside(&mut self, id: TaskId) {
+        if !self.machine.task(id).is_some_and(|task| task.held) {
+            return;
+        }
+        if self.machine.may_hand_back(id.entry_id()) {
+            self.hand_back(id);
+        } else {
+            self.stalled.insert(id);
         }
     }
 

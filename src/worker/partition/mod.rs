@@ -16,6 +16,7 @@ use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
+use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
@@ -86,7 +87,7 @@ pub struct Partition {
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they began to wait.
     waiting: Agenda<TaskId>,
-    /// Tasks that wait for the next own heartbeat to come back.
+    /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
     reading: BTreeSet<TaskId>,
@@ -268,7 +269,9 @@ impl Partition {
     pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
         self.machine.delivered(id, batch_size);
         let fold = self.machine.fold(id);
-        if !fold.phase.is_terminal() {
+        if self.machine.is_aside(id) {
+            self.stalled.insert(id);
+        } else if !fold.phase.is_terminal() {
             let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
             open.received = Some(now);
             self.agenda.set(id, now);
@@ -356,6 +359,13 @@ impl Partition {
         self.settle();
     }
 
+    /// The metadata topic is about to show the task in this phase. Returns whether it may.
+    pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
+        let may = self.machine.may_show(id, shown);
+        self.settle();
+        may
+    }
+
     /// An ack has its receipt.
     pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
         self.machine.acked(entry, partition);
@@ -390,13 +400,8 @@ impl Partition {
     /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
-        // An ack that waits for the other tasks of a batch is whoever's who sees their end; so are payloads.
-        let quiet = |stage| match stage {
-            Stage::Idle | Stage::Reading => true,
-            Stage::Closing(step) => matches!(step, Step::Written | Step::Closed),
-            Stage::Claiming { .. } | Stage::Running(_) | Stage::Finishing { .. } => false,
-        };
-        self.machine.tasks_from(first).find(|(_, task)| !quiet(task.stage)).map(|(id, _)| id)
+        let mut tasks = self.machine.tasks_from(first);
+        tasks.find(|(_, task)| !task.stage.is_quiet()).map(|(id, _)| id)
     }
 
     /// The task's dead letter is to be published now.
@@ -447,6 +452,10 @@ impl Partition {
                 // The slot of the claim is now that of the processor.
                 self.claims.remove(&task);
                 self.bodies.insert((task, epoch));
+            }
+            if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
+                self.stalled.insert(task);
+                self.settle_claim(task);
             }
             self.effects.push_back(Effect::Do(action));
         }

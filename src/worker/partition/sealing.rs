@@ -220,7 +220,8 @@ impl Partition {
                 | Stage::Claiming { .. }
                 | Stage::Running(_)
                 | Stage::Finishing { .. }
-                | Stage::Closing(_) => self.finished.left.push_back((ended, id, again)),
+                | Stage::Closing(_)
+                | Stage::Aside { .. } => self.finished.left.push_back((ended, id, again)),
             }
         }
     }

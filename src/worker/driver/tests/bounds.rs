@@ -202,3 +202,20 @@ async fn a_permission_that_is_missing_is_one_clear_state() {
         assert!(matches!(state, ConnectionState::Connected), "{state:?}");
     }
 }
+
+/// Claims that the ledger refused, one by one in a session that went on, were tried again each second without a word: nothing ran, and
+/// nobody knew why.
+#[tokio::test(start_paused = true)]
+async fn claims_that_are_refused_are_told_once_and_counted() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    bench.run_for(2 * SECOND).await;
+    bench.broker.set_faults(Faults { publish_refused: 1.0, ..Faults::quiet() });
+    bench.submit(&[]);
+    bench.run_for(8 * SECOND).await;
+    let stats = bench.driver.stats.read();
+    assert_eq!((stats.refusals, stats.started), (1, 0), "{stats:?}");
+    bench.broker.set_faults(Faults::quiet());
+    bench.run_for(30 * SECOND).await;
+    let stats = bench.driver.stats.read();
+    assert_eq!((stats.refusals, stats.started), (1, 1), "{stats:?}");
+}

@@ -2,6 +2,8 @@
 //!
 //! An id is `C-` and two digits. `src/protocol/invariants.rs` defines the ids; a test uses one by naming the id or the
 //! constant that carries it in its code. What a comment says does not count.
+//!
+//! Where the protocol is decided nothing is asserted in debug builds only: production asks the invariants always.
 
 use super::violation;
 use crate::tidy::text::{code_paths, has_word};
@@ -17,11 +19,28 @@ const PLANTED: &str = "crates/xtask";
 /// The folder whose sources serve tests only.
 const TEST_SUPPORT: &str = "integration-tests";
 
+/// Where the protocol is decided.
+const DECIDING: &[&str] = &["src/protocol", "src/worker/machine", "src/worker/partition"];
+
 const RULE: &str = "invariants";
 
-/// Finds ids that are undefined, undescribed or untested.
+/// Finds ids that are undefined, undescribed or untested, and rules that production does not ask.
 #[must_use]
 pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut violations = check_ids(tree);
+    let deciding = |path: &str| DECIDING.iter().any(|folder| lies_under(path, folder));
+    for (file, source) in tree.rust_files().filter(|(file, _)| deciding(&file.path)) {
+        for path in code_paths(&source.production) {
+            if path.segments.last().is_some_and(|name| name.starts_with("debug_assert")) {
+                let message = "a debug assertion guards nothing in production: ask an invariant";
+                violations.push(violation(file, path.line, RULE, message));
+            }
+        }
+    }
+    violations
+}
+
+fn check_ids(tree: &Tree) -> Vec<Violation> {
     let Some(definitions) = tree.get(DEFINITIONS) else { return Vec::new() };
     let Some(document) = tree.get(DOCUMENT) else {
         let message = format!("its ids must be described in {DOCUMENT}, which does not exist");
@@ -198,6 +217,18 @@ mod tests {
         let tests = ("tests/a.rs", "f(\"C-01\")\n// C-07\n");
         let expected = &["tests/a.rs:2 C-07 is not defined in src/protocol/invariants.rs"];
         check_tree(&[(DEFINITIONS, CODE), (DOCUMENT, "C-01"), tests], expected);
+    }
+
+    /// What a claim and a start must not break was looked at by nothing but debug builds.
+    #[test]
+    fn a_debug_assertion_is_caught_where_the_protocol_is_decided() {
+        let planted = "fn a() {\n    debug_assert!(true);\n}\n";
+        let message = "a debug assertion guards nothing in production: ask an invariant";
+        for path in ["src/protocol/a.rs", "src/worker/machine/a.rs", "src/worker/partition/a.rs"] {
+            check_tree(&[(path, planted)], &[&format!("{path}:2 {message}")]);
+        }
+        let test = format!("#[cfg(test)]\nmod tests {{\n{planted}}}\n");
+        check_tree(&[("src/protocol/a.rs", &test), ("src/ledger.rs", planted)], &[]);
     }
 
     #[test]

@@ -1,0 +1,217 @@
+//! The invariants that one worker can judge at each of its steps for the price of a few comparisons. Nothing is asked but what the
+//! ledger says of the task and what the worker itself has done about it: the judge must not share the state of what it judges.
+//!
+//! Production asks them before every step; the [`History`](super::History) of model, simulation and checkers asks the same ones.
+
+use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
+use super::{may_claim, may_show, may_start};
+use crate::protocol::claim::NextClaim;
+use crate::protocol::entry::{Claim, Done, Outcome};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::task::{TaskMetadata, TaskOutcome, TaskState};
+
+/// A step that an invariant forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Breach {
+    /// The invariant's number.
+    pub id: &'static str,
+    /// What the step is.
+    pub what: &'static str,
+}
+
+/// Whether a step may be taken.
+pub type Judgement = Result<(), Breach>;
+
+const fn breach(id: &'static str, what: &'static str) -> Judgement {
+    Err(Breach { id, what })
+}
+
+/// What a worker itself has done about a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OwnDeeds {
+    /// The epoch in which it has started a processor, for as long as the ledger shows that one as running; zero: none.
+    started: Epoch,
+    /// The dead letter has its receipt.
+    pub dead_letter: bool,
+    /// The entry on the metadata topic that shows the end has its receipt.
+    pub shown: bool,
+}
+
+impl OwnDeeds {
+    /// A processor of this epoch starts.
+    pub const fn start(&mut self, epoch: Epoch) {
+        self.started = epoch;
+    }
+
+    /// The epoch that runs here, as far as the ledger knows.
+    #[must_use]
+    pub fn started(&self) -> Option<Epoch> {
+        (self.started != Epoch(0)).then_some(self.started)
+    }
+
+    /// The ledger, read to its end, says this.
+    pub fn follow(&mut self, fold: &TaskFold) {
+        if fold.phase != Phase::Running || fold.epoch != self.started {
+            self.started = Epoch(0);
+        }
+    }
+}
+
+/// C-04, the part that a fold can tell: inside the own accepted claim, and not beyond the attempts that a task has.
+///
+/// # Errors
+/// It is not.
+pub fn inside_own_claim(
+    fold: &TaskFold,
+    (epoch, owner): (Epoch, OwnerId),
+    attempt: u32,
+    max: u32,
+) -> Judgement {
+    if may_start(fold, epoch, owner, attempt, max) {
+        Ok(())
+    } else {
+        breach(START, "a processor starts outside its worker's own accepted claim")
+    }
+}
+
+/// C-11: a task whose end was asked for is not started.
+///
+/// # Errors
+/// It was asked for.
+pub const fn not_cancelled(fold: &TaskFold) -> Judgement {
+    if fold.cancel { breach(CANCEL, "a cancelled task starts") } else { Ok(()) }
+}
+
+/// C-04 and C-11: a start.
+///
+/// # Errors
+/// It is outside the own accepted claim, in an epoch that was started before, or of a cancelled task.
+pub fn start(
+    fold: &TaskFold,
+    deeds: &OwnDeeds,
+    claim: (Epoch, OwnerId),
+    attempt: u32,
+    max: u32,
+) -> Judgement {
+    inside_own_claim(fold, claim, attempt, max)?;
+    if deeds.started == claim.0 {
+        return breach(START, "an epoch starts twice");
+    }
+    not_cancelled(fold)
+}
+
+/// C-16: a claim; `held` and `payload` say whether a delivery and the payload are at hand.
+///
+/// # Errors
+/// It is not of the next epoch, or of a task that this worker must not claim.
+pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judgement {
+    let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
+    if claim.key.epoch == fold.epoch.next() && may_claim(fold, held, payload, next) {
+        return Ok(());
+    }
+    breach(ADOPTION, "a task is claimed without a delivery, a known state or its payload")
+}
+
+/// C-22: an outcome.
+///
+/// # Errors
+/// The ledger does not show its epoch as its owner's and running, or it tells the end of a processor that this worker has not started.
+pub fn outcome(fold: &TaskFold, deeds: &OwnDeeds, done: &Done) -> Judgement {
+    let Done { key, outcome, .. } = done;
+    if !fold.is_run_by(key.epoch, key.owner) {
+        return breach(OUTCOME, "an outcome is published of an epoch that is not the worker's own");
+    }
+    let told = match outcome {
+        // Given back without having been started, too: the claim came back late.
+        Outcome::Released(_) => true,
+        Outcome::Cancelled => fold.cancel || deeds.started == key.epoch,
+        Outcome::Completed | Outcome::Final | Outcome::Failed(_) => deeds.started == key.epoch,
+    };
+    if told {
+        Ok(())
+    } else {
+        breach(OUTCOME, "an outcome is published of an epoch that was never started")
+    }
+}
+
+/// C-10: the metadata topic shows a task in this phase.
+///
+/// # Errors
+/// The ledger says something else.
+pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
+    if may_show(fold, shown) {
+        Ok(())
+    } else {
+        breach(VIEW, "the view shows what the ledger does not")
+    }
+}
+
+/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it has one.
+///
+/// # Errors
+/// The ledger says something else, or the dead letter is not stored.
+pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgement {
+    showing(fold, shown)?;
+    if shown == Phase::Final && !dead_letter {
+        return breach(DEAD_LETTER, "a final failure is shown before its dead letter is stored");
+    }
+    if shown.is_terminal() && shown != Phase::Sealed {
+        Ok(())
+    } else {
+        breach(VIEW, "the view shows an end that the ledger does not have")
+    }
+}
+
+/// C-21: a dead letter.
+///
+/// # Errors
+/// The task has not failed for good.
+pub fn dead_letter(fold: &TaskFold) -> Judgement {
+    if fold.phase == Phase::Final {
+        Ok(())
+    } else {
+        breach(DEAD_LETTER, "a task that did not fail for good gets a dead letter")
+    }
+}
+
+/// C-06, C-10 and C-21: the message of a task that has ended in this phase is acknowledged. `shown` says whether the metadata topic
+/// shows that end, `dead_letter` whether the dead letter is stored.
+///
+/// # Errors
+/// The task has not ended, or something is not written yet.
+pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
+    match end {
+        Phase::Sealed => Ok(()),
+        Phase::New | Phase::Running | Phase::Retry => {
+            breach(ACK, "a task is acknowledged before its terminal")
+        }
+        _ if !shown => breach(VIEW, "a task is acknowledged before the view shows its end"),
+        Phase::Final if !dead_letter => {
+            breach(DEAD_LETTER, "a final failure is acknowledged without a dead letter")
+        }
+        Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => Ok(()),
+    }
+}
+
+/// C-18, the part that a fold can tell: a seal names a task in this phase.
+///
+/// # Errors
+/// The task is not over.
+pub const fn sealing(phase: Phase) -> Judgement {
+    if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
+}
+
+/// The phase that an entry of the metadata topic speaks of.
+#[must_use]
+pub const fn phase_shown(entry: &TaskMetadata) -> Phase {
+    match (entry.state, entry.outcome) {
+        (TaskState::New | TaskState::Unknown, _) => Phase::New,
+        (TaskState::Processing, _) => Phase::Running,
+        (TaskState::Completed, _) => Phase::Completed,
+        (TaskState::Failed, None) => Phase::Retry,
+        (TaskState::Failed, Some(TaskOutcome::Final)) => Phase::Final,
+        (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Phase::Cancelled,
+        (TaskState::Failed, Some(TaskOutcome::Expired)) => Phase::Expired,
+    }
+}

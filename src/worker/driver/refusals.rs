@@ -1,0 +1,43 @@
+//! What the ledger refuses, entry by entry, in sessions that go on: a claim that is refused is tried again each second, and nobody
+//! would know why nothing runs. It is said when it begins and when the cause changes.
+
+use crate::protocol::moment::Moment;
+use std::time::Duration;
+
+/// After so long without one the next refusal is news again, whatever its cause.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The last refusal, and when it was.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    last: Option<(String, Moment)>,
+}
+
+impl Refusals {
+    /// An entry was refused. Returns whether that is to be told.
+    pub(super) fn is_news(&mut self, cause: &str, now: Moment) -> bool {
+        let known = |(last, at): &(String, Moment)| last == cause && now.since(*at) < QUIET;
+        let news = !self.last.as_ref().is_some_and(known);
+        self.last = Some((cause.to_owned(), now));
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_when_it_begins_when_it_changes_and_after_a_pause() {
+        let mut refusals = Refusals::default();
+        let mut news = |cause, second| refusals.is_news(cause, Moment(Duration::from_secs(second)));
+        assert!(news("too large", 0));
+        for second in 1..200 {
+            assert!(!news("too large", second));
+        }
+        assert!(news("no schema", 200));
+        assert!(news("too large", 201));
+        assert!(!news("too large", 260));
+        assert!(news("too large", 320));
+    }
+}

@@ -1,0 +1,209 @@
+//! What stands between the decisions of the machine and what leaves it. Before every claim, start, outcome, ack, dead letter and entry
+//! on the metadata topic the invariants are asked (`protocol::invariants`), with nothing but the fold and what has left before: not
+//! with the stage, which is what decides. The price is a look-up or two for each step, and for an ack one for each task of its entry;
+//! nothing is allocated.
+//!
+//! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for the machine has shown that it is
+//! wrong about it. The others can go on with it:
+//! - A processor that runs is stopped; its slot is free when it is gone.
+//! - If the ledger shows the task as running by this worker, the epoch is given back (RELEASED). What the fold says suffices for that, and
+//!   other readers accept it by the same fold; without it nobody would take the task while this worker's heartbeats go on.
+//! - Its delivery is not acknowledged. The partition hands it back with the next own heartbeat, and again at most once per H if it
+//!   comes back here; a batch when nothing of it is under way here. Who holds it claims the task, or shows its end and acknowledges it.
+//!   Of a task that has begun or ended other workers need no delivery at all: they adopt it, or close it after R.
+//!
+//! This worker does nothing more about the task until a seal says that it is over. A self-fence forgets it with all else, for that
+//! begins anew under another owner id.
+
+use super::{Action, Machine, Stage, Stop, Task};
+use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::invariants::{self, Breach, Judgement, OUTCOME, OwnDeeds, Violation};
+use crate::task::{EntryId, TaskId};
+
+impl Machine {
+    /// Asks for an action, unless an invariant forbids it or its task was set aside.
+    pub(super) fn act(&mut self, action: Action) {
+        let subject = Subject::of(&action);
+        if self.is_left_alone(subject, &action) {
+            return;
+        }
+        match self.judge(&action) {
+            Ok(()) => {
+                if let Action::Start { task, epoch, .. } = &action
+                    && let Some(task) = self.tasks.get_mut(task)
+                {
+                    task.deeds.start(*epoch);
+                }
+                self.actions.push_back(action);
+            }
+            Err(breach) => self.refuse(subject, breach),
+        }
+    }
+
+    /// A wrong decision, for tests: asks for an action that no rule has led to.
+    #[cfg(feature = "testing")]
+    pub fn ask_for(&mut self, action: Action) {
+        self.act(action);
+    }
+
+    /// Whether the metadata topic may show the task in this phase. If not, the task is set aside.
+    pub fn may_show(&mut self, id: TaskId, shown: Phase) -> bool {
+        if self.is_aside(id) {
+            return false;
+        }
+        let judgement = invariants::showing(&self.fold(id), shown);
+        if let Err(breach) = judgement {
+            self.set_aside(id, breach);
+        }
+        judgement.is_ok()
+    }
+
+    /// Whether this worker does nothing more about the task because an invariant was about to be broken.
+    #[must_use]
+    pub fn is_aside(&self, id: TaskId) -> bool {
+        self.task(id).is_some_and(Task::is_aside)
+    }
+
+    /// Whether nothing is under way here of the tasks of an entry: it can go back to the broker.
+    #[must_use]
+    pub fn may_hand_back(&self, entry: EntryId) -> bool {
+        self.members(entry).all(|(_, task)| task.stage.is_quiet())
+    }
+
+    /// A task that was set aside: what it is given back with does not count as a step.
+    fn is_left_alone(&self, subject: Subject, action: &Action) -> bool {
+        match subject {
+            Subject::Nothing => false,
+            Subject::Task(id) => {
+                let release = matches!(action, Action::Publish(Entry::Done(done))
+                    if matches!(done.outcome, Outcome::Released(_)));
+                self.is_aside(id) && !release
+            }
+            Subject::Entry(entry) => {
+                !self.seals().holds(entry) && self.members(entry).any(|(_, task)| task.is_aside())
+            }
+        }
+    }
+
+    fn judge(&self, action: &Action) -> Judgement {
+        match action {
+            Action::Start { task, epoch, attempt } => {
+                let (fold, deeds) = self.known(*task);
+                invariants::start(&fold, &deeds, (*epoch, self.owner), *attempt, self.attempts_max)
+            }
+            Action::Publish(Entry::Claim(claim)) => {
+                let task = self.task(claim.key.task);
+                let (held, payload) = task.map_or((false, false), |task| (task.held, task.payload));
+                invariants::claim(&self.fold(claim.key.task), claim, held, payload)
+            }
+            Action::Publish(Entry::Done(done)) => {
+                let (fold, deeds) = self.known(done.key.task);
+                if !self.is_own(done.key.owner) {
+                    let what = "an outcome is published of another worker's epoch";
+                    return Err(Breach { id: OUTCOME, what });
+                }
+                invariants::outcome(&fold, &deeds, done)
+            }
+            Action::ShowRetry(id) => invariants::showing(&self.fold(*id), Phase::Retry),
+            Action::ShowOutcome(id) => {
+                let (fold, deeds) = self.known(*id);
+                invariants::showing_end(&fold, fold.phase, deeds.dead_letter)
+            }
+            Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id)),
+            Action::Ack(entry) => self.judge_ack(*entry),
+            Action::Publish(_)
+            | Action::Stop { .. }
+            | Action::ReadPayload(_)
+            | Action::DropPayload(_)
+            | Action::HandBack(_)
+            | Action::Tombstone(_)
+            | Action::SetAside { .. } => Ok(()),
+        }
+    }
+
+    /// An entry is acknowledged as a whole: as many of its tasks as it carries must be over. Others that the ledger names never were.
+    fn judge_ack(&self, entry: EntryId) -> Judgement {
+        if self.seals().holds(entry) {
+            return Ok(());
+        }
+        let (mut over, mut size) = (0, 1);
+        for (_, task) in self.members(entry) {
+            size = size.max(task.batch_size.unwrap_or(1));
+            if task.fold.phase.is_terminal() {
+                over += 1;
+                invariants::ack(task.fold.phase, task.deeds.shown, task.deeds.dead_letter)?;
+            }
+        }
+        if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
+    }
+
+    fn known(&self, id: TaskId) -> (TaskFold, OwnDeeds) {
+        (self.fold(id), self.task(id).map(|task| task.deeds).unwrap_or_default())
+    }
+
+    fn refuse(&mut self, subject: Subject, breach: Breach) {
+        match subject {
+            Subject::Nothing => {}
+            Subject::Task(id) => self.set_aside(id, breach),
+            Subject::Entry(entry) => {
+                let ids: Vec<TaskId> = self.members(entry).map(|(id, _)| id).collect();
+                if ids.is_empty() {
+                    let Breach { id, what } = breach;
+                    let violation = Violation { id, what, task: None };
+                    let epoch = TaskFold::default().epoch;
+                    self.actions.push_back(Action::SetAside { violation, epoch });
+                }
+                for id in ids {
+                    self.set_aside(id, breach);
+                }
+            }
+        }
+    }
+
+    fn set_aside(&mut self, id: TaskId, Breach { id: number, what }: Breach) {
+        let epoch = self.fold(id).epoch;
+        let violation = Violation { id: number, what, task: Some(id) };
+        self.actions.push_back(Action::SetAside { violation, epoch });
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut task.stage, Stage::Aside { release: None });
+        let runs =
+            if let Stage::Running(run) = before { Some(run.epoch) } else { task.deeds.started() };
+        if let Some(epoch) = runs {
+            self.actions.push_back(Action::Stop { task: id, epoch, why: Stop::SetAside });
+        }
+        self.drop_payload(id);
+        if self.ready {
+            self.release_orphan(id);
+        }
+    }
+}
+
+/// What an action that is judged is about.
+#[derive(Clone, Copy)]
+enum Subject {
+    Task(TaskId),
+    Entry(EntryId),
+    Nothing,
+}
+
+impl Subject {
+    const fn of(action: &Action) -> Self {
+        match action {
+            Action::Start { task, .. } => Self::Task(*task),
+            Action::Publish(Entry::Claim(claim)) => Self::Task(claim.key.task),
+            Action::Publish(Entry::Done(done)) => Self::Task(done.key.task),
+            Action::ShowRetry(id) | Action::ShowOutcome(id) | Action::DeadLetter(id) => {
+                Self::Task(*id)
+            }
+            Action::Ack(entry) => Self::Entry(*entry),
+            Action::Publish(_)
+            | Action::Stop { .. }
+            | Action::ReadPayload(_)
+            | Action::DropPayload(_)
+            | Action::HandBack(_)
+            | Action::Tombstone(_)
+            | Action::SetAside { .. } => Self::Nothing,
+        }
+    }
+}

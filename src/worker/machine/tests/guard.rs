@@ -1,0 +1,287 @@
+//! The machine is led astray: what an invariant forbids does not leave it, and the task is left to others.
+
+use super::*;
+use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, START, VIEW};
+
+/// The numbers of the invariants that kept an action from leaving, and the actions that did leave.
+fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
+    let is_refusal = |action: &Action| matches!(action, Action::SetAside { .. });
+    let (refusals, left): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_refusal);
+    let number = |refusal: &Action| {
+        let Action::SetAside { violation, .. } = refusal else { return None };
+        Some(violation.id)
+    };
+    (refusals.iter().filter_map(number).collect(), left)
+}
+
+impl Bench {
+    /// The machine believes this about the task, whatever the ledger says.
+    fn believe(&mut self, stage: Stage) {
+        self.machine.set_stage(T, stage);
+    }
+
+    /// A machine that runs the task in its first epoch, and the claim.
+    fn running() -> (Self, Claim) {
+        let mut bench = Self::new();
+        bench.machine.delivered(T, None);
+        let claim = bench.claim(T);
+        let started = Action::Start { task: T, epoch: Epoch(1), attempt: 1 };
+        assert_eq!(bench.land(&claim), [started]);
+        let Entry::Claim(claim) = claim else { panic!("not a claim") };
+        (bench, claim)
+    }
+
+    /// A machine that knows of a task that another worker has ended.
+    fn ended(outcome: Outcome) -> Self {
+        let mut bench = Self::new();
+        bench.land(&claim_by(OTHER, 1));
+        bench.land(&done_by(OTHER, 1, outcome));
+        bench
+    }
+
+    /// One invariant has kept the last action from leaving, and only this has left instead.
+    #[track_caller]
+    fn refused(&mut self, number: &str, instead: &[Action]) {
+        let (numbers, left) = parted(self.actions());
+        assert_eq!(numbers, [number]);
+        assert_eq!(left, instead);
+        assert!(self.machine.is_aside(T));
+    }
+}
+
+const fn done(outcome: Outcome, serial: u64) -> Entry {
+    let key = OnceKey { task: T, epoch: Epoch(1), owner: ME, serial };
+    Entry::Done(Done { key, attempt: 1, outcome })
+}
+
+const fn released(serial: u64) -> Action {
+    let next = NextAttempt { at_ms: 0, delay_ms: 0 };
+    Action::Publish(done(Outcome::Released(next), serial))
+}
+
+const RUN: Run = Run { epoch: Epoch(1), owner: ME, ended: None };
+
+#[test]
+fn an_epoch_does_not_start_twice() {
+    let (mut bench, claim) = Bench::running();
+    bench.machine.claim_came_back(T, &claim, true, false);
+    let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
+    bench.refused(START, &[stop, Action::DropPayload(T), released(2)]);
+}
+
+#[test]
+fn nothing_starts_outside_the_own_accepted_claim() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
+    bench.land(&claim_by(OTHER, 1));
+    bench.actions();
+    bench.machine.claim_came_back(T, &claim, true, false);
+    // The payload had gone before, with the lost claim; and whoever runs the task has nothing to give back.
+    let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
+    bench.refused(START, &[stop]);
+}
+
+#[test]
+fn a_cancelled_task_does_not_start() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&Entry::Cancel(T));
+    bench.machine.tasks.get_mut(&T).unwrap().fold.apply(&claim);
+    bench.machine.act(Action::Start { task: T, epoch: Epoch(1), attempt: 1 });
+    bench.refused(CANCEL, &[Action::DropPayload(T), released(2)]);
+}
+
+#[test]
+fn no_outcome_leaves_of_an_epoch_that_is_not_the_own_one() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    for run in [RUN, Run { owner: OTHER, ..RUN }] {
+        bench.believe(Stage::Running(run));
+        bench.machine.finished(T, Epoch(1), Outcome::Completed);
+        bench.refused(OUTCOME, &[]);
+    }
+}
+
+#[test]
+fn no_outcome_leaves_of_what_was_not_started() {
+    for outcome in [Outcome::Completed, Outcome::Cancelled, Outcome::Final] {
+        let (mut bench, _) = Bench::running();
+        bench.machine.tasks.get_mut(&T).unwrap().deeds = Default::default();
+        bench.machine.finished(T, Epoch(1), outcome);
+        bench.refused(OUTCOME, &[Action::DropPayload(T), released(3)]);
+    }
+}
+
+#[test]
+fn nothing_is_acknowledged_before_its_end() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    bench.believe(Stage::Closing(Step::Ack));
+    bench.machine.close_again(T);
+    bench.refused(ACK, &[]);
+}
+
+#[test]
+fn nothing_is_acknowledged_before_its_end_was_written() {
+    for (outcome, number) in [(Outcome::Completed, VIEW), (Outcome::Final, VIEW)] {
+        let mut bench = Bench::ended(outcome);
+        bench.believe(Stage::Closing(Step::Closed));
+        bench.machine.delivered(T, None);
+        bench.refused(number, &[Action::DropPayload(T)]);
+    }
+    let mut bench = Bench::ended(Outcome::Final);
+    bench.believe(Stage::Closing(Step::View));
+    bench.machine.view_stored(T);
+    bench.refused(DEAD_LETTER, &[]);
+}
+
+/// Of a batch the other tasks are set aside as well: an entry is acknowledged as a whole, and nobody else would see to their ack.
+#[test]
+fn a_batch_is_not_acknowledged_before_the_end_of_its_last_task() {
+    let mut bench = Bench::new();
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..T });
+    bench.machine.delivered(first, Some(2));
+    bench.machine.delivered(second, Some(2));
+    let claim = bench.claim(first);
+    bench.land(&claim);
+    bench.machine.act(Action::Ack(T.entry_id()));
+    let (numbers, left) = parted(bench.actions());
+    assert_eq!(numbers, [ACK, ACK]);
+    let is_ack = |action: &Action| matches!(action, Action::Ack(_));
+    assert!(!left.iter().any(is_ack), "{left:?}");
+    assert!(bench.machine.is_aside(first) && bench.machine.is_aside(second));
+    assert!(!bench.machine.may_hand_back(T.entry_id()), "the first is being given back");
+}
+
+#[test]
+fn no_end_is_shown_that_the_ledger_does_not_have() {
+    let (mut bench, _) = Bench::running();
+    bench.machine.begin_closing(T);
+    let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
+    bench.refused(VIEW, &[stop, Action::DropPayload(T), released(2)]);
+
+    let mut bench = Bench::ended(Outcome::Final);
+    bench.machine.act(Action::ShowOutcome(T));
+    bench.refused(DEAD_LETTER, &[]);
+
+    let mut bench = Bench::ended(Outcome::Completed);
+    bench.machine.act(Action::DeadLetter(T));
+    bench.refused(DEAD_LETTER, &[]);
+
+    let mut bench = Bench::ended(Outcome::Completed);
+    bench.machine.act(Action::ShowRetry(T));
+    bench.refused(VIEW, &[]);
+}
+
+/// What is published in the end is looked at as well: the driver puts it together when the machine has long decided.
+#[test]
+fn an_entry_that_differs_from_the_ledger_is_not_shown() {
+    let mut bench = Bench::ended(Outcome::Completed);
+    assert!(bench.machine.may_show(T, Phase::Completed));
+    assert!(!bench.machine.may_show(T, Phase::Cancelled));
+    bench.refused(VIEW, &[]);
+    assert!(!bench.machine.may_show(T, Phase::Completed), "it is left to others");
+    assert_eq!(bench.actions(), [], "and that is told once");
+}
+
+#[test]
+fn an_unknown_task_is_not_claimed_without_its_delivery() {
+    let mut bench = Bench::new();
+    bench.land(&Entry::Cancel(T));
+    bench.machine.claim(T, NextClaim { kind: ClaimKind::Run, attempt: 1 });
+    bench.refused(ADOPTION, &[]);
+}
+
+/// A machine that has set the task aside while it ran it, and that gives its epoch back.
+fn aside() -> (Bench, OnceKey) {
+    let (mut bench, claim) = Bench::running();
+    bench.machine.claim_came_back(T, &claim, true, false);
+    let (_, left) = parted(bench.actions());
+    match left.last() {
+        Some(Action::Publish(Entry::Done(done))) => (bench, done.key),
+        other => panic!("nothing was given back: {other:?}"),
+    }
+}
+
+/// This worker's heartbeats go on: what the ledger shows as running by it must be given back, or nobody would ever take it.
+#[test]
+fn what_was_set_aside_is_given_back_until_that_is_stored() {
+    let (mut bench, key) = aside();
+    bench.machine.publish_failed(key);
+    let again = bench.outcome();
+    assert!(matches!(again.outcome, Outcome::Released(_)) && again.key.serial > key.serial);
+    assert_eq!(bench.machine.task(T).map(|task| task.stage.is_quiet()), Some(false));
+    assert_eq!(bench.land(&Entry::Done(again)), []);
+    assert_eq!(bench.machine.fold(T).phase, Phase::Retry);
+    assert_eq!(bench.stage(), Some(Stage::Aside { release: None }));
+}
+
+/// A claim that was on its way when its task was set aside counts when it lands.
+#[test]
+fn a_claim_that_lands_after_its_task_was_set_aside_is_given_back() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.machine.act(Action::ShowRetry(T));
+    bench.refused(VIEW, &[Action::DropPayload(T)]);
+    assert_eq!(bench.land(&claim), [released(2)]);
+}
+
+#[test]
+fn nothing_more_is_done_about_what_was_set_aside() {
+    let (mut bench, key) = aside();
+    bench.land(&done(Outcome::Released(NextAttempt::default()), key.serial));
+    assert_eq!(bench.machine.decide(T, true), Decision::Wait);
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    bench.machine.read_payload(T);
+    bench.machine.claim(T, NextClaim { kind: ClaimKind::Run, attempt: 1 });
+    assert_eq!(bench.actions(), []);
+    // Another worker runs it and ends it; its delivery comes again.
+    bench.land(&claim_by(OTHER, 2));
+    bench.land(&done_by(OTHER, 2, Outcome::Completed));
+    bench.machine.delivered(T, None);
+    bench.machine.close(T);
+    assert_eq!(bench.actions(), [Action::DropPayload(T)]);
+    assert_eq!(bench.machine.seal(&[T.entry_id()]), 0);
+    assert!(bench.machine.may_hand_back(T.entry_id()));
+}
+
+/// What a seal names is over, whoever was wrong about it.
+#[test]
+fn a_seal_ends_what_was_set_aside() {
+    let (mut bench, _) = aside();
+    let mut entries = EntrySet::default();
+    entries.push_entry(T.entry_id(), Ended::Completed);
+    let key = crate::protocol::key::SealKey { owner: OTHER, serial: 9 };
+    let counts = Default::default();
+    let seal = Entry::Seal(crate::protocol::seal::Seal { key, counts, entries });
+    let actions = bench.land(&seal);
+    assert_eq!(actions, [Action::Ack(T.entry_id()), Action::DropPayload(T)]);
+    assert_eq!(bench.machine.task(T), None);
+}
+
+/// The read that follows a self-fence shows what is still running under the former owner id.
+#[test]
+fn a_self_fence_forgets_what_was_set_aside_and_gives_it_back() {
+    let (mut bench, _) = aside();
+    bench.machine.fence(OwnerId(7));
+    bench.length = 0;
+    let run = claim_by(ME, 1);
+    assert_eq!(bench.land(&run), []);
+    bench.machine.bootstrap_ended();
+    assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
+}
+
+/// An attempt that is kept through a self-fence was started before it: its outcome leaves.
+#[test]
+fn the_outcome_of_a_kept_attempt_leaves() {
+    let (mut bench, claim) = Bench::running();
+    bench.machine.fence(OwnerId(7));
+    bench.machine.finished(T, Epoch(1), Outcome::Completed);
+    bench.length = 0;
+    bench.land(&Entry::Claim(claim));
+    bench.machine.bootstrap_ended();
+    assert_eq!(bench.outcome().outcome, Outcome::Completed);
+}
