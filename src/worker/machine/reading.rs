@@ -50,7 +50,7 @@ impl Machine {
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
             if claim.base.is_some() {
-                self.rest_on(id, claim.key.epoch);
+                self.rest_on(id);
             }
         }
         if ready {
@@ -201,7 +201,7 @@ pub(super) fn is_gone(task: &Task) -> bool {
 fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
     match read.entry {
         Entry::Claim(claim) => {
-            task.trail.note(claim.key, accepted);
+            task.trail.note_claim(claim.key, accepted, claim.base.is_some());
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
                 task.state_at = Some(read.position);

@@ -9,7 +9,7 @@ use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{Ended, EntrySet, Range};
 use crate::protocol::fold::Phase;
-use crate::protocol::key::{Epoch, Key, SealKey};
+use crate::protocol::key::{Key, SealKey};
 use crate::protocol::seal::{Counts, SEAL_BYTES_MAX, Seal, Seals, encode};
 use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ pub(super) struct Sealing {
     seals: Seals,
     /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
     left: BTreeMap<TaskId, Trail>,
-    /// Tasks that are not over of which some keys may go, and the epoch whose claim says what they say.
-    bases: BTreeMap<TaskId, Epoch>,
+    /// Tasks that are not over of which some keys may go: a claim with a base says what they say.
+    based: BTreeSet<TaskId>,
     /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of dead owners.
     useless: BTreeSet<Key>,
     /// The seal that was published and has not come back.
@@ -110,16 +110,15 @@ impl Machine {
     /// The keys that may be tombstoned now, and of which no tombstone is under way: those of sealed tasks and those older than a base, of each
     /// task those that the fold did not accept before any other; seals that a later one covers, when no key of their tasks is left.
     pub fn sweepable(&self) -> impl Iterator<Item = Key> {
-        let Sealing { seals, left, bases, .. } = &self.sealing;
+        let Sealing { seals, left, based, .. } = &self.sealing;
         let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
-        let superseded = bases.iter().filter_map(|(id, base)| Some((*id, self.task(*id)?, *base)));
-        let superseded = superseded.flat_map(|(id, task, base)| task.superseded(id, base));
+        let superseded = based.iter().filter_map(|id| Some(self.task(*id)?.superseded(*id)));
         let nothing_left = |entries: &EntrySet| {
             entries.ranges().all(|range| left.range(range.tasks()).next().is_none())
         };
         let covered = seals.covered().filter(move |(_, entries)| nothing_left(entries));
         of_tasks
-            .chain(superseded)
+            .chain(superseded.flatten())
             .chain(covered.map(|(key, _)| Key::Seal(key)))
             .filter(|key| !self.sealing.sweeping.contains(key))
     }
@@ -188,7 +187,7 @@ impl Machine {
     }
 
     fn end_by_seal(&mut self, id: TaskId) {
-        self.sealing.bases.remove(&id);
+        self.sealing.based.remove(&id);
         let Some(task) = self.tasks.remove(&id) else { return };
         if let Stage::Running(run) = task.stage {
             self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
@@ -215,16 +214,15 @@ impl Machine {
     }
 
     /// A claim with a base was accepted.
-    pub(super) fn rest_on(&mut self, id: TaskId, base: Epoch) {
-        self.sealing.bases.insert(id, base);
+    pub(super) fn rest_on(&mut self, id: TaskId) {
+        self.sealing.based.insert(id);
     }
 
     /// A tombstone of the task was read: what its base made superfluous may all be gone.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
-        let Some(base) = self.sealing.bases.get(&id).copied() else { return };
-        let left = self.task(id).is_some_and(|task| task.superseded(id, base).next().is_some());
+        let left = self.task(id).is_some_and(|task| task.superseded(id).next().is_some());
         if !left {
-            self.sealing.bases.remove(&id);
+            self.sealing.based.remove(&id);
         }
     }
 

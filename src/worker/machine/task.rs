@@ -131,17 +131,24 @@ struct Trace {
     owner: OwnerId,
     serial: u64,
     accepted: bool,
+    /// An accepted claim with a base.
+    base: bool,
 }
 
 impl Trail {
     /// Notes a key that was read.
     pub fn note(&mut self, key: OnceKey, accepted: bool) {
+        self.note_claim(key, accepted, false);
+    }
+
+    /// Notes the key of a claim that was read.
+    pub fn note_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
         if self.keys.len() < KEYS_USUAL {
             // Most of what a worker knows are finished tasks, and most of those have a claim and an outcome.
             self.keys.reserve_exact(1);
         }
-        self.keys.push(Trace { epoch, owner, serial, accepted });
+        self.keys.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
     }
 
     /// A tombstone of this key was read.
@@ -167,22 +174,21 @@ impl Trail {
         self.keys.len()
     }
 
-    /// The keys that may go next, once a claim with a base was accepted for this epoch: those that the fold did not accept; when there is
-    /// none, those of earlier epochs, in any order, but for the epoch of the task's last checkpoint.
-    pub fn superseded(
-        &self,
-        task: TaskId,
-        base: Epoch,
-        checkpoint: Option<Epoch>,
-    ) -> impl Iterator<Item = Key> {
-        let old = move |trace: &&Trace| trace.epoch < base && Some(trace.epoch) != checkpoint;
-        let rejected = self.keys.iter().any(|trace| !trace.accepted);
-        let any = self.keys.iter().any(|trace| trace.accepted && old(&trace));
-        let next = move |trace: &&Trace| match (any, rejected) {
-            (false, _) => false,
-            (true, true) => !trace.accepted,
-            (true, false) => old(trace),
+    /// The keys that may go next, since the last claim with a base says what they say: those that the fold did not accept; when there is
+    /// none, those of earlier epochs, in any order. What leads to the last checkpoint stays: its epoch, and those from the base before it on.
+    pub fn superseded(&self, task: TaskId, checkpoint: Option<Epoch>) -> impl Iterator<Item = Key> {
+        let bases = || self.keys.iter().filter(|trace| trace.base).map(|trace| trace.epoch);
+        let last = bases().max().unwrap_or_default();
+        let before = |checkpoint: &Epoch| bases().filter(|base| base <= checkpoint).max();
+        let kept = checkpoint.map(|it| before(&it).unwrap_or_default()..=it);
+        let old = move |trace: &&Trace| {
+            trace.accepted
+                && trace.epoch < last
+                && !kept.as_ref().is_some_and(|kept| kept.contains(&trace.epoch))
         };
+        let any = self.keys.iter().any(|trace| old(&trace));
+        let rejected = self.keys.iter().any(|trace| !trace.accepted);
+        let next = move |trace: &&Trace| any && if rejected { !trace.accepted } else { old(trace) };
         self.keys.iter().filter(next).map(move |trace| trace.key(task))
     }
 
@@ -204,10 +210,10 @@ impl Trace {
 }
 
 impl Task {
-    /// The keys that may go next, since a claim of this epoch says what they say.
-    pub(super) fn superseded(&self, id: TaskId, base: Epoch) -> impl Iterator<Item = Key> {
+    /// The keys that may go next, since a claim with a base says what they say.
+    pub(super) fn superseded(&self, id: TaskId) -> impl Iterator<Item = Key> {
         let checkpoint = self.checkpoint.as_deref().map(|(_, key)| key.epoch);
-        self.trail.superseded(id, base, checkpoint)
+        self.trail.superseded(id, checkpoint)
     }
 
     /// Whether the worker runs, or ends, the epoch that the fold shows as running.
