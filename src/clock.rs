@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
 use crate::protocol::moment::Moment;
+#[cfg(feature = "testing")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Reads time: the real one, or that of a runtime whose time is paused.
@@ -22,6 +24,8 @@ pub enum Clock {
         uptime: Duration,
         /// By how much it runs too fast (or too slow, when negative), in millionths.
         drift_ppm: i32,
+        /// For how many microseconds the machine has stood still and its monotonic clock with it.
+        stood_still: Option<&'static AtomicU64>,
     },
 }
 
@@ -35,6 +39,7 @@ impl Clock {
             wall_ms,
             uptime: Duration::ZERO,
             drift_ppm: 0,
+            stood_still: None,
         }
     }
 
@@ -46,8 +51,21 @@ impl Clock {
         match self {
             Self::System => Self::System,
             Self::Simulated { .. } => {
-                Self::Simulated { start: tokio::time::Instant::now(), wall_ms, uptime, drift_ppm }
+                let start = tokio::time::Instant::now();
+                // Clocks are copied into whatever reads time. A simulation has a handful of machines.
+                let stood_still = Some(&*Box::leak(Box::<AtomicU64>::default()));
+                Self::Simulated { start, wall_ms, uptime, drift_ppm, stood_still }
             }
+        }
+    }
+
+    /// The machine stands still for so long and its monotonic clock does not notice, as when a virtual machine is saved and started
+    /// again later. Whoever runs on it must be suspended meanwhile. Only a clock of another machine does that.
+    #[cfg(feature = "testing")]
+    pub fn stand_still(&self, time: Duration) {
+        if let Self::Simulated { stood_still: Some(stood_still), .. } = self {
+            let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            stood_still.fetch_add(micros, Ordering::Relaxed);
         }
     }
 
@@ -57,8 +75,10 @@ impl Clock {
         match self {
             Self::System => Moment(boot_time()),
             #[cfg(feature = "testing")]
-            Self::Simulated { start, uptime, drift_ppm, .. } => {
-                Moment(*uptime + drifted(start.elapsed(), *drift_ppm))
+            Self::Simulated { start, uptime, drift_ppm, stood_still, .. } => {
+                let lost = stood_still.map_or(0, |micros| micros.load(Ordering::Relaxed));
+                let shown = *uptime + drifted(start.elapsed(), *drift_ppm);
+                Moment(shown.saturating_sub(Duration::from_micros(lost)))
             }
         }
     }

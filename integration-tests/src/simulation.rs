@@ -13,6 +13,8 @@
 )]
 
 mod checks;
+mod cuts;
+mod fences;
 mod fleet;
 mod ledger;
 mod report;
@@ -25,7 +27,7 @@ pub use report::{Heartbeats, Report, Totals};
 pub use setting::{Course, Setting};
 
 use checks::Evidence;
-use fleet::Fleet;
+use fleet::{Fleet, Stop};
 use ledger::STRANGER;
 use longhaul::TaskId;
 use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -71,6 +73,8 @@ struct Simulation {
     /// The scripts of what was submitted, by number, and when that was.
     submitted: BTreeMap<TaskId, (usize, Moment)>,
     gained: usize,
+    /// What was done last to workers or topics has passed by then.
+    passed: Moment,
 }
 
 impl Simulation {
@@ -82,7 +86,9 @@ impl Simulation {
         broker.create_topic(&names.dead_letters, None, false);
         let partitions = setting.partitions;
         let (submitted, gained) = (BTreeMap::new(), 0);
-        let simulation = Self { setting, broker, names, rng, fleet, partitions, submitted, gained };
+        let passed = broker.clock().now();
+        let simulation =
+            Self { setting, broker, names, rng, fleet, partitions, submitted, gained, passed };
         simulation.make_partitions();
         simulation
     }
@@ -144,6 +150,7 @@ impl Simulation {
         }
         match (self.rng.u8(..10), self.setting.course) {
             (0 | 1, Course::Crashes) if index > 0 => self.harm(index).await,
+            (0 | 1, Course::Cuts) if self.now() > self.passed => self.cut_off(index),
             (0, Course::Rough) if self.setting.kills => self.fleet.kill(index),
             (1, Course::Rough) if self.setting.kills => {
                 self.fleet.drain(index, Duration::from_secs(self.rng.u64(..20)));
@@ -169,7 +176,8 @@ impl Simulation {
         match self.rng.u8(..5) {
             0 => self.fleet.drain(index, Duration::from_secs(self.rng.u64(..20))),
             1 | 2 => self.fleet.kill(index),
-            kind => self.fleet.freeze(index, time, kind == 3),
+            3 => self.fleet.stop(index, time, Stop::Suspended),
+            _ => self.fleet.stop(index, time, Stop::BlackHole),
         }
     }
 
@@ -193,7 +201,13 @@ impl Simulation {
         let positions = if batch {
             self.broker.publish_batch(&at, messages)
         } else {
-            messages.into_iter().map(|message| self.broker.publish(&at, message)).collect()
+            let publish = |(number, message)| match self.fleet.deeds.lock().scripts.get(number) {
+                Some(Script { damaged: true, .. }) => {
+                    self.broker.publish_damaged(&at, message, "damaged as told")
+                }
+                _ => self.broker.publish(&at, message),
+            };
+            numbers.iter().copied().zip(messages).map(publish).collect()
         };
         let now = self.now();
         let ids = positions.into_iter().map(|position| TaskId::new(position, partition));
@@ -207,6 +221,10 @@ impl Simulation {
             return;
         }
         let task = all[self.rng.usize(..all.len())];
+        self.cancel_task(task);
+    }
+
+    fn cancel_task(&self, task: TaskId) {
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
         self.broker.publish(&at, longhaul::ledger::message(&Entry::Cancel(task), b""));
     }

@@ -1,14 +1,14 @@
 //! Whether this follower has lost entries, which a broker that trims a topic does to a slow reader without a word.
 //!
-//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on their way. Between two
-//! heartbeats that were read live, at least as many entries of that owner must have been read as were stored meanwhile; only
-//! those that were on their way at the first one may lie before it in the log.
+//! Each heartbeat says how many claims and outcomes of its owner are stored, and how many are on their way. From the first heartbeat
+//! on that was read live, at least as many entries of that owner must have been read as were stored since; only those that were on
+//! their way at that first one may lie before it in the log.
 
 use super::entry::Heartbeat;
 use super::key::OwnerId;
 use std::collections::BTreeMap;
 
-/// Entries of others, counted since their last heartbeat.
+/// Entries of owners, counted since the first of their heartbeats that was read.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     owners: BTreeMap<OwnerId, Count>,
@@ -18,9 +18,8 @@ pub struct Gaps {
 struct Count {
     /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
     uptime_ms: u64,
-    /// Entries of the owner that may lie before its last heartbeat.
-    before: u64,
-    /// Entries of the owner read since.
+    /// Entries of the owner that were read, or lie before its first heartbeat: not less than there are of those that it has counted,
+    /// or will.
     read: u64,
 }
 
@@ -36,19 +35,19 @@ impl Gaps {
     pub fn heard(&mut self, heartbeat: &Heartbeat) -> u64 {
         let Heartbeat { owner, uptime_ms, receipted, underway, .. } = *heartbeat;
         let Some(underway) = underway else { return 0 };
-        let now = Count { uptime_ms, before: receipted.saturating_add(underway), read: 0 };
-        match self.owners.get(&owner) {
-            Some(last) if uptime_ms <= last.uptime_ms => 0,
-            Some(last) => {
-                let missing = receipted.saturating_sub(last.before).saturating_sub(last.read);
-                self.owners.insert(owner, now);
-                missing
-            }
-            None => {
-                self.owners.insert(owner, now);
-                0
-            }
+        let sent = receipted.saturating_add(underway);
+        let Some(last) = self.owners.get_mut(&owner) else {
+            self.owners.insert(owner, Count { uptime_ms, read: sent });
+            return 0;
+        };
+        if uptime_ms <= last.uptime_ms {
+            return 0;
         }
+        let missing = receipted.saturating_sub(last.read);
+        // What was read beyond what was sent and not given up is stored and never counted.
+        let read = if missing > 0 { sent } else { last.read.min(sent) };
+        *last = Count { uptime_ms, read };
+        missing
     }
 
     /// The owner's heartbeat key was tombstoned: it left.
@@ -91,6 +90,26 @@ mod tests {
         gaps.heard(&heartbeat(1, 5, 3));
         assert_eq!(gaps.heard(&heartbeat(2, 8, 0)), 0);
         assert_eq!(gaps.heard(&heartbeat(3, 9, 0)), 1);
+    }
+
+    /// An outcome that was on its way when a heartbeat was sent, and then did not come, was never missed: each heartbeat forgave what
+    /// was on its way at it. Its own worker waited for it for ever.
+    #[test]
+    fn what_was_on_its_way_at_a_heartbeat_is_missing_at_the_next_one() {
+        let mut gaps = Gaps::default();
+        gaps.heard(&heartbeat(1, 5, 0));
+        assert_eq!(gaps.heard(&heartbeat(2, 5, 1)), 0);
+        assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 1);
+    }
+
+    /// What is stored although its publisher never learned of it makes up for nothing that is missing later.
+    #[test]
+    fn what_its_owner_has_given_up_hides_nothing() {
+        let mut gaps = Gaps::default();
+        gaps.heard(&heartbeat(1, 5, 0));
+        gaps.read(OTHER);
+        assert_eq!(gaps.heard(&heartbeat(2, 5, 0)), 0, "read, and given up");
+        assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 1);
     }
 
     #[test]

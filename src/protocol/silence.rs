@@ -14,6 +14,9 @@ use std::time::Duration;
 /// At least this long between two heartbeats, extra ones included.
 const HEARTBEAT_SPACING_MIN: Duration = Duration::from_millis(100);
 
+/// The clocks of two machines part by at most this part of the time that passes.
+const DRIFT_PART: u32 = 16;
+
 /// Heartbeats that may be on their way at once. Older ones count as lost.
 const UNDERWAY_MAX: usize = 64;
 
@@ -38,8 +41,40 @@ pub struct Silence {
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Moment,
-    /// Uptime in its last heartbeat, and when that was read.
-    uptime: Option<(Duration, Moment)>,
+    lead: Option<Lead>,
+}
+
+/// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
+/// little; nothing but a clock that stood still shows too much.
+#[derive(Clone, Copy, Debug)]
+struct Lead {
+    /// The most that was seen before what is recent, less what the clocks may have parted by since. `None`: what was heard first may
+    /// have been on its way for long.
+    before: Option<i128>,
+    /// The most that was seen recently, and since when: all heartbeats of a standstill are read in a moment.
+    recent: i128,
+    since: Moment,
+}
+
+impl Lead {
+    /// The uptime leads by so much now. Returns how much of that is new.
+    fn heard(&mut self, lead: i128, now: Moment, patience: Duration) -> Duration {
+        let ahead = self.before.and_then(|before| u64::try_from(lead - before).ok());
+        let elapsed = now.since(self.since);
+        if elapsed > patience {
+            let parted = signed(elapsed / DRIFT_PART);
+            let before =
+                self.before.map_or(self.recent, |before| (before - parted).max(self.recent));
+            *self = Self { before: Some(before), recent: lead, since: now };
+        } else {
+            self.recent = self.recent.max(lead);
+        }
+        Duration::from_millis(ahead.unwrap_or_default())
+    }
+}
+
+fn signed(time: Duration) -> i128 {
+    i128::try_from(time.as_millis()).unwrap_or(i128::MAX)
 }
 
 impl Silence {
@@ -93,18 +128,18 @@ impl Silence {
 
     /// Anything of an owner was read.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
-        self.owners.entry(owner).or_insert(Seen { at: now, uptime: None }).at = now;
+        self.owners.entry(owner).or_insert(Seen { at: now, lead: None }).at = now;
     }
 
-    /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own clock since its last one: a
-    /// large value says that this machine was suspended in a way its clock did not notice.
+    /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own clock: a large value says that this
+    /// machine was suspended in a way its clock did not notice.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {
         self.heard(owner, now);
+        let patience = 2 * self.heartbeat;
         let Some(seen) = self.owners.get_mut(&owner) else { return Duration::ZERO };
-        let before = seen.uptime.replace((uptime, now));
-        before.map_or(Duration::ZERO, |(earlier, at)| {
-            uptime.saturating_sub(earlier).saturating_sub(now.since(at))
-        })
+        let lead = signed(uptime) - signed(now.0);
+        let first = Lead { before: None, recent: lead, since: now };
+        seen.lead.get_or_insert(first).heard(lead, now, patience)
     }
 
     /// The owner's heartbeat key was tombstoned: it left.
@@ -234,6 +269,47 @@ mod tests {
         assert!(!silence.is_stale(OTHER));
         beat(&mut silence, [121]);
         assert!(silence.is_stale(OTHER));
+    }
+
+    /// A virtual machine that was saved and started again an hour later reads all the heartbeats of that hour one after the other. Each was
+    /// compared with the one before, so no jump was ever larger than H, and the worker went on with what it believed an hour ago.
+    #[test]
+    fn a_standstill_is_noticed_although_no_heartbeat_is_missing() {
+        let mut silence = Silence::new(H);
+        let hear = |silence: &mut Silence, uptime, now| {
+            silence.heard_heartbeat(OTHER, Duration::from_secs(uptime), at(now)).as_secs()
+        };
+        for tens in 5..20 {
+            assert_eq!(hear(&mut silence, 10 * tens, 10 * tens + 50), 0);
+        }
+        let ahead: Vec<u64> = (20..400).map(|tens| hear(&mut silence, 10 * tens, 241)).collect();
+        assert!(ahead.is_sorted() && ahead.last() > Some(&3_700), "{ahead:?}");
+    }
+
+    /// Whoever comes back from behind a black hole says a dozen old things at once. That is no standstill of whoever hears them.
+    #[test]
+    fn heartbeats_that_come_late_are_no_standstill() {
+        let mut silence = Silence::new(H);
+        let late = (20..60).map(|tens| (10 * tens, 600));
+        let in_time = (5..20).map(|tens| (10 * tens, 10 * tens));
+        for (uptime, now) in in_time.chain(late).chain([(610, 610)]) {
+            // It may have a new owner id since then.
+            for owner in if now < 600 { vec![OTHER] } else { vec![OTHER, OwnerId(8)] } {
+                let ahead = silence.heard_heartbeat(owner, Duration::from_secs(uptime), at(now));
+                assert_eq!(ahead, Duration::ZERO, "{owner:?} {uptime} at {now}");
+            }
+        }
+    }
+
+    /// Two machines whose clocks differ by a few hundredths are not taken for ones that stand still, however long they run.
+    #[test]
+    fn a_clock_that_runs_slow_does_not_stand_still() {
+        let mut silence = Silence::new(H);
+        for beat in 0..100_000 {
+            let now = Moment(Duration::from_millis(9_600) * beat);
+            let ahead = silence.heard_heartbeat(OTHER, Duration::from_secs(10) * beat, now);
+            assert!(ahead < H, "{ahead:?} at {beat}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What must hold after a run, by the numbers of `longhaul::protocol::invariants`.
 
 use super::fleet::Fleet;
-use super::ledger::{Owners, Story, Times, Told, times};
+use super::ledger::{Logged, Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
-use super::{SUBSCRIPTION, timely, view};
+use super::{SUBSCRIPTION, fences, timely, view};
 use crate::checkers::fold::{End, State};
 use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
@@ -16,7 +16,7 @@ use longhaul::protocol::moment::Moment;
 use longhaul::topics::TopicNames;
 use longhaul::transport::TopicPartition;
 use longhaul::transport::memory::{Happening, MemoryBroker};
-use longhaul::{EntryId, TaskId};
+use longhaul::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub(super) struct Book {
     pub(super) stories: BTreeMap<TaskId, Story>,
     /// By partition.
     pub(super) owners: BTreeMap<i32, Owners>,
+    /// By partition.
+    pub(super) logs: BTreeMap<i32, BTreeMap<Position, Logged>>,
     /// Heartbeat keys that are still there, by the name of the owner's process.
     pub(super) heartbeats: BTreeSet<Arc<str>>,
     found: Vec<String>,
@@ -45,6 +47,7 @@ impl Evidence<'_> {
     fn book(&self) -> Book {
         let times = times(self.broker);
         let (mut stories, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        let mut logs = BTreeMap::new();
         let (mut heartbeats, mut found) = (BTreeSet::new(), Vec::new());
         for partition in &self.partitions {
             let place = at(&self.names.ledger, *partition);
@@ -53,9 +56,10 @@ impl Evidence<'_> {
             heartbeats.extend(told.heartbeats.iter().filter_map(name));
             stories.extend(told.stories);
             owners.insert(*partition, told.owners);
+            logs.insert(*partition, told.log);
             found.extend(told.found);
         }
-        Book { times, stories, owners, heartbeats, found }
+        Book { times, stories, owners, logs, heartbeats, found }
     }
 
     /// All violations as text, and how often things happened.
@@ -69,8 +73,10 @@ impl Evidence<'_> {
         self.check_fates(&book, &mut found);
         view::check(self, &book, &mut found);
         let takeovers = timely::check(self, &book, &mut found);
+        let deeds = fences::check(self, &book, &mut found);
         let mut totals = self.count(&book, &starts);
         (totals.measured, totals.takeover_max) = takeovers;
+        totals += deeds;
         (found, totals)
     }
 
@@ -204,8 +210,11 @@ impl Evidence<'_> {
             }
             let Some(script) = done.scripts.get(*number) else { continue };
             let expected = script.fate(self.setting.attempts_max);
-            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail.
-            let too_good = fate.end == End::Completed && fate.attempts < expected.attempts;
+            // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail. The clock that a budget goes by may
+            // stand still.
+            let stands_still = self.setting.course == Course::Cuts && script.budget.is_some();
+            let sooner = fate.end == End::Completed && fate.attempts < expected.attempts;
+            let too_good = sooner && !stands_still;
             let exact = self.setting.course == Course::Calm
                 && story.cancelled.is_none()
                 && !script.is_close();
@@ -249,8 +258,11 @@ impl Evidence<'_> {
                         totals.trims += usize::from(trimmed);
                         totals.topic_outages += usize::from(text.contains(" is away for "));
                     }
+                    Happening::Missed { .. } => totals.missed += 1,
                     Happening::Received { .. }
                     | Happening::Stored { .. }
+                    | Happening::Followed { .. }
+                    | Happening::Fetched { .. }
                     | Happening::Acked { .. } => {}
                 }
             }

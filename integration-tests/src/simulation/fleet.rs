@@ -7,6 +7,7 @@ use longhaul::clock::Clock;
 use longhaul::protocol::moment::Moment;
 use longhaul::topics::TopicNames;
 use longhaul::transport::memory::{MemoryBroker, MemoryTransport};
+use longhaul::transport::{Message, TopicPartition};
 use longhaul::worker::{Plan, Surroundings, prepare};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,19 @@ pub(super) struct Trouble {
     pub(super) until: Option<Moment>,
     /// It was asked to leave, and gives back what it runs.
     pub(super) drained: bool,
+    /// Its machine stood still, its clock included.
+    pub(super) stood_still: bool,
+}
+
+/// What stops a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Nothing comes through to it or from it.
+    BlackHole,
+    /// It does not run.
+    Suspended,
+    /// Nor does its clock.
+    StandsStill,
 }
 
 pub(super) struct Worker {
@@ -54,6 +68,8 @@ pub(super) struct Fleet {
     pub(super) troubles: Vec<Trouble>,
     /// Of workers that have gone.
     gone: Totals,
+    /// Times in which something was away, or somebody.
+    pub(super) disturbed: Vec<(Moment, Moment)>,
     /// Workers that have drained, and when that was known.
     pub(super) left: Vec<(String, Moment)>,
 }
@@ -66,10 +82,8 @@ impl Fleet {
         rng: &mut fastrand::Rng,
     ) -> Self {
         let clock = broker.clock();
-        let mut place = |_| {
-            let clock = if setting.skewed { another_clock(clock, rng) } else { clock };
-            Place { clock, worker: None }
-        };
+        let mut place =
+            |_| Place { clock: another_clock(clock, setting.skewed, rng), worker: None };
         Self {
             places: (0..setting.workers).map(&mut place).collect(),
             setting: setting.clone(),
@@ -79,6 +93,7 @@ impl Fleet {
             started: 0,
             troubles: Vec::new(),
             gone: Totals::default(),
+            disturbed: Vec::new(),
             left: Vec::new(),
         }
     }
@@ -150,21 +165,50 @@ impl Fleet {
         self.trouble(&name, None, true);
     }
 
-    /// Stops a worker's process, or what it says and hears, for a while.
-    pub(super) fn freeze(&mut self, index: usize, time: Duration, process: bool) {
-        let Some(worker) = &self.places[index].worker else { return };
-        if process {
-            worker.transport.suspend_for(time);
-        } else {
-            worker.transport.freeze_for(time);
+    /// Stops a worker for a while.
+    pub(super) fn stop(&mut self, index: usize, time: Duration, stop: Stop) {
+        let place = &self.places[index];
+        let Some(worker) = &place.worker else { return };
+        match stop {
+            Stop::BlackHole => worker.transport.freeze_for(time),
+            Stop::Suspended => worker.transport.suspend_for(time),
+            Stop::StandsStill => {
+                worker.transport.suspend_for(time);
+                place.clock.stand_still(time);
+            }
         }
         let (name, draining) = (worker.name.clone(), worker.draining);
         self.trouble(&name, Some(self.broker.clock().now() + time), draining);
+        if let Some(trouble) = self.troubles.last_mut() {
+            trouble.stood_still = stop == Stop::StandsStill;
+        }
+    }
+
+    /// Something is done to all workers.
+    pub(super) fn trouble_all(&mut self, time: Duration) {
+        let until = Some(self.broker.clock().now() + time);
+        let names =
+            self.places.iter().filter_map(|place| Some(place.worker.as_ref()?.name.clone()));
+        for name in names.collect::<Vec<_>>() {
+            self.trouble(&name, until, false);
+        }
+    }
+
+    /// The next message of this partition for which this holds does not come to a worker.
+    pub(super) fn miss(
+        &self,
+        index: usize,
+        at: &TopicPartition,
+        matches: fn(&[Message], &Message) -> bool,
+    ) {
+        if let Some(worker) = &self.places[index].worker {
+            worker.transport.miss(at, matches);
+        }
     }
 
     fn trouble(&mut self, worker: &str, until: Option<Moment>, drained: bool) {
-        let at = self.broker.clock().now();
-        self.troubles.push(Trouble { worker: worker.to_owned(), at, until, drained });
+        let (worker, at) = (worker.to_owned(), self.broker.clock().now());
+        self.troubles.push(Trouble { worker, at, until, drained, stood_still: false });
     }
 
     /// What all workers have counted.
@@ -186,9 +230,15 @@ fn add(totals: &mut Totals, worker: &Worker) {
     totals.sessions_lost += count(stats.sessions_lost);
 }
 
-fn another_clock(clock: Clock, rng: &mut fastrand::Rng) -> Clock {
+/// The clock of another machine: only where clocks are skewed are they wrong.
+fn another_clock(clock: Clock, skewed: bool, rng: &mut fastrand::Rng) -> Clock {
+    const UP_FOR_MIN_MS: u64 = 3_600_000;
+    let uptime = Duration::from_millis(rng.u64(UP_FOR_MIN_MS..1_000_000_000));
     let skew = rng.u64(..2 * SKEW_MAX.as_millis() as u64);
+    let drift = rng.i32(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX);
+    if !skewed {
+        return clock.of_another_machine(clock.wall_ms(), uptime, 0);
+    }
     let wall_ms = clock.wall_ms() - SKEW_MAX.as_millis() as u64 + skew;
-    let uptime = Duration::from_millis(rng.u64(..1_000_000_000));
-    clock.of_another_machine(wall_ms, uptime, rng.i32(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX))
+    clock.of_another_machine(wall_ms, uptime, drift)
 }

@@ -12,7 +12,7 @@ use longhaul::protocol::moment::Moment;
 use longhaul::protocol::seal::Seal;
 use longhaul::transport::memory::{Happening, MemoryBroker};
 use longhaul::transport::{Message, TopicPartition};
-use longhaul::{EntryId, TaskId};
+use longhaul::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,20 @@ pub(super) struct Fate {
     pub(super) attempts: u32,
 }
 
-/// When and by whom an entry was stored.
+/// When and by whom an entry was stored, and when that one had handed it over.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) at: Moment,
     pub(super) by: Arc<str>,
+    pub(super) sent: Moment,
+}
+
+/// An entry on the ledger.
+#[derive(Clone, Debug)]
+pub(super) struct Logged {
+    pub(super) stored: Stored,
+    pub(super) owner: Option<OwnerId>,
+    pub(super) entry: Entry,
 }
 
 /// When everything was stored, by the names of partitions.
@@ -44,11 +53,16 @@ pub(super) const STRANGER: OwnerId = OwnerId(0x57a7);
 pub(super) fn times(broker: &MemoryBroker) -> Times {
     broker.look_at_history(|history| {
         let stored = history.events().iter().filter_map(|event| match &event.what {
-            Happening::Stored { by, partition, entry, .. } => {
-                let stored = Stored { at: event.at, by: Arc::clone(by) };
+            Happening::Stored { by, partition, entry, sent, .. } => {
+                let stored = Stored { at: event.at, by: Arc::clone(by), sent: *sent };
                 Some(((Arc::clone(partition), *entry), stored))
             }
-            Happening::Received { .. } | Happening::Acked { .. } | Happening::Note(_) => None,
+            Happening::Received { .. }
+            | Happening::Followed { .. }
+            | Happening::Fetched { .. }
+            | Happening::Missed { .. }
+            | Happening::Acked { .. }
+            | Happening::Note(_) => None,
         });
         stored.collect()
     })
@@ -57,7 +71,10 @@ pub(super) fn times(broker: &MemoryBroker) -> Times {
 /// An accepted claim.
 #[derive(Clone, Debug)]
 pub(super) struct Claimed {
+    pub(super) position: Position,
     pub(super) at: Moment,
+    /// When it was handed over.
+    pub(super) sent: Moment,
     pub(super) by: Arc<str>,
     pub(super) epoch: u32,
     /// Of one that runs.
@@ -84,7 +101,11 @@ pub(super) struct Story {
     /// Failed attempts that are to be tried again: epoch, time, delay in ms.
     pub(super) failures: Vec<(u32, Moment, u64)>,
     pub(super) checkpoints: usize,
-    checkpoint: Option<Bytes>,
+    checkpoint: Option<(Key, Bytes)>,
+    /// Checkpoints that a later one has made useless, since then.
+    superseded: BTreeMap<Key, Moment>,
+    /// The longest time for which the key of one stayed.
+    pub(super) useless_for: Duration,
     /// When it ended, in which epoch, and what its body says.
     pub(super) ended: Option<(Moment, u32, Bytes)>,
     /// When its end was asked for first, and last.
@@ -115,6 +136,8 @@ pub(super) struct Told {
     pub(super) heartbeats: BTreeSet<OwnerId>,
     /// Seals on it.
     pub(super) seals: usize,
+    /// All that stands on it, but for tombstones.
+    pub(super) log: BTreeMap<Position, Logged>,
     keys: KeysUsed,
     pub(super) found: Vec<String>,
 }
@@ -160,11 +183,15 @@ impl Told {
         if let Entry::Seal(seal) = entry {
             self.seal(seal, stored.at);
         }
+        if !matches!(entry, Entry::Tombstone(_)) {
+            let logged = Logged { stored: stored.clone(), owner, entry: entry.clone() };
+            self.log.insert(message.position, logged);
+        }
         let Some(id) = entry.task() else { return };
         let story = self.stories.entry(id).or_default();
         let key = entry.key();
         if matches!(entry, Entry::Tombstone(_)) {
-            self.found.extend(story.swept(id, &key));
+            self.found.extend(story.swept(id, &key, stored.at));
             return;
         }
         if matches!(entry, Entry::Checkpoint(_)) {
@@ -173,7 +200,7 @@ impl Told {
             story.keys.insert(key);
         }
         let content = ledger::content(message).unwrap_or_default();
-        self.found.extend(story.take(id, entry, content, stored));
+        self.found.extend(story.take(id, entry, message.position, content, stored));
     }
 }
 
@@ -205,7 +232,10 @@ impl Told {
 
 impl Story {
     /// A tombstone of one of its keys was stored; says what is wrong about it: the order of tombstones is what makes them safe.
-    fn swept(&mut self, id: TaskId, key: &Key) -> Option<String> {
+    fn swept(&mut self, id: TaskId, key: &Key, at: Moment) -> Option<String> {
+        if let Some(since) = self.superseded.remove(key) {
+            self.useless_for = self.useless_for.max(at.since(since));
+        }
         let rejected = self.rejected.remove(key);
         // The owner of a checkpoint tombstones it when there is a newer one.
         if self.checkpoint_keys.remove(key) || !self.keys.remove(key) {
@@ -226,6 +256,7 @@ impl Story {
         &mut self,
         id: TaskId,
         entry: &Entry,
+        position: Position,
         content: Bytes,
         stored: &Stored,
     ) -> Option<String> {
@@ -234,7 +265,7 @@ impl Story {
         let accepted = self.library.apply(entry) == Verdict::Accepted;
         if counts {
             self.since = stored.at;
-            self.note(entry, content, stored, before, since);
+            self.note(entry, (position, content), stored, before, since);
         } else {
             if self.sealed.is_none() && self.keys.contains(&entry.key()) {
                 self.rejected.insert(entry.key());
@@ -259,19 +290,20 @@ impl Story {
     fn note(
         &mut self,
         entry: &Entry,
-        content: Bytes,
+        (position, content): (Position, Bytes),
         stored: &Stored,
         before: State,
         since: Moment,
     ) {
-        let (at, by) = (stored.at, Arc::clone(&stored.by));
+        let Stored { at, by, sent } = stored.clone();
         let ends = self.state.end().is_some();
         match entry {
             Entry::Claim(Claim { key, attempt, kind, .. }) => {
                 let epoch = key.epoch.0;
                 let attempt = (*kind == ClaimKind::Run).then_some(*attempt);
-                let checkpoint = self.checkpoint.clone();
-                let claim = Claimed { at, by, epoch, attempt, before, since, checkpoint };
+                let checkpoint = self.checkpoint.as_ref().map(|(_, content)| content.clone());
+                let claim =
+                    Claimed { position, at, sent, by, epoch, attempt, before, since, checkpoint };
                 self.claims.push(claim);
                 if ends {
                     self.ended = Some((at, epoch, content));
@@ -286,9 +318,11 @@ impl Story {
                     self.ended = Some((at, key.epoch.0, content));
                 }
             },
-            Entry::Checkpoint(_) => {
+            Entry::Checkpoint(key) => {
                 self.checkpoints += 1;
-                self.checkpoint = Some(content);
+                if let Some((old, _)) = self.checkpoint.replace((Key::Once(*key), content)) {
+                    self.superseded.insert(old, at);
+                }
             }
             Entry::Cancel(_) => {
                 self.cancelled.get_or_insert(at);

@@ -89,6 +89,18 @@ totals! {
     refused,
     /// Sessions that ended.
     sessions_lost,
+    /// Retries that a worker without a delivery took.
+    retries_adopted,
+    /// Attempts that were not started because their claim came back too late.
+    late_claims,
+    /// Attempts that were stopped because their task was cancelled.
+    stopped,
+    /// Outcomes that waited for a ledger from before a self-fence until it was read again.
+    kept_outcomes,
+    /// Entries that did not come to a follower.
+    missed,
+    /// Machines that stood still for longer than may go unnoticed.
+    standstills,
     /// Outages of a single topic.
     topic_outages,
     /// Partitions that topics have gained.

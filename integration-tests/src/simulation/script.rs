@@ -36,6 +36,8 @@ pub(super) struct Script {
     pub(super) budget: Option<Duration>,
     /// The payload is no text.
     pub(super) broken: bool,
+    /// Not even the bytes of the payload can be read.
+    pub(super) damaged: bool,
 }
 
 impl Script {
@@ -44,13 +46,16 @@ impl Script {
         let steps = (0..rng.u8(..10).saturating_sub(6)).map(|_| match rng.u8(..8) {
             0 => Step::Fatal,
             1 => Step::Panic,
-            2 => Step::FailFor(Duration::from_millis(rng.u64(..20_000))),
+            2 => Step::FailFor(Duration::from_millis(rng.u64(..30_000))),
             _ => Step::Fail,
         });
         let mut script = Self { steps: steps.collect(), ..Self::default() };
         script.works = Duration::from_millis(works);
         match rng.u8(..12) {
-            0 => script.broken = true,
+            0 => {
+                script.broken = true;
+                script.damaged = rng.bool();
+            }
             1 | 2 => {
                 script.snoozes = rng.u32(1..=2);
                 script.snooze = Duration::from_millis(rng.u64(..10_000));
@@ -122,6 +127,14 @@ pub(super) struct Start {
     pub(super) checkpoint: Option<Bytes>,
 }
 
+/// A processor came to its end, and was not stopped.
+#[derive(Clone, Debug)]
+pub(super) struct Returned {
+    pub(super) task: TaskId,
+    pub(super) epoch: u32,
+    pub(super) at: Moment,
+}
+
 /// The scripts of all tasks, and what the processors of all workers have done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deeds(Arc<Mutex<Done>>);
@@ -130,10 +143,23 @@ pub(super) struct Deeds(Arc<Mutex<Done>>);
 pub(super) struct Done {
     pub(super) scripts: Vec<Script>,
     pub(super) starts: Vec<Start>,
+    pub(super) returned: Vec<Returned>,
     pub(super) snoozed: BTreeMap<TaskId, u32>,
 }
 
 impl Deeds {
+    /// The tasks that are being worked on.
+    pub(super) fn running(&self) -> Vec<TaskId> {
+        let done = self.lock();
+        let over = |it: &&Start| {
+            done.returned.iter().any(|end| end.task == it.task && end.epoch == it.epoch)
+        };
+        let mut running: Vec<TaskId> =
+            done.starts.iter().filter(|start| !over(start)).map(|it| it.task).collect();
+        running.dedup();
+        running
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Done> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,6 +205,8 @@ impl TaskProcessor for Actor {
             context.checkpoint(bytes).await.ok();
         }
         tokio::time::sleep(script.works / (script.checkpoints + 1)).await;
+        let (task, epoch, at) = (token.task, token.epoch, self.clock.now());
+        self.deeds.lock().returned.push(Returned { task, epoch, at });
         if snoozes {
             return Err(TaskError::snooze(script.snooze));
         }

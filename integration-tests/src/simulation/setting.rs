@@ -15,6 +15,10 @@ pub enum Course {
     /// Workers die, leave and are frozen, one at a time and never the first of them; the broker is sound. So it is known whose tasks
     /// may be taken over, and when they must be.
     Crashes,
+    /// Workers are cut off, from one topic or from everything, their machines stand still, they miss entries: one thing at a time and
+    /// at times longer than G, while the broker is sound and nobody dies. So it is known who must begin afresh, and what must not
+    /// come through that.
+    Cuts,
     /// Everything at once, the broker included.
     Rough,
 }
@@ -61,24 +65,27 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting of a seed: a quarter of them calm, a quarter with crashes, the others rough; every other one brisk.
+    /// The setting of a seed: a fifth of them calm, a fifth with crashes, a fifth with cuts, the others rough; every other one brisk,
+    /// and all with cuts.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let course = match seed % 4 {
+        let course = match seed % 5 {
             0 => Course::Calm,
             1 => Course::Crashes,
+            2 => Course::Cuts,
             _ => Course::Rough,
         };
-        let brisk = (seed / 4) % 2 == 1;
+        let brisk = (seed / 5) % 2 == 1 || course == Course::Cuts;
         let faults = match course {
-            Course::Calm | Course::Crashes => Faults::quiet(),
+            Course::Calm | Course::Crashes | Course::Cuts => Faults::quiet(),
             Course::Rough if brisk => shortened(&Faults::rough()),
             Course::Rough => Faults::rough(),
         };
         let prefetch = if rng.bool() { 0 } else { 3 };
         let faults = Faults { until: Some(RESTLESS), prefetch, ..faults };
         let crashes = course == Course::Crashes;
+        let known = matches!(course, Course::Crashes | Course::Cuts);
         let seconds = Duration::from_secs;
         let defaults = WorkerConfig::default();
         let (heartbeat, self_fence, ledger_retention, retention) = if brisk {
@@ -92,8 +99,8 @@ impl Setting {
             course,
             brisk,
             workers: rng.usize(if crashes { 2..=4 } else { 1..=4 }),
-            // Where it is measured how long a takeover takes nobody must wait for a slot.
-            concurrency_max: if crashes { 16 } else { 4 },
+            // Where it is known when something must happen nobody must wait for a slot.
+            concurrency_max: if known { 16 } else { 4 },
             tasks: rng.usize(1..=12),
             partitions: (rng.u8(..4) == 0).then_some(2),
             grows: rng.bool(),

@@ -10,14 +10,14 @@ use longhaul::protocol::invariants as ids;
 use longhaul::protocol::moment::Moment;
 use longhaul::protocol::rank::SLOT;
 use longhaul::protocol::retry::RetryPolicy;
-use longhaul::transport::memory::Happening;
+use longhaul::transport::memory::{Event, Happening};
 use longhaul::{EntryId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// More than anything takes where the broker is sound.
-const SOON: Duration = Duration::from_secs(1);
+pub(super) const SOON: Duration = Duration::from_secs(1);
 /// A claim that was on its way may be stored so much later, where the broker is not sound.
 const ON_THE_WAY: Duration = Duration::from_secs(130);
 
@@ -39,29 +39,39 @@ pub(super) fn check(
             }
         }
         check_backoff(evidence, *id, story, found);
-        if evidence.setting.course != Course::Rough {
+        check_due(evidence, *id, story, found);
+        if evidence.setting.course == Course::Cuts {
+            check_prompt(evidence, *id, story, found);
+        }
+        if matches!(evidence.setting.course, Course::Calm | Course::Crashes) {
             check_turns(*id, story, found);
+        }
+        if evidence.setting.course != Course::Rough {
+            check_adopters(evidence, &delivered, *id, story, found);
             check_delivered(evidence, &delivered, *id, story, found);
         }
     }
     check_fences(evidence, found);
     match evidence.setting.course {
-        Course::Calm => check_ends(evidence, book, found),
+        Course::Calm => {
+            check_ends(evidence, book, found);
+            check_useless(evidence, book, found);
+        }
         Course::Crashes => {
             check_goodbyes(evidence, book, found);
             return measure(evidence, book, found);
         }
-        Course::Rough => {}
+        Course::Cuts | Course::Rough => {}
     }
     (0, Heartbeats::default())
 }
 
 /// A duration as the fastest clock sees it, counted on the slowest.
-fn shrunk(time: Duration) -> Duration {
+pub(super) fn shrunk(time: Duration) -> Duration {
     time.mul_f64(1.0 - 2.0 * f64::from(DRIFT_PPM_MAX) / 1e6)
 }
 
-fn stretched(time: Duration) -> Duration {
+pub(super) fn stretched(time: Duration) -> Duration {
     time.mul_f64(1.0 + 2.0 * f64::from(DRIFT_PPM_MAX) / 1e6)
 }
 
@@ -89,7 +99,7 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     (!founded).then(|| format!("nothing was done to {name}"))
 }
 
-/// Of the workers without a delivery one at a time tries to take a task over: each waits for those before it.
+/// Of the workers without a delivery, when all of them know the same, one at a time tries to take a task over: each waits for those before it.
 fn check_turns(id: TaskId, story: &Story, found: &mut Vec<String>) {
     for claim in story.takeovers() {
         let near = |at: Moment| at.since(claim.at) < SLOT / 2 && at >= claim.at;
@@ -139,6 +149,98 @@ fn check_delivered(
     }
 }
 
+/// A retry is claimed when it is due, and not before, also by whoever has just read the ledger from its start. Where wall clocks are
+/// wrong that one cannot know better.
+fn check_due(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
+    if evidence.setting.skewed {
+        return;
+    }
+    for claim in story.claims.iter().filter(|it| it.attempt.is_some() && !it.before.cancel) {
+        let due = due(evidence, claim);
+        if claim.sent + SLOT / 10 < due {
+            let Claimed { by, epoch, .. } = claim;
+            let early = due.since(claim.sent);
+            found.push(format!("{by} claimed epoch {epoch} of task {id} {early:?} too early"));
+        }
+    }
+}
+
+/// A retry is claimed soon after it is due, unless something was away just then; also when its payload could not be read at first.
+fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
+    // Reads that fail four times in a row wait half a second, and each time twice as long.
+    const READ_WITHIN: Duration = Duration::from_secs(8);
+    let setting = evidence.setting;
+    if setting.skewed {
+        return;
+    }
+    let slots = SLOT * (u32::try_from(setting.workers).unwrap_or(u32::MAX) + 1);
+    let soon = READ_WITHIN + stretched(4 * setting.heartbeat) + slots + SOON;
+    for claim in story.claims.iter().filter(|it| matches!(it.before.stand, Stand::Waiting(_))) {
+        let due = due(evidence, claim).max(claim.since);
+        let near = |(from, until): &&(Moment, Moment)| *from <= due + soon && *until + soon >= due;
+        let disturbed = evidence.fleet.disturbed.iter().any(|it| near(&it));
+        if !disturbed && claim.sent > due + soon {
+            let (epoch, late) = (claim.epoch, claim.sent.since(due));
+            let what = format!("epoch {epoch} of task {id} was claimed {late:?} after it was due");
+            found.push(format!("{}: {what}", ids::PROGRESS));
+        }
+    }
+}
+
+/// When the state that a claim met was due, by right wall clocks.
+fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
+    let Stand::Waiting(next) = claim.before.stand else { return Moment::default() };
+    let clock = evidence.broker.clock();
+    let began_ms = clock.wall_ms() - longhaul::clock::as_millis(clock.now().0);
+    let asked = Moment(Duration::from_millis(next.at_ms.saturating_sub(began_ms)));
+    (claim.since + Duration::from_millis(next.delay_ms)).min(asked)
+}
+
+/// Whoever takes a retry without a delivery waits longer than all who have one, and then for its turn.
+fn check_adopters(
+    evidence: &Evidence<'_>,
+    delivered: &Deliveries,
+    id: TaskId,
+    story: &Story,
+    found: &mut Vec<String>,
+) {
+    for claim in story.claims.iter().filter(|it| is_adopted(evidence, delivered, id, story, it)) {
+        let due = if evidence.setting.skewed { claim.since } else { due(evidence, claim) };
+        let waits = shrunk(2 * evidence.setting.heartbeat + SLOT);
+        if claim.sent.since(due) + SLOT / 10 < waits {
+            let Claimed { by, epoch, .. } = claim;
+            let waited = claim.sent.since(due);
+            let what = format!("{by} waited {waited:?} to adopt epoch {epoch} of task {id}");
+            found.push(format!("{}: {what}, at least {waits:?}", ids::TAKEOVER));
+        }
+    }
+}
+
+/// Whether a claim took a retry that its worker had neither run nor been given.
+fn is_adopted(
+    evidence: &Evidence<'_>,
+    delivered: &Deliveries,
+    id: TaskId,
+    story: &Story,
+    claim: &Claimed,
+) -> bool {
+    let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
+    let deliveries = delivered.get(&(name, id.entry_id())).into_iter().flatten();
+    let held = deliveries.into_iter().any(|(at, by)| *at <= claim.at && *by == claim.by);
+    let last = story.claims.iter().find(|it| it.epoch == claim.before.epoch);
+    let waits = matches!(claim.before.stand, Stand::Waiting(_));
+    claim.attempt.is_some() && waits && !held && last.is_none_or(|last| last.by != claim.by)
+}
+
+/// How many retries were adopted.
+pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
+    let delivered = deliveries(evidence);
+    let count = |(id, story): (&TaskId, &Story)| {
+        story.claims.iter().filter(|it| is_adopted(evidence, &delivered, *id, story, it)).count()
+    };
+    book.stories.iter().map(count).sum()
+}
+
 /// A retry waits as long as was drawn for it, and no longer than its ceiling.
 fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     for (epoch, failed, delay) in &story.failures {
@@ -184,7 +286,11 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     };
     // Each partition of the ledger fences itself, and once more when the first heartbeat that comes back had waited for the thaw.
     let long = evidence.fleet.troubles.iter().filter(long).count();
-    let causes = 2 * long * evidence.partitions.len();
+    let missed = evidence.broker.look_at_history(|history| {
+        let missed = |event: &&Event| matches!(event.what, Happening::Missed { .. });
+        history.events().iter().filter(missed).count()
+    });
+    let causes = (2 * long + missed) * evidence.partitions.len();
     let known = evidence.setting.course != Course::Rough;
     if known && fences > causes {
         found.push(format!("{fences} self-fences, and {causes} could be"));
@@ -210,6 +316,18 @@ fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
         if took > bound {
             found.push(format!("{}: task {id} took {took:?}, at most {bound:?}", ids::PROGRESS));
         }
+    }
+}
+
+/// The key of a checkpoint goes soon after there is a later one: a task that runs for days leaves no pile of them.
+fn check_useless(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
+    let soon = stretched(evidence.setting.ledger_retention / 4) + SOON;
+    for (id, story) in book.stories.iter().filter(|(_, it)| it.useless_for > soon) {
+        let time = story.useless_for;
+        found.push(format!(
+            "{}: a useless checkpoint of task {id} stayed for {time:?}",
+            ids::SEALED
+        ));
     }
 }
 

@@ -32,10 +32,10 @@ fn check(seed: u64) -> Result<Report, String> {
 
 /// What must have happened in a run of so many seeds or more, each: a run in which nothing happens proves nothing. About half of what
 /// was counted when this was written.
-const FLOORS: [(&str, usize); 17] = [
+const FLOORS: [(&str, usize); 23] = [
     ("takeovers", 150),
-    ("measured", 30),
-    ("self_fences", 250),
+    ("measured", 20),
+    ("self_fences", 500),
     ("sealed", 900),
     ("shown_no_more", 900),
     ("repairs", 15),
@@ -48,7 +48,13 @@ const FLOORS: [(&str, usize); 17] = [
     ("cancelled", 100),
     ("failed", 400),
     ("long_backoffs", 150),
-    ("topic_outages", 70),
+    ("retries_adopted", 25),
+    ("late_claims", 7),
+    ("stopped", 250),
+    ("kept_outcomes", 70),
+    ("missed", 12),
+    ("standstills", 20),
+    ("topic_outages", 200),
     ("partitions_gained", 50),
 ];
 

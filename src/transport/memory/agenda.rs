@@ -30,6 +30,8 @@ pub(super) struct Flight {
     pub(super) bodies: Arc<Vec<Body>>,
     pub(super) batched: bool,
     pub(super) publish_time_ms: u64,
+    /// When the client handed it over.
+    pub(super) sent: Moment,
     /// The broker's answer reaches the client.
     pub(super) answered: bool,
 }

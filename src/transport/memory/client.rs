@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::agenda::{ConnectionId, SessionId};
+use super::history::Happening;
 use super::lifecycle::Reach;
 use super::log::Body;
 use super::publish::{OPERATION_TIMEOUT, Offer};
@@ -11,7 +12,7 @@ use crate::gate::Gate;
 use crate::task::{EntryId, Position};
 use crate::transport::{
     AckReceipt, Backlog, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError,
-    Publisher, Receipt, Schema, TopicPartition, Transport, TransportError,
+    Publisher, Receipt, Schema, Start, TopicPartition, Transport, TransportError,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -158,6 +159,11 @@ impl Transport for MemoryTransport {
         topic: &TopicPartition,
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError> {
+        self.lock().happened(Happening::Followed {
+            by: Arc::clone(&self.name),
+            partition: Arc::from(topic.to_string()),
+            from_start: follow.start == Start::Earliest,
+        });
         let role = || Role::Follower(Following { follow, cursor: None });
         Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
     }
@@ -167,6 +173,11 @@ impl Transport for MemoryTransport {
         topic: &TopicPartition,
         at: Position,
     ) -> Result<Option<Message>, TransportError> {
+        self.lock().happened(Happening::Fetched {
+            by: Arc::clone(&self.name),
+            partition: Arc::from(topic.to_string()),
+            position: at,
+        });
         self.request(|state| {
             let partition = state.reach_partition(topic);
             Some(partition.map(|id| state.partitions.get(&id)?.log.fetch(at).cloned()))

@@ -6,10 +6,12 @@ use super::agenda::PartitionId;
 use super::faults::{Fate, Faults, Loss};
 use super::history::History;
 use super::log::{Body, position};
+use super::session::Missing;
 use super::state::{Partition, State};
 use super::{MemoryBroker, MemoryTransport};
 use crate::task::{EntryId, Position};
 use crate::transport::{Message, Outgoing, TopicPartition};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +55,13 @@ impl MemoryBroker {
         position(entry, None)
     }
 
+    /// Publishes a message of which only key and properties can be read, as when its body is encrypted or damaged.
+    pub fn publish_damaged(&self, at: &TopicPartition, message: Outgoing, cause: &str) -> Position {
+        let body = Body::new(Outgoing { payload: Bytes::new(), ..message }, false);
+        let entry = self.store(at, &[Body { undecodable: Some(Arc::from(cause)), ..body }], false);
+        position(entry, None)
+    }
+
     /// Publishes a message that no client can decode: each delivery of it ends the session.
     pub fn publish_undecodable(&self, at: &TopicPartition) -> Position {
         let entry = self.append(at, vec![Outgoing::default()], false, false);
@@ -87,8 +96,9 @@ impl MemoryBroker {
     }
 
     fn store(&self, at: &TopicPartition, bodies: &[Body], batched: bool) -> EntryId {
-        let wall_ms = self.shared.clock.wall_ms();
-        self.on(at, |state, id| state.store(id, Arc::from(ANY_PRODUCER), bodies, batched, wall_ms))
+        let (now, wall_ms) = (self.shared.clock.now(), self.shared.clock.wall_ms());
+        let by = (Arc::from(ANY_PRODUCER), now);
+        self.on(at, |state, id| state.store(id, by, bodies, batched, wall_ms))
     }
 }
 
@@ -254,7 +264,7 @@ impl MemoryBroker {
 impl Body {
     pub(super) fn new(message: Outgoing, null: bool) -> Self {
         let Outgoing { key, properties, payload, .. } = message;
-        Self { key, properties, payload, null, replicated_from: None }
+        Self { key, properties, payload, null, replicated_from: None, undecodable: None }
     }
 }
 
@@ -304,6 +314,17 @@ impl MemoryTransport {
     /// SIGKILL: the sessions end for good. What is under way lands, or not. A new process connects anew.
     pub fn kill(&self) {
         self.lock().kill(self.connection());
+    }
+
+    /// The next message that is published to the partition and for which this holds, given all that was ever stored there, does not
+    /// come to its followers, and nobody is told: a broker that trims what a slow reader has not read does that, or a client that
+    /// loses its place.
+    pub fn miss(&self, at: &TopicPartition, matches: fn(&[Message], &Message) -> bool) {
+        let mut state = self.lock();
+        let partition = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
+        if let Some(connection) = state.connections.get_mut(&self.connection()) {
+            connection.missing = Some(Missing { partition, matches });
+        }
     }
 
     /// Ends some of the sessions; new ones can be opened at once.

@@ -1,9 +1,11 @@
 //! From the log to a follower, through the compacted view or past it.
 
-use super::agenda::SessionId;
+use super::agenda::{ConnectionId, PartitionId, SessionId};
+use super::history::Happening;
 use super::state::{State, lost};
 use crate::task::Position;
-use crate::transport::{Start, TransportError};
+use crate::transport::{Message, Start, TransportError};
+use std::sync::Arc;
 
 impl State {
     /// Sends a follower what it has room for. What is on its way is not touched by a later compaction; what is not yet, is.
@@ -11,15 +13,34 @@ impl State {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
             return;
         };
-        let (room, partition) = (session.room(), session.partition);
+        let (room, connection, at) = (session.room(), session.connection, session.partition);
         let Some(following) = session.following() else { return };
-        let Some(partition) = self.partitions.get(&partition) else { return };
+        let Some(partition) = self.partitions.get(&at) else { return };
         let compacted = following.follow.compacted;
-        let messages = partition.log.read(following.cursor, compacted, room);
+        let mut messages = partition.log.read(following.cursor, compacted, room);
         if let Some(last) = messages.last() {
             following.cursor = Some(last.position);
+            self.miss_one(connection, at, &mut messages);
             self.send_messages(id, messages);
         }
+    }
+
+    /// Leaves out what is not to come through, if it has just been published.
+    fn miss_one(&mut self, id: ConnectionId, at: PartitionId, messages: &mut Vec<Message>) {
+        let Some(log) = self.partitions.get(&at).map(|partition| partition.log.all()) else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(missing) = connection.missing.as_ref().filter(|it| it.partition == at) else {
+            return;
+        };
+        let is_new = |last: &Message| log.last().is_some_and(|new| new.position == last.position);
+        let matches = |last: &mut Message| is_new(last) && (missing.matches)(log, last);
+        let Some(Message { position, .. }) = messages.pop_if(matches) else { return };
+        let by = Arc::clone(&connection.name);
+        connection.missing = None;
+        let partition = self.name(at);
+        self.happened(Happening::Missed { by, partition, position });
     }
 
     /// Puts a follower to its start: also after a reconnect, because the client below knows no better.

@@ -29,6 +29,35 @@ pub enum Happening {
         messages: usize,
         /// Key of the first one.
         key: Option<String>,
+        /// When the client handed it over.
+        sent: Moment,
+    },
+    /// A client wants to follow a partition.
+    Followed {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// From the first message that is still there.
+        from_start: bool,
+    },
+    /// A client wants to read one message.
+    Fetched {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies, or lay.
+        position: Position,
+    },
+    /// What a client follows did not come to it, and it was not told.
+    Missed {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies.
+        position: Position,
     },
     /// A client took a message: a delivery when `subscription` is there, else something that it followed.
     Received {
@@ -103,7 +132,21 @@ impl fmt::Display for Event {
 impl fmt::Display for Happening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stored { by, partition, entry, messages, key } => {
+            Self::Followed { by, partition, from_start } => {
+                let from = if *from_start { " from its start" } else { "" };
+                write!(f, "{by} asks to follow {partition}{from}")
+            }
+            Self::Fetched { by, partition, position } => {
+                let Position { ledger, entry, batch_index } = position;
+                write!(f, "{by} asks for {ledger}:{entry}")?;
+                batch_index.map_or(Ok(()), |index| write!(f, ":{index}"))?;
+                write!(f, " of {partition}")
+            }
+            Self::Missed { by, partition, position } => {
+                let Position { ledger, entry, .. } = position;
+                write!(f, "{ledger}:{entry} of {partition} does not come to {by}")
+            }
+            Self::Stored { by, partition, entry, messages, key, .. } => {
                 let EntryId { ledger, entry } = entry;
                 write!(f, "stored {ledger}:{entry} x{messages} on {partition} by {by}")?;
                 key.as_ref().map_or(Ok(()), |key| write!(f, ", key {key}"))

@@ -7,6 +7,7 @@ use crate::task::{EntryId, Position};
 use crate::transport::Message;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A message before it has a place.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,7 @@ pub(super) struct Body {
     pub(super) payload: Bytes,
     pub(super) null: bool,
     pub(super) replicated_from: Option<String>,
+    pub(super) undecodable: Option<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +56,7 @@ impl Log {
                 key: body.key.clone(),
                 properties: body.properties.clone(),
                 payload: body.payload.clone(),
-                undecodable: None,
+                undecodable: body.undecodable.clone(),
                 null: body.null,
                 publish_time_ms,
                 replicated_from: body.replicated_from.clone(),

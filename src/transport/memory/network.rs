@@ -21,6 +21,7 @@ impl State {
             frozen: false,
             freeze: 0,
             held: Vec::new(),
+            missing: None,
         };
         self.connections.insert(id, connection);
         self.note(format!("{name} connects"));

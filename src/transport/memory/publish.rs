@@ -6,6 +6,7 @@ use super::history::Happening;
 use super::log::Body;
 use super::session::{BATCH_MAX, InFlight, ReceiptSender};
 use super::state::{State, lost};
+use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position};
 use crate::transport::{Batching, PublishError, TransportError};
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl State {
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
         let bodies = Arc::new(bodies);
-        let entry = InFlight { bodies, receipts, publish_time_ms };
+        let entry = InFlight { bodies, receipts, publish_time_ms, sent: self.now() };
         if let Some(publishing) = self.sessions.get_mut(&id).and_then(|it| it.publishing()) {
             publishing.in_flight.insert(sequence, entry);
         }
@@ -158,8 +159,19 @@ impl State {
         let publishing = session.publishing()?;
         let batched = publishing.batching == Batching::On;
         let entry = publishing.in_flight.get(&sequence)?;
-        let (bodies, publish_time_ms) = (Arc::clone(&entry.bodies), entry.publish_time_ms);
-        Some(Flight { link, by, partition, sequence, bodies, batched, publish_time_ms, answered })
+        let InFlight { publish_time_ms, sent, .. } = *entry;
+        let bodies = Arc::clone(&entry.bodies);
+        Some(Flight {
+            link,
+            by,
+            partition,
+            sequence,
+            bodies,
+            batched,
+            publish_time_ms,
+            sent,
+            answered,
+        })
     }
 
     /// An entry reaches the broker.
@@ -185,8 +197,8 @@ impl State {
             self.note(format!("dropped a resend of session {} on {name}", link.session));
             Err(PublishError::Unknown("stored before, the broker does not say where".to_owned()))
         } else {
-            let Flight { by, bodies, batched, publish_time_ms, .. } = flight;
-            let entry = self.store(flight.partition, by, &bodies, batched, publish_time_ms);
+            let Flight { partition, by, bodies, batched, publish_time_ms, sent, .. } = flight;
+            let entry = self.store(partition, (by, sent), &bodies, batched, publish_time_ms);
             Ok(entry)
         };
         if answered {
@@ -200,11 +212,11 @@ impl State {
         topic.and_then(|topic| self.topics.get(topic)).is_some_and(|topic| topic.deduplication)
     }
 
-    /// Appends an entry and wakes those who wait for it.
+    /// Appends an entry and wakes those who wait for it. Who sent it, and when.
     pub(super) fn store(
         &mut self,
         id: PartitionId,
-        by: Arc<str>,
+        (by, sent): (Arc<str>, Moment),
         bodies: &[Body],
         batched: bool,
         publish_time_ms: u64,
@@ -221,6 +233,7 @@ impl State {
             entry,
             messages: bodies.len(),
             key: bodies.first().and_then(|body| body.key.clone()),
+            sent,
         };
         self.happened(stored);
         for follower in followers {

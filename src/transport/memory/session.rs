@@ -34,6 +34,15 @@ pub(super) struct Connection {
     pub(super) freeze: u32,
     /// What waits on either side until the thaw.
     pub(super) held: Vec<Effect>,
+    /// What is not to come through, once.
+    pub(super) missing: Option<Missing>,
+}
+
+/// The next message of a partition for which this holds, given all that was ever stored there.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) partition: PartitionId,
+    pub(super) matches: fn(&[Message], &Message) -> bool,
 }
 
 #[derive(Debug)]
@@ -93,6 +102,8 @@ pub(super) struct InFlight {
     pub(super) bodies: Arc<Vec<Body>>,
     pub(super) receipts: Vec<ReceiptSender>,
     pub(super) publish_time_ms: u64,
+    /// When the client handed it over.
+    pub(super) sent: Moment,
 }
 
 #[derive(Debug)]

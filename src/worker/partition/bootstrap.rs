@@ -13,10 +13,14 @@ use std::time::Duration;
 
 impl Partition {
     pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
+        if !self.machine.is_own(heartbeat.owner) {
+            return self.hear(heartbeat, now);
+        }
+        // Nor may own entries be missing: an outcome that is stored and does not come back would be waited for for ever.
+        if self.machine.is_ready() && self.gaps.heard(heartbeat) > 0 {
+            return self.fence();
+        }
         if heartbeat.owner != self.machine.owner() {
-            if !self.machine.is_own(heartbeat.owner) {
-                self.hear(heartbeat, now);
-            }
             return;
         }
         self.silence.came_back(heartbeat.number, now);
