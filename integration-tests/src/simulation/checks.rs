@@ -236,6 +236,7 @@ impl Evidence<'_> {
             totals.releases += story.released.len();
             totals.checkpoints += story.checkpoints;
             totals.lost_claims += story.lost_claims.len();
+            totals.superseded += story.superseded_keys;
             totals.sealed += usize::from(story.sealed.is_some());
             let end = story.state.end();
             totals.cancelled += usize::from(end == Some(End::Cancelled));

@@ -7,7 +7,7 @@ use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::fold::{TaskFold, Verdict};
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::invariants::KeysUsed;
-use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::protocol::key::{Epoch, Key, OwnerId};
 use longhaul::protocol::moment::Moment;
 use longhaul::protocol::seal::Seal;
 use longhaul::transport::memory::{Happening, MemoryBroker};
@@ -117,6 +117,10 @@ pub(super) struct Story {
     pub(super) checkpoint_keys: BTreeSet<Key>,
     /// Those of its keys that the fold did not accept, and that stand before its seal.
     rejected: BTreeSet<Key>,
+    /// The last epoch whose claim has a base, and the keys that were not accepted before it and are still there.
+    base: Option<(Epoch, BTreeSet<Key>)>,
+    /// Its keys that went because of that.
+    pub(super) superseded_keys: usize,
     /// When a seal first named it.
     pub(super) sealed: Option<Moment>,
 }
@@ -242,11 +246,31 @@ impl Story {
             return None;
         }
         let what = match self.sealed {
-            None => "a key was tombstoned before its task was sealed",
+            None => return self.superseded(id, key, rejected),
             Some(_) if !rejected && !self.rejected.is_empty() => {
                 "an accepted key was tombstoned before all rejected ones"
             }
             Some(_) => return None,
+        };
+        Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
+    }
+
+    /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have made it superfluous.
+    fn superseded(&mut self, id: TaskId, key: &Key, rejected: bool) -> Option<String> {
+        let what = match (&mut self.base, key) {
+            (None, _) => "a key was tombstoned before its task was sealed",
+            (Some((_, before)), _) if rejected => {
+                before.remove(key);
+                return None;
+            }
+            (Some((_, before)), _) if !before.is_empty() => {
+                "an accepted key was tombstoned before all that were rejected before the base"
+            }
+            (Some((base, _)), Key::Once(once)) if once.epoch < *base => {
+                self.superseded_keys += 1;
+                return None;
+            }
+            (Some(_), _) => "a key was tombstoned that no base makes superfluous",
         };
         Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
     }
@@ -298,7 +322,10 @@ impl Story {
         let Stored { at, by, sent } = stored.clone();
         let ends = self.state.end().is_some();
         match entry {
-            Entry::Claim(Claim { key, attempt, kind, .. }) => {
+            Entry::Claim(Claim { key, attempt, kind, base, .. }) => {
+                if base.is_some() {
+                    self.base = Some((key.epoch, self.rejected.clone()));
+                }
                 let epoch = key.epoch.0;
                 let attempt = (*kind == ClaimKind::Run).then_some(*attempt);
                 let checkpoint = self.checkpoint.as_ref().map(|(_, content)| content.clone());

@@ -61,6 +61,8 @@ totals! {
     self_fences,
     /// Tasks that left the ledger.
     sealed,
+    /// Keys of tasks that are not over which left the ledger, since a later claim has a base.
+    superseded,
     /// Tasks that left the metadata topic.
     shown_no_more,
     /// Entries of zombies on the metadata topic that were followed by the ledger's word.

@@ -59,6 +59,13 @@ impl Script {
             1 | 2 => {
                 script.snoozes = rng.u32(1..=2);
                 script.snooze = Duration::from_millis(rng.u64(..10_000));
+                if rng.u8(..4) == 0 {
+                    // So often that its older keys leave the ledger while it lives.
+                    script.snoozes = rng.u32(10..=25);
+                    script.snooze /= 5;
+                    script.works /= 30;
+                    script.checkpoints = u32::from(rng.bool());
+                }
             }
             3 => script.budget = Some(Duration::from_millis(rng.u64(500..30_000))),
             4..7 => script.checkpoints = rng.u32(1..=3),
