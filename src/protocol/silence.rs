@@ -42,6 +42,8 @@ pub struct Silence {
 struct Seen {
     at: Moment,
     lead: Option<Lead>,
+    /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under it.
+    former: bool,
 }
 
 /// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
@@ -128,7 +130,14 @@ impl Silence {
 
     /// Anything of an owner was read.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
-        self.owners.entry(owner).or_insert(Seen { at: now, lead: None }).at = now;
+        self.owners.entry(owner).or_insert(Seen { at: now, lead: None, former: false }).at = now;
+    }
+
+    /// The owner is an earlier id of its worker: it is alive and takes no turn.
+    pub fn is_former(&mut self, owner: OwnerId) {
+        if let Some(seen) = self.owners.get_mut(&owner) {
+            seen.former = true;
+        }
     }
 
     /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own clock: a large value says that this
@@ -200,10 +209,11 @@ impl Silence {
         }
     }
 
-    /// Owners heard of within 2 H, besides the own one.
+    /// Owners heard of within 2 H, besides the own one: one for each worker.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
-        self.owners.iter().filter(move |(_, seen)| seen.at >= recent).map(|(owner, _)| *owner)
+        let takes_turns = move |seen: &Seen| seen.at >= recent && !seen.former;
+        self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 
     /// Owners that have been silent for longer than `limit`: their heartbeat keys are of no more use.
@@ -245,6 +255,21 @@ mod tests {
         assert_eq!(silence.extra_at(OTHER), None);
         silence.came_back(number, at(140));
         assert!(silence.is_stale(OTHER));
+    }
+
+    /// A worker that had fenced itself and still ran an attempt under its earlier id counted twice in everybody's line but its own: nobody
+    /// was the first to sweep.
+    #[test]
+    fn an_earlier_id_of_a_worker_takes_no_turn_but_is_alive() {
+        let mut silence = Silence::new(H);
+        beat(&mut silence, [100]);
+        silence.heard(OTHER, at(100));
+        assert_eq!(silence.live_owners(at(101)).count(), 1);
+        silence.is_former(OTHER);
+        silence.heard(OTHER, at(110));
+        assert_eq!(silence.live_owners(at(111)).count(), 0);
+        beat(&mut silence, [110, 120]);
+        assert!(!silence.is_stale(OTHER));
     }
 
     #[test]

@@ -110,7 +110,10 @@ pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judge
     if claim.key.epoch == fold.epoch.next() && may_claim(fold, held, payload, next) {
         return Ok(());
     }
-    breach(ADOPTION, "a task is claimed without a delivery, a known state or its payload")
+    breach(
+        ADOPTION,
+        "a task is claimed out of turn, or without a delivery, a known state or its payload",
+    )
 }
 
 /// C-22: an outcome.

@@ -144,6 +144,7 @@ impl Driver {
     /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
     fn tombstone(&mut self, id: i32, keys: &[Key]) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let generation = lane.generation;
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
         let receipts: Vec<_> =
             keys.iter().map(|key| lane.publish(&Entry::Tombstone(*key), b"", expires)).collect();
@@ -156,7 +157,7 @@ impl Driver {
                 // What is missing is published again. What fails at once must not be tried at full speed.
                 tokio::time::sleep(REFUSED_PAUSE).await;
             }
-            Event::Tombstoned { lane: id, stored }
+            Event::Tombstoned { lane: id, generation, stored }
         }));
     }
 
@@ -169,20 +170,10 @@ impl Driver {
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let found = message.is_some();
-        let closing = lane.core.is_at_dead_letter(task_id);
         if let Some(message) = message {
             lane.payloads.insert(task_id, message.into());
-        } else if closing {
-            tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
-            let gone = super::lane::Payload::default();
-            lane.payloads.insert(task_id, gone);
-            lane.not_shown.insert(task_id);
         }
-        if closing {
-            self.dead_letter(id, task_id);
-        } else {
-            lane.core.handle_payload(task_id, found, now);
-        }
+        lane.core.handle_payload(task_id, found, now);
     }
 }
 

@@ -5,6 +5,7 @@ use super::view::Body;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// Has a size.
 pub(super) trait Weigh {
@@ -49,6 +50,14 @@ impl<V: Weigh> Held<V> {
         let value = self.values.remove(&id)?;
         self.bytes -= value.weight();
         Some(value)
+    }
+
+    /// Drops what is kept of these tasks.
+    pub(super) fn forget(&mut self, ids: RangeInclusive<TaskId>) {
+        let known: Vec<TaskId> = self.values.range(ids).map(|(id, _)| *id).collect();
+        for id in known {
+            self.remove(id);
+        }
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&V> {

@@ -281,14 +281,13 @@ impl Lane {
 
     /// A seal was read: what is kept here of its tasks is of no more use.
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet) {
-        let machine = self.core.machine();
-        let known = |id: TaskId| machine.task(id).is_some();
-        // These are few: they are of tasks that have not been shown to the end.
-        self.bodies.retain(|id, _| known(id));
-        self.not_shown.retain(|id| known(*id));
         for range in sealed.ranges() {
+            self.bodies.forget(range.tasks());
+            self.payloads.forget(range.tasks());
             self.keeper.forget(range.tasks());
         }
+        // These are few: they are of tasks that have not been shown to the end.
+        self.not_shown.retain(|id| sealed.get(id.entry_id()).is_none());
     }
 
     /// The ledger was read to its end: M must not show as unfinished what it says is sealed.

@@ -28,7 +28,7 @@ use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::TaskId;
+use crate::task::{Position, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{Message, TopicPartition, Transport};
 use futures::StreamExt;
@@ -102,23 +102,103 @@ pub(super) enum Wish {
 
 /// Everything that can happen.
 pub(super) enum Event {
-    Ledger { lane: i32, generation: u64, message: Message },
-    LedgerDeleted { lane: i32, generation: u64 },
-    Shown { lane: i32, message: Message },
-    Consumed { lane: i32, service: u64, event: Consumed },
-    Receipt { lane: i32, key: OnceKey, fate: Fate },
-    CheckpointGiven { lane: i32, id: TaskId, epoch: Epoch, over: bool },
-    CheckpointTried { lane: i32, id: TaskId, epoch: Epoch, stored: Option<u64> },
-    Payload { lane: i32, id: TaskId, message: Option<Message> },
-    DeadLetter { lane: i32, id: TaskId, fate: Fate },
-    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
-    Body { lane: i32, id: TaskId, message: Option<Message>, dead_letter: bool, tries: u32 },
-    TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
-    BodyGone { lane: i32, id: TaskId, epoch: Epoch },
-    Tombstoned { lane: i32, stored: bool },
-    Evicted { lane: i32, id: TaskId, fate: Fate },
-    Restore { lane: i32, id: TaskId, message: Option<Message> },
-    Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    Ledger {
+        lane: i32,
+        generation: u64,
+        message: Message,
+    },
+    LedgerDeleted {
+        lane: i32,
+        generation: u64,
+    },
+    Shown {
+        lane: i32,
+        message: Message,
+    },
+    Consumed {
+        lane: i32,
+        service: u64,
+        event: Consumed,
+    },
+    Receipt {
+        lane: i32,
+        key: OnceKey,
+        fate: Fate,
+    },
+    CheckpointGiven {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        over: bool,
+    },
+    CheckpointTried {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        stored: Option<u64>,
+    },
+    Payload {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    LetterPayload {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    DeadLetter {
+        lane: i32,
+        id: TaskId,
+        fate: Fate,
+    },
+    ShownReceipt {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        kind: Showing,
+        fate: Fate,
+    },
+    Body {
+        lane: i32,
+        id: TaskId,
+        at: Position,
+        message: Option<Message>,
+        dead_letter: bool,
+        tries: u32,
+    },
+    TaskToShow {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+        kind: Showing,
+    },
+    BodyGone {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+    },
+    Tombstoned {
+        lane: i32,
+        generation: u64,
+        stored: bool,
+    },
+    Evicted {
+        lane: i32,
+        id: TaskId,
+        fate: Fate,
+    },
+    Restore {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    Progress {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        over: bool,
+    },
     Partitions(Counts),
 }
 
@@ -374,6 +454,9 @@ impl Driver {
             }
             Event::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
             Event::Payload { lane, id, message } => self.handle_payload(lane, id, message, now),
+            Event::LetterPayload { lane, id, message } => {
+                self.handle_letter_payload(lane, id, message);
+            }
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.showing -= 1;
@@ -382,8 +465,8 @@ impl Driver {
                 }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
-            Event::Body { lane, id, message, dead_letter, tries } => {
-                self.handle_body(lane, id, message.as_ref(), dead_letter, tries);
+            Event::Body { lane, id, at, message, dead_letter, tries } => {
+                self.handle_body(lane, id, (at, message.as_ref()), dead_letter, tries);
             }
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
@@ -393,8 +476,10 @@ impl Driver {
                     lane.core.handle_body_gone(id, epoch, now);
                 }
             }
-            Event::Tombstoned { lane, stored } => {
-                if let Some(lane) = self.lanes.get_mut(&lane) {
+            Event::Tombstoned { lane, generation, stored } => {
+                // Before a self-fence it was another batch.
+                let lane = self.lanes.get_mut(&lane);
+                if let Some(lane) = lane.filter(|lane| lane.generation == generation) {
                     lane.core.handle_tombstoned(stored, now);
                 }
             }

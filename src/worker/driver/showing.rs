@@ -24,6 +24,10 @@ impl Driver {
     /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
     pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        // What is half read says nothing of an end. When it is read whatever is still to be shown is looked for again.
+        if !lane.core.machine().is_ready() {
+            return;
+        }
         let epoch = lane.core.machine().fold(task_id).epoch;
         if lane.keeper.has_shown_end(task_id, epoch) {
             lane.core.handle_view_stored(task_id);
@@ -172,7 +176,7 @@ impl Driver {
                 // an entry that is gone does not come back.
                 tokio::time::sleep(WAIT * (1 << tries.min(8))).await;
             }
-            Event::Body { lane: id, id: task_id, message, dead_letter, tries }
+            Event::Body { lane: id, id: task_id, at, message, dead_letter, tries }
         }));
     }
 
@@ -180,7 +184,7 @@ impl Driver {
         &mut self,
         id: i32,
         task_id: TaskId,
-        message: Option<&Message>,
+        (at, message): (Position, Option<&Message>),
         dead_letter: bool,
         tries: u32,
     ) {
@@ -190,13 +194,19 @@ impl Driver {
         if !fold.phase.is_terminal() || task.is_aside() {
             return;
         }
+        // The ledger was read again meanwhile, and the entry that made the state lies elsewhere: that of a claim has no body.
+        if state_at != Some(at) {
+            return self.read_body(id, task_id, state_at, dead_letter, tries);
+        }
         let Some(content) = message.and_then(ledger::content) else {
             return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
         let body = Body::read(fold.phase, content);
         lane.bodies.insert(task_id, (fold.epoch, body));
         if dead_letter {
-            self.dead_letter(id, task_id);
+            if lane.core.is_at_dead_letter(task_id) {
+                self.dead_letter(id, task_id);
+            }
         } else {
             self.show_end(id, task_id, Showing::Outcome);
         }
@@ -235,8 +245,27 @@ impl Driver {
         let backoff = Backoff::new(self.env.rng.fork());
         let read = fetch_at_last(transport, topic, task_id.position(), backoff);
         self.pending.push(Box::pin(async move {
-            Event::Payload { lane: id, id: task_id, message: read.await }
+            Event::LetterPayload { lane: id, id: task_id, message: read.await }
         }));
+    }
+
+    /// The payload of a task that failed for good was read for its dead letter, or is gone.
+    pub(super) fn handle_letter_payload(
+        &mut self,
+        id: i32,
+        task_id: TaskId,
+        message: Option<Message>,
+    ) {
+        let lane = self.lanes.get_mut(&id);
+        let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
+        if let Some(message) = message {
+            lane.payloads.insert(task_id, message.into());
+        } else if !lane.payloads.contains(task_id) {
+            tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
+            lane.payloads.insert(task_id, Payload::default());
+            lane.not_shown.insert(task_id);
+        }
+        self.dead_letter(id, task_id);
     }
 
     pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
@@ -277,6 +306,11 @@ impl Driver {
                 None => return self.evict_from_view(id),
                 Some(Chore::Evict(task)) => lane.to_evict.push_back(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
+                Some(Chore::Repair(task)) if lane.lacks_letter(task) => {
+                    // Looked at again after a while: whoever closes it shows the end, too.
+                    lane.core.close_left_behind(task);
+                    lane.keeper.missed(task, now);
+                }
                 Some(Chore::Repair(task)) => {
                     tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
                     self.stats.repaired();
@@ -341,6 +375,12 @@ impl Driver {
 }
 
 impl Lane {
+    /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
+    fn lacks_letter(&self, id: TaskId) -> bool {
+        let fold = self.core.machine().fold(id);
+        fold.phase == Phase::Final && !self.keeper.has_shown_end(id, fold.epoch)
+    }
+
     /// The end of the task is on M: what was needed for that can go.
     fn forget_shown(&mut self, id: TaskId) {
         self.bodies.remove(id);

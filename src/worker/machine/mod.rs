@@ -44,8 +44,8 @@ use crate::task::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// A task that has so many keys in the ledger, and claims or outcomes among them, gets a claim with a base, and its older keys go: a task
-/// that snoozes for days leaves no pile of them.
+/// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go: a task that snoozes for days leaves no
+/// pile of them.
 const KEYS_MAX: usize = 16;
 
 /// What the machine asks its driver to do.
@@ -205,7 +205,9 @@ impl Machine {
     /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
     #[must_use]
     pub fn works_on(&self, id: TaskId, epoch: Epoch) -> bool {
-        self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
+        // What is half read may show an epoch that is over.
+        self.ready
+            && self.task(id).is_some_and(|task| task.fold.epoch == epoch && task.is_at_work())
     }
 
     /// Whether the end of this epoch's processor is still waited for.

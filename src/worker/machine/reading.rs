@@ -204,7 +204,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             task.trail.note_claim(claim.key, accepted, claim.base.is_some());
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
-                task.state_at = Some(read.position);
+                (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
                 if task.created_ms == 0 {
                     let first = claim.base.map(|base| base.created_ms);
                     task.created_ms = first.unwrap_or(read.publish_time_ms);
@@ -214,7 +214,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
         Entry::Done(done) => {
             task.trail.note(done.key, accepted);
             if accepted {
-                task.state_at = Some(read.position);
+                (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
             }
         }
         Entry::Checkpoint(key) => {

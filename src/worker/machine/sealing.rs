@@ -59,14 +59,16 @@ impl Machine {
     /// and their ack itself: nothing in the ledger says that another one did.
     #[must_use]
     pub fn may_seal(&self, entry: EntryId) -> bool {
-        let size = self.members(entry).find_map(|(_, task)| task.batch_size).unwrap_or(1);
-        let known = self.members(entry).count();
-        let closed = |task: &Task| {
-            task.fold.phase.is_terminal() && task.stage == Stage::Closing(Step::Closed)
-        };
-        known > 0
-            && u32::try_from(known).unwrap_or(u32::MAX) >= size
-            && self.members(entry).all(|(_, task)| closed(task))
+        let (mut size, mut closed) = (1, 0);
+        for (_, task) in self.members(entry) {
+            size = size.max(task.batch_size.unwrap_or(1));
+            if task.fold.phase.is_terminal() && task.stage == Stage::Closing(Step::Closed) {
+                closed += 1;
+            } else if !is_only_named(task) {
+                return false;
+            }
+        }
+        closed >= size
     }
 
     /// Publishes a seal of those of these entries that may be sealed; the first ones, by id, when not all fit into one. An entry may be
@@ -75,10 +77,10 @@ impl Machine {
         if !self.ready || self.sealing.underway.is_some() {
             return 0;
         }
-        let mut some: Vec<EntryId> =
-            entries.iter().copied().filter(|entry| self.may_seal(*entry)).collect();
+        let mut some: Vec<EntryId> = entries.to_vec();
         some.sort_unstable();
         some.dedup();
+        some.retain(|entry| self.may_seal(*entry));
         loop {
             let (counts, set) = self.summed_up(&some);
             if set.is_empty() {
@@ -220,6 +222,9 @@ impl Machine {
 
     /// A tombstone of the task was read: what its base made superfluous may all be gone.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
+        if !self.sealing.based.contains(&id) {
+            return;
+        }
         let left = self.task(id).is_some_and(|task| task.superseded(id).next().is_some());
         if !left {
             self.sealing.based.remove(&id);
@@ -264,7 +269,8 @@ impl Machine {
                 }
             }
             let completed = counts.completed - before.completed;
-            let all = u64::try_from(self.members(*entry).count()).unwrap_or(u64::MAX);
+            let all = self.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
+            let all = u64::try_from(all).unwrap_or(u64::MAX);
             let ended = match completed {
                 0 => Ended::Failed,
                 some if some == all => Ended::Completed,
@@ -279,4 +285,9 @@ impl Machine {
     pub(super) fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
         self.tasks.range(Range::of(entry).tasks()).map(|(id, task)| (*id, task.as_ref()))
     }
+}
+
+/// Whether nothing is known of the task but a request to cancel it: in an entry whose tasks are all over there is no such task.
+fn is_only_named(task: &Task) -> bool {
+    task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
 }

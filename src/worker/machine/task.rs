@@ -21,6 +21,8 @@ pub struct Task {
     pub payload: bool,
     /// Where the accepted entry lies that made the folded state: its body is the result or the failure reason.
     pub state_at: Option<Position>,
+    /// When that one was published, in ms by the wall clock of its producer.
+    pub state_ms: u64,
     /// Where the last accepted checkpoint lies, and its key. Boxed because few tasks have one.
     pub checkpoint: Option<Box<(Position, OnceKey)>>,
     /// When the first accepted claim was published, in ms by the wall clock of the worker that claimed.

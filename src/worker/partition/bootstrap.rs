@@ -42,12 +42,21 @@ impl Partition {
         if !self.machine.is_ready() {
             // It may be hours old.
             self.silence.heard(heartbeat.owner, now);
+            self.note_former(heartbeat);
             return;
         }
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        self.note_former(heartbeat);
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence();
+        }
+    }
+
+    /// Heartbeats under an id that a self-fence has replaced have no number.
+    fn note_former(&mut self, heartbeat: &Heartbeat) {
+        if heartbeat.number == 0 {
+            self.silence.is_former(heartbeat.owner);
         }
     }
 
@@ -85,7 +94,7 @@ impl Partition {
             self.open.insert(id, Open::new(fold, now, due));
             self.agenda.set(id, now);
         }
-        self.begin_to_seal(now);
+        self.begin_to_seal(now, wall_ms);
         self.effects.push_back(Effect::Ready);
         self.settle();
     }

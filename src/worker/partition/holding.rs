@@ -45,11 +45,13 @@ impl Partition {
     }
 
     /// Entries of the task topic with a task that somebody works on or waits for, as far as is known here: so many are held by some
-    /// consumer or other.
+    /// consumer or other. What is known by a request to cancel it alone may not be there at all.
     #[must_use]
     pub fn open_entries(&self) -> u64 {
         let mut last = None;
-        let new = |id: &&TaskId| last.replace(id.entry_id()) != Some(id.entry_id());
-        u64::try_from(self.open.keys().filter(new).count()).unwrap_or(u64::MAX)
+        let mut new = |id: &TaskId| last.replace(id.entry_id()) != Some(id.entry_id());
+        let held = |open: &Open| open.phase() != Phase::New || open.received.is_some();
+        let count = self.open.iter().filter(|(id, open)| held(open) && new(id)).count();
+        u64::try_from(count).unwrap_or(u64::MAX)
     }
 }

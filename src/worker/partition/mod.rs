@@ -204,6 +204,7 @@ impl Partition {
             Entry::Done(done) => done.key.owner,
             Entry::Checkpoint(key) => key.owner,
             Entry::Seal(seal) => seal.key.owner,
+            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.note_swept(now),
             Entry::Tombstone(Key::Heartbeat(owner)) => {
                 self.silence.left(*owner);
                 self.gaps.left(*owner);
@@ -256,6 +257,9 @@ impl Partition {
         self.settle();
         if let Some(id) = id {
             self.settle_claim(id);
+        }
+        if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
+            self.sweep(now);
         }
         verdict
     }

@@ -9,7 +9,7 @@ use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::protocol::seal::Seal;
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Stage, Step};
+use crate::worker::machine::{Stage, Step, Task};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub(super) struct Finished {
     sealed_at: Moment,
     /// When to look next.
     look_at: Moment,
+    /// When a tombstone was stored or read last, or there was none to publish.
+    swept_at: Moment,
 }
 
 impl Finished {
@@ -96,11 +98,19 @@ impl Partition {
         if pressed { least.min(ledger.ledger_retention) } else { ledger.ledger_retention }
     }
 
-    /// All that is known after a bootstrap begins to age now.
-    pub(super) fn begin_to_seal(&mut self, now: Moment) {
-        self.finished = Finished { look_at: self.next_look(now), ..Finished::default() };
+    /// After a bootstrap tasks are as old as their outcomes say, by the wall clocks, but for R at most: else workers that live for less
+    /// than R would seal nothing. A wrong clock makes a seal come sooner or later, and no time is needed for it to be safe.
+    pub(super) fn begin_to_seal(&mut self, now: Moment, wall_ms: u64) {
+        let look_at = self.next_look(now);
+        let age = |task: &Task| {
+            let age = Duration::from_millis(wall_ms.saturating_sub(task.state_ms));
+            age.min(self.settings.ledger.ledger_retention)
+        };
         let over = self.machine.tasks().filter(|(_, task)| task.fold.phase.is_terminal());
-        self.finished.queue = over.map(|(id, _)| (now, id)).collect();
+        let mut over: Vec<_> = over.map(|(id, task)| (now - age(task), id)).collect();
+        over.sort_unstable();
+        let queue = over.into();
+        self.finished = Finished { queue, look_at, swept_at: now, ..Finished::default() };
     }
 
     fn next_look(&self, now: Moment) -> Moment {
@@ -188,8 +198,7 @@ impl Partition {
             }
             let Some(task) = self.machine.task(id) else { continue };
             let places = u32::try_from(self.rank(id, now) + 1).unwrap_or(u32::MAX);
-            let its_turn = now.since(ended)
-                >= self.settings.ledger.ledger_retention + turn.saturating_mul(places);
+            let its_turn = now.since(ended) >= self.sealing_age() + turn.saturating_mul(places);
             if its_turn && task.stage == Stage::Idle {
                 self.machine.close(id);
                 self.finished.closing.push_back((ended, id));
@@ -226,6 +235,15 @@ impl Partition {
         }
     }
 
+    /// Closes a finished task if nobody else does: its owner was this worker, or is gone.
+    pub fn close_left_behind(&mut self, id: TaskId) {
+        let owner = self.machine.fold(id).owner;
+        if self.machine.is_own(owner) || self.silence.is_stale(owner) {
+            self.machine.close(id);
+            self.settle();
+        }
+    }
+
     fn is_over(&self, id: TaskId) -> bool {
         self.machine.task(id).is_some_and(|task| task.fold.phase.is_terminal())
     }
@@ -251,6 +269,9 @@ impl Partition {
     /// A batch of tombstones is stored, or not all of it is.
     pub fn handle_tombstoned(&mut self, stored: bool, now: Moment) {
         self.machine.tombstoned(stored);
+        if stored {
+            self.finished.swept_at = now;
+        }
         self.sweep(now);
         self.settle();
     }
@@ -259,6 +280,9 @@ impl Partition {
     pub(super) fn sweep(&mut self, now: Moment) {
         if !self.machine.may_sweep() {
             return;
+        }
+        if self.machine.sweepable().next().is_none() {
+            self.finished.swept_at = now;
         }
         let keys: Vec<Key> = if self.goes_first(now) {
             self.machine.sweepable().take(TOMBSTONES_AT_ONCE_MAX).collect()
@@ -270,11 +294,19 @@ impl Partition {
         }
     }
 
-    /// Whether this worker does what one worker of the partition does for all.
+    /// A tombstone was read: somebody sweeps.
+    pub(super) const fn note_swept(&mut self, now: Moment) {
+        self.finished.swept_at = now;
+    }
+
+    /// Whether this worker does what one worker of the partition does for all: the first by rank, and the others, one after the other, if
+    /// nothing of it is done.
     fn goes_first(&self, now: Moment) -> bool {
         let partition = self.settings.partition;
         let any = TaskId { ledger: 0, entry: 0, partition, batch_index: None };
-        self.rank(any, now) == 0
+        let turn = self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION;
+        let places = u32::try_from(self.rank(any, now)).unwrap_or(u32::MAX);
+        now.since(self.finished.swept_at) >= (2 * turn).saturating_mul(places)
     }
 
     fn forget_dead_owners(&mut self, now: Moment) {
