@@ -275,6 +275,36 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     assert!(bench.machine.may_seal(T.entry_id()));
 }
 
+/// A request to cancel a message of the batch that does not exist kept the whole batch from being sealed, for ever.
+#[test]
+fn a_task_that_was_never_there_keeps_no_entry_from_being_sealed() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    bench.land(&Entry::Cancel(TaskId { batch_index: Some(7), ..T }));
+    let Entry::Seal(seal) = sealed(&mut bench) else { panic!("no seal") };
+    assert_eq!(seal.entries.get(T.entry_id()), Some(Ended::Completed));
+    // Another one is there, and is not over.
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    bench.machine.delivered(TaskId { batch_index: Some(1), ..T }, Some(2));
+    assert!(!bench.machine.may_seal(T.entry_id()));
+}
+
+/// A fenced worker that had read its claim again, and not yet what came after it, showed the task as running, behind its end.
+#[test]
+fn what_is_half_read_is_not_shown_as_running() {
+    let mut bench = Bench::new();
+    bench.machine.delivered(T, None);
+    let claim = bench.claim(T);
+    bench.land(&claim);
+    assert!(bench.machine.works_on(T, Epoch(1)));
+    bench.machine.fence(OwnerId(9));
+    bench.land(&claim);
+    assert!(!bench.machine.works_on(T, Epoch(1)));
+    bench.machine.bootstrap_ended();
+    assert!(bench.machine.works_on(T, Epoch(1)));
+}
+
 /// What the log rejected must be gone before what it accepted goes: else a view that lags accepts it.
 #[test]
 fn rejected_keys_go_before_accepted_ones_and_none_before_the_seal() {

@@ -6,6 +6,7 @@ use crate::protocol::key::OwnerId;
 use crate::worker::machine::Stop;
 
 const H: Duration = Duration::from_secs(10);
+const WALL_MS: u64 = 1_000_000;
 const STEP: Duration = Duration::from_millis(10);
 const TASK: TaskId = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
 
@@ -17,6 +18,8 @@ struct Worker {
     frozen: bool,
     /// Cut off: publishes go nowhere, nothing is read.
     offline: bool,
+    /// Its tombstones go nowhere.
+    mute: bool,
     /// What it did: `start 1`, `stop`, `ack`, `fenced`, …
     did: Vec<(Moment, String)>,
     spare: u128,
@@ -24,6 +27,8 @@ struct Worker {
 
 struct Pair {
     now: Moment,
+    /// The wall clock of who reads. Everything was published at [`WALL_MS`].
+    wall_ms: u64,
     log: Vec<Entry>,
     workers: Vec<Worker>,
 }
@@ -31,8 +36,12 @@ struct Pair {
 impl Pair {
     /// So many workers, bootstrapped one after the other.
     fn new(workers: u128) -> Self {
-        let mut pair =
-            Self { now: Moment(Duration::from_secs(1000)), log: Vec::new(), workers: Vec::new() };
+        let mut pair = Self {
+            now: Moment(Duration::from_secs(10_000)),
+            wall_ms: WALL_MS,
+            log: Vec::new(),
+            workers: Vec::new(),
+        };
         for id in 1..=workers {
             let settings = PartitionSettings {
                 ledger: crate::WorkerConfig::default().ledger(),
@@ -46,6 +55,7 @@ impl Pair {
                 cursor: 0,
                 frozen: false,
                 offline: false,
+                mute: false,
                 did: Vec::new(),
                 spare: 100 * id,
             });
@@ -57,7 +67,7 @@ impl Pair {
     /// Publishes land at once and are read at the next step.
     fn step(&mut self) {
         self.now = self.now + STEP;
-        let (now, wall_ms) = (self.now, 1_000_000);
+        let (now, wall_ms) = (self.now, self.wall_ms);
         for worker in &mut self.workers {
             if worker.frozen {
                 continue;
@@ -68,7 +78,7 @@ impl Pair {
                 let entry = self.log[worker.cursor].clone();
                 worker.cursor += 1;
                 worker.core.handle_entry(
-                    &Inbound { position, publish_time_ms: wall_ms, entry },
+                    &Inbound { position, publish_time_ms: WALL_MS, entry },
                     now,
                     wall_ms,
                 );
@@ -151,6 +161,7 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "ack".to_owned()
         }
         Effect::Do(Action::HandBack(_)) => "hand back".to_owned(),
+        Effect::Do(Action::Tombstone(keys)) if worker.mute => format!("tombstone {}", keys.len()),
         Effect::Do(Action::Tombstone(keys)) => {
             log.extend(keys.iter().map(|key| Entry::Tombstone(*key)));
             worker.core.handle_tombstoned(true, now);
@@ -438,6 +449,51 @@ fn a_new_worker_seals_what_its_predecessors_finished() {
     pair.run_for(R);
     pair.run_until(0, "seal 1");
     assert!(pair.did(0).contains(&"ack"));
+}
+
+/// Workers that were replaced more often than once in R sealed nothing: for each of them every finished task was as old as itself.
+#[test]
+fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
+    const HOUR_MS: u64 = 3_600_000;
+    let mut pair = Pair::new(1);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(Duration::from_secs(1));
+    let settings = pair.workers[0].core.settings.clone();
+    let worker = &mut pair.workers[0];
+    worker.core = Partition::new(settings, OwnerId(50), OwnerId(51), pair.now);
+    // Its wall clock says that the outcome, which the others have published at 1,000,000 ms, is an hour old.
+    pair.wall_ms += HOUR_MS;
+    pair.workers[0].cursor = 0;
+    pair.workers[0].did.clear();
+    pair.run_for(R / 4);
+    let took = R / 4 + pair.run_until(0, "seal 1");
+    assert!(took < R, "{took:?}");
+}
+
+/// The first in line was there and could publish nothing: nobody swept.
+#[test]
+fn the_next_in_line_sweeps_where_the_first_does_not() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    for worker in &mut pair.workers {
+        worker.mute = true;
+    }
+    pair.run_for(R);
+    pair.run_until(0, "seal 1");
+    pair.run_for(STEP);
+    let swept = |pair: &Pair| [0, 1].map(|it| pair.did(it).contains(&"tombstone 2"));
+    let first = swept(&pair).iter().position(|swept| *swept).expect("one is first");
+    let other = 1 - first;
+    assert!(!swept(&pair)[other], "one at a time");
+    pair.workers[other].mute = false;
+    pair.run_until(other, "tombstone 2");
+    pair.run_for(STEP);
+    let left = pair.workers[other].core.machine().sweepable().count();
+    assert_eq!(left, 0);
 }
 
 /// A broker that trims the ledger lets a slow reader skip entries without a word.
