@@ -187,6 +187,12 @@ impl Keeper {
         self.gone.contains(&id) || self.shown.get(&id).is_some_and(shows)
     }
 
+    /// The same of any epoch, whatever came after it.
+    #[must_use]
+    pub(super) fn has_shown_any_end(&self, id: TaskId) -> bool {
+        self.gone.contains(&id) || self.shown.get(&id).is_some_and(|kept| kept.end_at.is_some())
+    }
+
     /// Forgets tasks that were sealed.
     pub(super) fn forget(&mut self, sealed: RangeInclusive<TaskId>) {
         let gone: Vec<TaskId> = self.gone.range(sealed).copied().collect();

@@ -377,8 +377,8 @@ impl Driver {
 impl Lane {
     /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
     fn lacks_letter(&self, id: TaskId) -> bool {
-        let fold = self.core.machine().fold(id);
-        fold.phase == Phase::Final && !self.keeper.has_shown_end(id, fold.epoch)
+        let Some(task) = self.core.machine().task(id) else { return false };
+        task.fold.phase == Phase::Final && !task.has_letter() && !self.keeper.has_shown_any_end(id)
     }
 
     /// The end of the task is on M: what was needed for that can go.

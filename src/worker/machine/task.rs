@@ -212,6 +212,12 @@ impl Trace {
 }
 
 impl Task {
+    /// Whether this worker has stored the task's dead letter.
+    #[must_use]
+    pub const fn has_letter(&self) -> bool {
+        self.deeds.dead_letter
+    }
+
     /// The keys that may go next, since a claim with a base says what they say.
     pub(super) fn superseded(&self, id: TaskId) -> impl Iterator<Item = Key> {
         let checkpoint = self.checkpoint.as_deref().map(|(_, key)| key.epoch);
