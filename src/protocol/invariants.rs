@@ -13,8 +13,8 @@
 mod own;
 
 pub use own::{
-    Breach, Judgement, OwnDeeds, ack, claim, dead_letter, inside_own_claim, not_cancelled, outcome,
-    phase_shown, sealing, showing, showing_end, start,
+    Breach, Judgement, OwnDeeds, UNCLOSED, ack, claim, dead_letter, inside_own_claim,
+    not_cancelled, outcome, phase_shown, sealing, sealing_closed, showing, showing_end, start,
 };
 
 use super::claim::NextClaim;

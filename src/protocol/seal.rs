@@ -163,6 +163,12 @@ impl Seals {
         self.all.get(entry).is_some()
     }
 
+    /// Whether all of these entries are over by seals.
+    #[must_use]
+    pub fn hold_all(&self, entries: &EntrySet) -> bool {
+        self.all.covers(entries)
+    }
+
     /// A seal was read.
     pub fn read(&mut self, at: Position, seal: &Seal) {
         self.all = self.all.union(&seal.entries);

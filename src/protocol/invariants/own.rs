@@ -36,6 +36,8 @@ pub struct OwnDeeds {
     pub dead_letter: bool,
     /// The entry on the metadata topic that shows the end has its receipt.
     pub shown: bool,
+    /// The ack has its receipt, and no delivery came after it.
+    pub acked: bool,
 }
 
 impl OwnDeeds {
@@ -204,6 +206,23 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
 pub const fn sealing(phase: Phase) -> Judgement {
     if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
 }
+
+/// C-18: a seal of this worker names a task, of which it must have written the dead letter, the entry on the metadata topic and the ack
+/// itself: nothing in the ledger says that another one did.
+///
+/// # Errors
+/// The task is not over, or something is not written yet.
+pub fn sealing_closed(fold: &TaskFold, deeds: &OwnDeeds) -> Judgement {
+    sealing(fold.phase)?;
+    if deeds.acked && ack(fold.phase, deeds.shown, deeds.dead_letter).is_ok() {
+        Ok(())
+    } else {
+        breach(SEAL, UNCLOSED)
+    }
+}
+
+/// What is wrong with a seal that names more than its worker has closed.
+pub const UNCLOSED: &str = "a seal names a task that its worker has not closed";
 
 /// The phase that an entry of the metadata topic speaks of.
 #[must_use]

@@ -40,6 +40,7 @@ impl Machine {
         for id in ids {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
             task.held = false;
+            task.deeds.acked = task.fold.phase.is_terminal();
             if task.stage == Stage::Closing(Step::Ack) {
                 task.stage = Stage::Closing(Step::Closed);
             }

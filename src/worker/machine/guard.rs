@@ -1,7 +1,7 @@
-//! What stands between the decisions of the machine and what leaves it. Before every claim, start, outcome, ack, dead letter and entry
+//! What stands between the decisions of the machine and what leaves it. Before every claim, start, outcome, ack, dead letter, seal and entry
 //! on the metadata topic the invariants are asked (`protocol::invariants`), with nothing but the fold and what has left before: not
-//! with the stage, which is what decides. The price is a look-up or two for each step, and for an ack one for each task of its entry;
-//! nothing is allocated.
+//! with the stage, which is what decides. The price is a look-up or two for each step, and for an ack or a
+//! seal one for each task that it is about; nothing is allocated.
 //!
 //! What an invariant forbids does not leave, and its task is *set aside* ([`Stage::Aside`]), for the machine has shown that it is
 //! wrong about it. The others can go on with it:
@@ -18,7 +18,11 @@
 use super::{Action, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::invariants::{self, Breach, Judgement, OUTCOME, OwnDeeds, Violation};
+use crate::protocol::invariants::{
+    self, Breach, Judgement, OUTCOME, OwnDeeds, SEAL, UNCLOSED, Violation,
+};
+use crate::protocol::key::Epoch;
+use crate::protocol::seal::Seal;
 use crate::task::{EntryId, TaskId};
 
 impl Machine {
@@ -27,6 +31,15 @@ impl Machine {
         let subject = Subject::of(&action);
         if self.is_left_alone(subject, &action) {
             return;
+        }
+        if let Action::Publish(Entry::Seal(seal)) = &action
+            && let Err((task, breach)) = self.judge_seal(seal)
+        {
+            self.seal_failed();
+            return match task {
+                Some(id) => self.set_aside(id, breach),
+                None => self.tell(breach),
+            };
         }
         match self.judge(&action) {
             Ok(()) => {
@@ -138,6 +151,33 @@ impl Machine {
         if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
     }
 
+    /// A seal is for good, so that each task that it names is looked at: this worker has closed it, or an earlier seal names it. On an error
+    /// the task that stands against it, if one does that is known.
+    fn judge_seal(&self, seal: &Seal) -> Result<(), (Option<TaskId>, Breach)> {
+        if self.seals().hold_all(&seal.entries) {
+            return Ok(());
+        }
+        for range in seal.entries.ranges() {
+            let mut next = Some(range.first);
+            while let Some(entry) = next {
+                self.judge_sealed(EntryId { ledger: range.ledger, entry })?;
+                next = entry.checked_add(1).filter(|next| *next <= range.last);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_sealed(&self, entry: EntryId) -> Result<(), (Option<TaskId>, Breach)> {
+        let (mut known, mut size) = (0, 1);
+        for (id, task) in self.members(entry) {
+            known += 1;
+            size = size.max(task.batch_size.unwrap_or(1));
+            invariants::sealing_closed(&task.fold, &task.deeds)
+                .map_err(|breach| (Some(id), breach))?;
+        }
+        if known < size { Err((None, Breach { id: SEAL, what: UNCLOSED })) } else { Ok(()) }
+    }
+
     fn known(&self, id: TaskId) -> (TaskFold, OwnDeeds) {
         (self.fold(id), self.task(id).map(|task| task.deeds).unwrap_or_default())
     }
@@ -149,16 +189,19 @@ impl Machine {
             Subject::Entry(entry) => {
                 let ids: Vec<TaskId> = self.members(entry).map(|(id, _)| id).collect();
                 if ids.is_empty() {
-                    let Breach { id, what } = breach;
-                    let violation = Violation { id, what, task: None };
-                    let epoch = TaskFold::default().epoch;
-                    self.actions.push_back(Action::SetAside { violation, epoch });
+                    self.tell(breach);
                 }
                 for id in ids {
                     self.set_aside(id, breach);
                 }
             }
         }
+    }
+
+    /// A step was not taken that is of no task that is known here.
+    fn tell(&mut self, Breach { id, what }: Breach) {
+        let violation = Violation { id, what, task: None };
+        self.actions.push_back(Action::SetAside { violation, epoch: Epoch(0) });
     }
 
     fn set_aside(&mut self, id: TaskId, Breach { id: number, what }: Breach) {

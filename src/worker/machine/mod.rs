@@ -251,6 +251,7 @@ impl Machine {
         }
         let task = self.tasks.entry(id).or_default();
         task.held = true;
+        task.deeds.acked = false;
         task.payload = true;
         task.batch_size = batch_size;
         if task.is_aside() {

@@ -154,6 +154,10 @@ impl Partition {
             self.machine.seal(&entries);
             self.finished.sealed_at = now;
             self.finished.sealing = due;
+            if !self.machine.seals_underway() {
+                // An invariant stood against it: what it was about waits as before.
+                self.finished.unseal();
+            }
         }
         more_due || more_left || !self.finished.closing.is_empty()
     }

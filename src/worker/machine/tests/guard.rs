@@ -1,7 +1,9 @@
 //! The machine is led astray: what an invariant forbids does not leave it, and the task is left to others.
 
 use super::*;
-use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, START, VIEW};
+use crate::protocol::invariants::{ACK, ADOPTION, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
+use crate::protocol::key::SealKey;
+use crate::protocol::seal::{Counts, Seal};
 
 /// The numbers of the invariants that kept an action from leaving, and the actions that did leave.
 fn parted(actions: Vec<Action>) -> (Vec<&'static str>, Vec<Action>) {
@@ -248,16 +250,64 @@ fn nothing_more_is_done_about_what_was_set_aside() {
     assert!(bench.machine.may_hand_back(T.entry_id()));
 }
 
+fn seal_of(some: &[EntryId]) -> Entry {
+    let mut entries = EntrySet::default();
+    for entry in some {
+        entries.push_entry(*entry, Ended::Completed);
+    }
+    let (key, counts) = (SealKey { owner: OTHER, serial: 9 }, Counts::default());
+    Entry::Seal(Seal { key, counts, entries })
+}
+
+/// A seal that names too much loses a task for good: each task that it names is looked at.
+#[test]
+fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
+    let publish = |bench: &mut Bench, some: &[EntryId]| {
+        bench.machine.act(Action::Publish(seal_of(some)));
+        parted(bench.actions())
+    };
+    let none = (vec![SEAL], vec![]);
+    let next = EntryId { entry: 8, ..T.entry_id() };
+    // It runs, here or elsewhere.
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
+    assert!(bench.machine.is_aside(T));
+    // Another worker has ended it: this one has not seen to the rest.
+    let mut bench = Bench::ended(Outcome::Completed);
+    assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
+    // It is closed, but not what comes with it.
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    assert_eq!(publish(&mut bench, &[T.entry_id(), next]), none);
+    assert!(!bench.machine.is_aside(T) && !bench.machine.seals_underway());
+    // A delivery came again: the ack is still to be done.
+    bench.machine.delivered(T, None);
+    bench.actions();
+    let (numbers, _) = publish(&mut bench, &[T.entry_id()]);
+    assert_eq!(numbers, [SEAL]);
+    // Half of a batch.
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    bench.machine.tasks.get_mut(&T).unwrap().batch_size = Some(2);
+    assert_eq!(publish(&mut bench, &[T.entry_id()]), none);
+    // What may be sealed is.
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    let (numbers, left) = publish(&mut bench, &[T.entry_id()]);
+    assert!(numbers.is_empty() && left.len() == 1, "{numbers:?} {left:?}");
+    // A union says no more than the seals that it is made of.
+    bench.land(&seal_of(&[T.entry_id()]));
+    let (numbers, left) = publish(&mut bench, &[T.entry_id()]);
+    assert!(numbers.is_empty() && left.len() == 1, "{numbers:?} {left:?}");
+    assert_eq!(publish(&mut bench, &[T.entry_id(), next]), none);
+}
+
 /// What a seal names is over, whoever was wrong about it.
 #[test]
 fn a_seal_ends_what_was_set_aside() {
     let (mut bench, _) = aside();
-    let mut entries = EntrySet::default();
-    entries.push_entry(T.entry_id(), Ended::Completed);
-    let key = crate::protocol::key::SealKey { owner: OTHER, serial: 9 };
-    let counts = Default::default();
-    let seal = Entry::Seal(crate::protocol::seal::Seal { key, counts, entries });
-    let actions = bench.land(&seal);
+    let actions = bench.land(&seal_of(&[T.entry_id()]));
     assert_eq!(actions, [Action::Ack(T.entry_id()), Action::DropPayload(T)]);
     assert_eq!(bench.machine.task(T), None);
 }
