@@ -355,8 +355,10 @@ impl Settle<'_> {
             let key =
                 OnceKey { task: id, epoch: Epoch(1), owner: worker.machine.owner(), serial: 100 };
             let NextClaim { kind, attempt } = claim;
-            return self
-                .publish(worker, Entry::Claim(Claim { key, attempt, kind, batch_size: None }));
+            return self.publish(
+                worker,
+                Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }),
+            );
         }
         worker.machine.claim(id, claim);
     }
