@@ -24,7 +24,7 @@ pub struct LedgerConfig {
 }
 
 /// Why a worker may not work on a ledger.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerConfigError {
     /// Another subscription's ledger.

@@ -9,12 +9,12 @@ use super::key::OwnerId;
 use std::collections::BTreeMap;
 
 /// Entries of owners, counted since the first of their heartbeats that was read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gaps {
     owners: BTreeMap<OwnerId, Count>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Count {
     /// Orders the heartbeats of an owner: what is read again after a reconnect is older.
     uptime_ms: u64,

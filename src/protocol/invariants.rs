@@ -58,7 +58,7 @@ pub const RESEND: &str = "C-14";
 pub const SEALED: &str = "C-15";
 /// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read.
 pub const ADOPTION: &str = "C-16";
-/// The tasks of a frozen owner are taken over in time.
+/// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are not.
 pub const TAKEOVER: &str = "C-17";
 /// A seal names only tasks that are over, dead letter, view and ack included; and before it was read nothing of them is tombstoned.
 pub const SEAL: &str = "C-18";
@@ -75,6 +75,9 @@ pub const OUTCOME: &str = "C-22";
 
 /// What a worker logs when it has refused to take a step that an invariant forbids. Whoever judges a run by its logs looks for it.
 pub const REFUSED: &str = "a step that would break an invariant of the protocol was not taken";
+/// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a worker that neither holds it nor ran
+/// it last not before 2 H later.
+pub const DUE: &str = "C-23";
 
 /// An invariant does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

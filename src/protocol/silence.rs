@@ -21,7 +21,7 @@ const DRIFT_PART: u32 = 16;
 const UNDERWAY_MAX: usize = 64;
 
 /// Own heartbeats and the silence of others, on one partition of the ledger.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Silence {
     heartbeat: Duration,
     /// Own heartbeats that have not come back: number and send time.
@@ -38,7 +38,7 @@ pub struct Silence {
     owners: BTreeMap<OwnerId, Seen>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     at: Moment,
     lead: Option<Lead>,
@@ -48,7 +48,7 @@ struct Seen {
 
 /// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
 /// little; nothing but a clock that stood still shows too much.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lead {
     /// The most that was seen before what is recent, less what the clocks may have parted by since. `None`: what was heard first may
     /// have been on its way for long.

@@ -4,7 +4,7 @@ use crate::protocol::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The times at which tasks, or attempts, are to be looked at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Agenda<K> {
     at: BTreeMap<K, Moment>,
     order: BTreeSet<(Moment, K)>,

@@ -1,9 +1,9 @@
-//! Searches the states of scenarios: `model list`, `model all`, `model ev md:crash=1 --cap 1000000 -v`.
+//! Searches the states of scenarios: `model list`, `model all`, `model seal:after=1 timed-crash md:crash=1 --cap 1000000 -v`.
 
 use anyhow::{Context, bail};
 use integration_tests::model::{
-    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, Walked, Walks, explore, find,
-    walk,
+    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, TIMED, Timed, Walked, Walks,
+    explore, find, find_timed, walk,
 };
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
@@ -28,6 +28,7 @@ fn main() -> anyhow::Result<()> {
             "--seed" => seed = args.next().context("--seed needs a number")?.parse()?,
             "all" => {
                 names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
+                names.extend(TIMED.iter().map(|(name, ..)| (*name).to_owned()));
                 names.push("idem-bind".to_owned());
             }
             _ => names.push(arg),
@@ -56,6 +57,11 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             let shared = Binding { workers: 1, fault: BindingFault::SharedKey, ..bind };
             search(name, "all BINDs of a message share a key", &shared, options(1_000_000));
         }
+        timed if timed.starts_with("timed") => {
+            let found = find_timed(name);
+            let (bounds, about) = found.map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+            search(name, about, &Timed(bounds), options(bounds.cap));
+        }
         _ => {
             let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
             search(name, found.about, &Model(found.bounds), options(found.bounds.cap));
@@ -80,6 +86,9 @@ fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
 fn list() {
     for scenario in SCENARIOS {
         println!("{:18} {}", scenario.name, scenario.about);
+    }
+    for (name, _, about) in TIMED {
+        println!("{name:18} {about}");
     }
     println!("{:18} idempotency keys", "idem-bind");
     println!("{:18} the same with a shared compaction key", "idem-bind-shared");

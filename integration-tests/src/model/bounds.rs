@@ -65,6 +65,9 @@ pub struct Bounds {
     pub fetch: bool,
     /// Deliveries wait in a queue before the worker knows of them.
     pub queue: bool,
+    /// Steps after the first key of a sealed task has gone that nothing needs: troubles of all that the other budgets allow, and
+    /// seals of what is sealed. See [`Move::counts_after`](super::Move::counts_after).
+    pub after: u8,
     /// What takes time on the way to an ack: nothing (0), the ack (1), the view and the dead letter as well (2).
     pub receipts: u8,
     /// Overlap of bodies: not looked at (0), looked at (1), looked at while owners end their own bodies in time (2).
@@ -126,6 +129,7 @@ impl Bounds {
             "forgets" => &mut self.forgets,
             "merges" => &mut self.merges,
             "keys" => &mut self.keys,
+            "after" => &mut self.after,
             "receipts" => &mut self.receipts,
             "lease" => &mut self.lease,
             _ => return None,

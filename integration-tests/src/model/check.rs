@@ -8,7 +8,8 @@ use longhaul::protocol::fold::Phase;
 use longhaul::protocol::invariants::{
     COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
 };
-use longhaul::worker::machine::{Stage, Task};
+use longhaul::protocol::key::{Epoch, Key, OnceKey};
+use longhaul::worker::machine::{Machine, Stage, Task};
 
 /// Adds what a state violates.
 pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
@@ -18,7 +19,8 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
             violations.push(Violation { id, what, task: Some(task) });
         };
         for worker in &world.workers {
-            if !bodies_match(worker, id, task) {
+            let bodies = worker.bodies.iter().filter(|body| body.task == task);
+            if !is_body(&worker.machine, id, bodies.map(|body| body.epoch)) {
                 add(
                     START,
                     "a body runs that the machine does not know, or the other way round",
@@ -37,7 +39,8 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
             if rests(worker, id) {
                 add(PROGRESS, "a held delivery of a finished task rests", id);
             }
-            if has_orphan(worker, id) {
+            let landed = world.log.iter().map(|record| &record.entry);
+            if has_orphan(&worker.machine, id, landed.chain(&worker.out)) {
                 add(ORPHAN, "an accepted own claim is neither run nor released", id);
             }
         }
@@ -91,27 +94,35 @@ fn is_swept(world: &World, id: TaskId) -> bool {
     world.fold(id, false).phase == Phase::Sealed && (0..world.log.len()).filter(of_task).all(gone)
 }
 
-/// Bodies run exactly where the machine says so.
-fn bodies_match(worker: &Worker, id: TaskId, task: u8) -> bool {
-    let mut bodies = worker.bodies.iter().filter(|body| body.task == task);
-    match worker.machine.task(id).map(|known| known.stage) {
-        Some(Stage::Running(run)) if run.ended.is_none() => {
-            bodies.next().is_some_and(|body| body.epoch == run.epoch) && bodies.next().is_none()
-        }
-        _ => bodies.next().is_none(),
-    }
+/// A body of the task runs exactly where the machine says so.
+pub(super) fn is_body(machine: &Machine, id: TaskId, epochs: impl Iterator<Item = Epoch>) -> bool {
+    let due = match machine.task(id).map(|known| known.stage) {
+        Some(Stage::Running(run)) if run.ended.is_none() => Some(run.epoch),
+        _ => None,
+    };
+    epochs.eq(due)
 }
 
-/// The ledger was seen to show a claim of this process as running, and nothing here runs, ends or awaits it.
-fn has_orphan(worker: &Worker, id: TaskId) -> bool {
-    let Some(known) = worker.machine.task(id) else { return false };
+/// The ledger was seen to show a claim of this process as running, and nothing here runs or awaits it, nor is its outcome among what was
+/// published.
+pub(super) fn has_orphan<'a>(
+    machine: &Machine,
+    id: TaskId,
+    mut published: impl Iterator<Item = &'a Entry>,
+) -> bool {
+    let Some(known) = machine.task(id) else { return false };
     let Task { fold, stage, .. } = known;
-    let awaited = matches!(stage, Stage::Claiming { epoch, .. } if *epoch == fold.epoch);
-    worker.machine.is_ready()
-        && fold.phase == Phase::Running
-        && worker.machine.is_own(fold.owner)
-        && !known.is_at_work()
-        && !awaited
+    if fold.phase != Phase::Running || !machine.is_own(fold.owner) || !machine.is_ready() {
+        return false;
+    }
+    match *stage {
+        Stage::Claiming { epoch, .. } => epoch != fold.epoch,
+        Stage::Finishing { epoch, owner, serial, .. } if known.is_at_work() => {
+            let key = Key::Once(OnceKey { task: id, epoch, owner, serial });
+            !published.any(|entry| entry.key() == key)
+        }
+        _ => !known.is_at_work(),
+    }
 }
 
 /// Nobody sees to a delivery that can be acknowledged, so that the mark-delete position never passes it.

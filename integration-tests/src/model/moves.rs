@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::sealing;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id};
-use longhaul::protocol::claim::Decision;
+use longhaul::protocol::claim::{Decision, next_claim};
 use longhaul::protocol::fold::{Phase, TaskFold};
 use longhaul::worker::machine::{Stage, Step as Closing, Task};
 
@@ -87,6 +87,56 @@ pub enum End {
 
 /// All steps that are possible.
 pub fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
+    all_moves(bounds, world, into);
+    if world.budget.after == 0 && world.is_swept() {
+        into.retain(|step| !step.counts_after(bounds, world));
+    }
+}
+
+impl Move {
+    /// Nothing needs this step after the first key of a sealed task has gone: something goes wrong or is asked for, or a worker
+    /// closes or seals once more what is sealed. These are the steps that [`Bounds::after`] counts.
+    #[must_use]
+    pub fn counts_after(self, bounds: &Bounds, world: &World) -> bool {
+        let sealed = |task| world.fold(task_id(bounds, task), false).phase == Phase::Sealed;
+        match self {
+            Self::Close { task, .. } => sealed(task),
+            Self::Seal { messages, .. } => (0..bounds.tasks)
+                .filter(|task| messages >> message_of(bounds, *task) & 1 == 1)
+                .all(sealed),
+            Self::Redeliver { .. }
+            | Self::SessionLost { .. }
+            | Self::LandTwice { .. }
+            | Self::ConnectionLost { .. }
+            | Self::GiveUp { .. }
+            | Self::Crash { .. }
+            | Self::Freeze { .. }
+            | Self::Fence { .. }
+            | Self::BrokerRestart
+            | Self::Cancel { .. }
+            | Self::Drain { .. }
+            | Self::Take { live_owner: true, .. } => true,
+            Self::Deliver { .. }
+            | Self::Receive { .. }
+            | Self::Read { .. }
+            | Self::Take { live_owner: false, .. }
+            | Self::Finish { .. }
+            | Self::Land { .. }
+            | Self::GhostLand { .. }
+            | Self::Thaw
+            | Self::BrokerTimeout { .. }
+            | Self::Trim { .. }
+            | Self::Persist
+            | Self::Effect { .. }
+            | Self::Merge { .. }
+            | Self::Sweep { .. }
+            | Self::Compact { .. }
+            | Self::Leave { .. } => false,
+        }
+    }
+}
+
+fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     broker_moves(bounds, world, into);
     for ghost in 0..world.ghosts.len() {
         into.push(Move::GhostLand { ghost: small(ghost) });
@@ -298,7 +348,15 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
     let due = !live_owner
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
+    if bounds.fault == Fault::NewWithoutDelivery && is_seen_only(known) {
+        return (Decision::Claim(next_claim(&known.fold, u32::from(bounds.attempts))), live_owner);
+    }
     (worker.machine.decide(id, due), live_owner)
+}
+
+/// Nobody claimed the task yet, and this worker has no delivery of it.
+pub(super) fn is_seen_only(task: &Task) -> bool {
+    task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
 }
 
 /// The live owner has published this claim and waits for it. With lease semantics, also: it would have ended its body by now.

@@ -43,6 +43,7 @@ const BASE: Bounds = Bounds {
     keys: 0,
     single: false,
     merges: 0,
+    after: u8::MAX,
     marked: false,
     forgets: 0,
     fetch: false,

@@ -6,9 +6,11 @@ use super::step::{acknowledge, begin};
 use super::tamper::Fault;
 use super::world::{Body, Effect, Record, Worker, World, message_of, small, task_id, task_number};
 use longhaul::TaskId;
-use longhaul::protocol::entry::{ClaimKind, Entry};
-use longhaul::protocol::invariants::{History, KEYS, Violation};
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::protocol::claim::NextClaim;
+use longhaul::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use longhaul::protocol::fold::{Phase, TaskFold};
+use longhaul::protocol::invariants::{ADOPTION, History, KEYS, Violation, may_claim};
+use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul::worker::machine::{Action, Stage, Stop};
 
 /// Effects of the way to an ack take time from these settings of `receipts` on.
@@ -47,6 +49,12 @@ impl Settle<'_> {
 
     /// An entry lands.
     pub(super) fn append(&mut self, entry: Entry) {
+        if let Entry::Tombstone(key) = entry
+            && self.world.is_gone(key)
+        {
+            // It changes nothing: who missed the first one may publish its own.
+            return;
+        }
         if let Entry::Seal(seal) = &entry {
             self.seal_lands(seal);
         }
@@ -72,6 +80,10 @@ impl Settle<'_> {
             Action::DeadLetter(id) => {
                 let slow = self.bounds.receipts >= ALL_TAKES_TIME;
                 self.begin(worker, Effect::DeadLetter(task_number(id)), slow);
+            }
+            Action::ShowOutcome(id) if self.bounds.fault == Fault::ViewAfterAck => {
+                begin(worker, Effect::LateView(task_number(id)));
+                worker.machine.view_stored(id);
             }
             Action::ShowOutcome(id) => {
                 let slow = self.bounds.receipts >= ALL_TAKES_TIME;
@@ -131,7 +143,7 @@ impl Settle<'_> {
             Effect::LateDeadLetter(task) => {
                 self.history(|history| history.dead_letter_stored(task_id(bounds, task)));
             }
-            Effect::View(task) => {
+            Effect::View(task) | Effect::LateView(task) => {
                 let id = task_id(bounds, task);
                 let fold = worker.machine.fold(id);
                 self.history(|history| history.view_shown(id, fold.phase, &fold));
@@ -141,12 +153,31 @@ impl Settle<'_> {
         }
     }
 
-    fn publish(&mut self, worker: &mut Worker, entry: Entry) {
-        if self.is_key_used(worker, &entry) {
+    pub(super) fn publish(&mut self, worker: &mut Worker, entry: Entry) {
+        let entry = self.tampered(worker, entry);
+        if self.published(worker).any(|other| is_same_key(other, &entry)) {
             let what = "a write-once key was used again";
             self.violations.push(Violation { id: KEYS, what, task: entry.task() });
         }
-        match (self.bounds.fault, &entry) {
+        if let Entry::Claim(claim) = &entry {
+            self.check_claim(worker, claim);
+        }
+        let early = self.superseded_early(worker, &entry);
+        if !self.bounds.fault.swallows(&entry) {
+            worker.out.push(entry);
+        }
+        worker.out.extend(early.into_iter().map(Entry::Tombstone));
+    }
+
+    /// What was published so far and may lie in the ledger now or later.
+    fn published<'a>(&'a self, worker: &'a Worker) -> impl Iterator<Item = &'a Entry> {
+        let landed = self.world.log.iter().map(|record| &record.entry);
+        landed.chain(&worker.out).chain(self.world.ghosts.iter().flatten())
+    }
+
+    /// Breaks the rule that is to be broken, where it is about a publish.
+    fn tampered(&mut self, worker: &mut Worker, mut entry: Entry) -> Entry {
+        match (self.bounds.fault, &mut entry) {
             (Fault::StartBeforeReadBack, Entry::Claim(claim)) if claim.kind == ClaimKind::Run => {
                 self.start(worker, claim.key.task, claim.key.epoch, claim.attempt);
             }
@@ -154,24 +185,38 @@ impl Settle<'_> {
                 let message = message_of(self.bounds, task_number(done.key.task));
                 acknowledge(self, worker, message);
             }
+            (Fault::ViewBeforeAccepted, Entry::Done(done))
+                if done.outcome == Outcome::Completed =>
+            {
+                let (id, fold) = (done.key.task, worker.machine.fold(done.key.task));
+                self.history(|history| history.view_shown(id, Phase::Completed, &fold));
+            }
+            (Fault::KeyUsedAgain, Entry::Done(done)) => {
+                let of = |key: OnceKey| (key.task, key.epoch, key.owner);
+                let before = self.published(worker).find_map(|other| match other {
+                    Entry::Done(other) if of(other.key) == of(done.key) => Some(other.key),
+                    _ => None,
+                });
+                done.key = before.unwrap_or(done.key);
+            }
             _ => {}
         }
-        let early = self.superseded_early(worker, &entry);
-        if !self.bounds.fault.swallows(&entry) {
-            worker.out.push(self.bounds.fault.tampered(entry));
+        self.bounds.fault.tampered(entry)
+    }
+
+    /// Judged by what the worker has at hand, not by what its machine was told.
+    fn check_claim(&mut self, worker: &Worker, claim: &Claim) {
+        let id = claim.key.task;
+        let Some(known) = worker.machine.task(id) else { return };
+        let payload = worker.payloads >> task_number(id) & 1 == 1;
+        let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
+        if !may_claim(&known.fold, known.held, payload, next) {
+            let what = "claimed without a delivery, a known state or the payload";
+            self.violations.push(Violation { id: ADOPTION, what, task: Some(id) });
         }
-        worker.out.extend(early.into_iter().map(Entry::Tombstone));
     }
 
-    fn is_key_used(&self, worker: &Worker, entry: &Entry) -> bool {
-        let key @ (Key::Once(_) | Key::Seal(_)) = entry.key() else { return false };
-        let same = |other: &Entry| other.key() == key && !matches!(other, Entry::Tombstone(_));
-        self.world.log.iter().any(|record| same(&record.entry))
-            || worker.out.iter().any(same)
-            || self.world.ghosts.iter().flatten().any(same)
-    }
-
-    fn start(&mut self, worker: &mut Worker, id: TaskId, epoch: Epoch, attempt: u32) {
+    pub(super) fn start(&mut self, worker: &mut Worker, id: TaskId, epoch: Epoch, attempt: u32) {
         let fold = worker.machine.fold(id);
         let owner = match worker.machine.task(id).map(|known| known.stage) {
             Some(Stage::Running(run)) => run.owner,
@@ -182,15 +227,18 @@ impl Settle<'_> {
         worker.bodies.sort_by_key(|body| (body.task, body.epoch));
     }
 
-    fn started(
-        &mut self,
-        id: TaskId,
-        of: (Epoch, OwnerId),
-        attempt: u32,
-        fold: &longhaul::protocol::fold::TaskFold,
-    ) {
+    fn started(&mut self, id: TaskId, of: (Epoch, OwnerId), attempt: u32, fold: &TaskFold) {
         self.history(|history| history.started(id, of, attempt, fold));
     }
+}
+
+/// Tombstones have the key of what they remove.
+fn is_same_key(one: &Entry, other: &Entry) -> bool {
+    let tombstone = |entry: &Entry| matches!(entry, Entry::Tombstone(_));
+    matches!(one.key(), Key::Once(_) | Key::Seal(_))
+        && one.key() == other.key()
+        && !tombstone(one)
+        && !tombstone(other)
 }
 
 fn stop(worker: &mut Worker, task: u8, epoch: Epoch, why: Stop) {

@@ -61,7 +61,7 @@ fn worker(bounds: &Bounds, state: &Worker) -> String {
     text
 }
 
-fn entry(entry: &Entry) -> String {
+pub(super) fn entry(entry: &Entry) -> String {
     match entry {
         Entry::Claim(claim) => {
             format!("claim:{:?}({} a{})", claim.kind, key(&claim.key), claim.attempt)
@@ -79,7 +79,8 @@ fn entry(entry: &Entry) -> String {
                 .collect();
             format!("seal({} by {} #{})", ranges.join(","), seal.key.owner.0, seal.key.serial)
         }
-        Entry::Heartbeat(_) | Entry::Config(_) => format!("{entry:?}"),
+        Entry::Heartbeat(beat) => format!("hb({} #{})", beat.owner.0, beat.number),
+        Entry::Config(_) => format!("{entry:?}"),
     }
 }
 

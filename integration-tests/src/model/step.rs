@@ -2,22 +2,25 @@
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
-use super::moves::{End, Move, judge};
+use super::moves::{End, Move, is_seen_only, judge};
 use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{
     Effect, Worker, World, entry_id, members, position, small, task_id, task_number,
 };
-use longhaul::protocol::claim::Decision;
-use longhaul::protocol::entry::{Entry, NextAttempt, Outcome};
+use longhaul::protocol::claim::{Decision, NextClaim};
+use longhaul::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul::protocol::fold::Verdict;
-use longhaul::protocol::invariants::{ADOPTION, Violation, may_claim};
-use longhaul::protocol::key::{Key, OnceKey, OwnerId};
+use longhaul::protocol::invariants::Violation;
+use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul::worker::machine::{ReadEntry, Stage};
 
 /// The world after a step.
 pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Violation>) -> World {
     let mut after = Settle { bounds, world: world.clone(), violations };
+    if bounds.after < u8::MAX && world.is_swept() && step.counts_after(bounds, world) {
+        after.world.budget.after -= 1;
+    }
     match step {
         Move::Deliver { .. }
         | Move::Redeliver { .. }
@@ -298,8 +301,17 @@ impl Settle<'_> {
         if let Entry::Seal(seal) = &entry {
             worker.machine.read_seal(position(index), seal);
         }
+        let awaited = entry.task().and_then(|id| last_publish(worker, id)).map(Key::Once);
+        let awaited = awaited == Some(entry.key());
         let read = ReadEntry { position: position(index), entry: &entry, publish_time_ms: 0, late };
         let verdict = worker.machine.read(read);
+        if self.bounds.fault == Fault::CancelIgnored
+            && awaited
+            && let Entry::Claim(claim) = &entry
+            && worker.machine.fold(claim.key.task).cancel
+        {
+            self.start(worker, claim.key.task, claim.key.epoch, claim.attempt);
+        }
         if verdict == Some(Verdict::Accepted)
             && let Some(id) = entry.task()
         {
@@ -324,7 +336,9 @@ impl Settle<'_> {
                 // The claim follows when the payload is there and all conditions were looked at again.
                 return;
             }
-            worker.payloads |= 1 << task;
+            if self.bounds.fault != Fault::ClaimBeforePayload {
+                worker.payloads |= 1 << task;
+            }
             worker.machine.payload_read(id, true);
             let _ = worker.machine.poll_action();
             (decision, _) = judge(self.bounds, &self.world, worker, task);
@@ -334,11 +348,17 @@ impl Settle<'_> {
             self.world.budget.spurious -= 1;
         }
         worker.late &= !(1 << task);
-        if let Some(known) = worker.machine.task(id)
-            && !may_claim(&known.fold, known.held, known.payload, claim)
+        if self.bounds.fault == Fault::NewWithoutDelivery
+            && worker.machine.task(id).is_some_and(is_seen_only)
         {
-            let what = "claimed without a delivery, a known state or the payload";
-            self.violations.push(Violation { id: ADOPTION, what, task: Some(id) });
+            // The machine would not publish it.
+            let key =
+                OnceKey { task: id, epoch: Epoch(1), owner: worker.machine.owner(), serial: 100 };
+            let NextClaim { kind, attempt } = claim;
+            return self.publish(
+                worker,
+                Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }),
+            );
         }
         worker.machine.claim(id, claim);
     }

@@ -47,6 +47,18 @@ pub enum Fault {
     DeadLetterAfterAck,
     /// The client sends an entry twice, and the broker keeps both copies.
     Resend,
+    /// An outcome that is published again goes out under the key that it had before.
+    KeyUsedAgain,
+    /// The view shows an outcome when it is published, not when it was accepted.
+    ViewBeforeAccepted,
+    /// The view shows an outcome after the ack.
+    ViewAfterAck,
+    /// A claim that came back is run although the task was cancelled before.
+    CancelIgnored,
+    /// A new task is claimed by a worker that knows of it and holds no delivery.
+    NewWithoutDelivery,
+    /// An adopter claims before it has read the payload.
+    ClaimBeforePayload,
 }
 
 impl Fault {
@@ -74,6 +86,12 @@ impl Fault {
             Self::BaseUnread,
             Self::DeadLetterAfterAck,
             Self::Resend,
+            Self::KeyUsedAgain,
+            Self::ViewBeforeAccepted,
+            Self::ViewAfterAck,
+            Self::CancelIgnored,
+            Self::NewWithoutDelivery,
+            Self::ClaimBeforePayload,
         ]
         .into_iter();
         all.find(|fault| format!("{fault:?}") == name)

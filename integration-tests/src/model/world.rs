@@ -5,7 +5,7 @@ use super::fingerprint::Part;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::TaskFold;
 use longhaul::protocol::invariants::History;
-use longhaul::protocol::key::{Epoch, OwnerId};
+use longhaul::protocol::key::{Epoch, Key, OwnerId};
 use longhaul::worker::machine::Machine;
 use longhaul::{EntryId, Position, TaskId};
 
@@ -69,6 +69,7 @@ pub struct Budget {
     pub fences: u8,
     pub forgets: u8,
     pub merges: u8,
+    pub after: u8,
 }
 
 /// A worker: the production machine and what surrounds it.
@@ -120,6 +121,8 @@ pub enum Effect {
     LateDeadLetter(u8),
     /// Showing the outcome of a task.
     View(u8),
+    /// The same, long after the receipt was pretended.
+    LateView(u8),
     /// Acknowledging a message.
     Ack(u8),
 }
@@ -187,6 +190,7 @@ impl World {
                 fences: bounds.fences,
                 forgets: bounds.forgets,
                 merges: bounds.merges,
+                after: bounds.after,
             },
             next_owner: bounds.workers,
             history: Part::new(History::new(u32::from(bounds.attempts))),
@@ -234,6 +238,19 @@ impl World {
     #[must_use]
     pub fn mark_delete(&self) -> usize {
         self.messages.iter().take_while(|message| message.acked).count()
+    }
+
+    /// Whether the last entry of a key is a tombstone.
+    #[must_use]
+    pub fn is_gone(&self, key: Key) -> bool {
+        let last = self.log.iter().rev().find(|record| record.entry.key() == key);
+        last.is_some_and(|record| matches!(record.entry, Entry::Tombstone(_)))
+    }
+
+    /// A key of a sealed task has gone.
+    #[must_use]
+    pub fn is_swept(&self) -> bool {
+        self.log.iter().any(|record| matches!(record.entry, Entry::Tombstone(_)))
     }
 
     /// The length of the ledger.

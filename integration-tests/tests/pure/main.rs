@@ -5,4 +5,5 @@
 mod model;
 mod session;
 mod simulation;
+mod timed;
 mod wire;

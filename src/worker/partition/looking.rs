@@ -19,7 +19,7 @@ const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
 
 /// What time says of a task that is not terminal.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Open {
     /// The state that the times below belong to.
     state: (Epoch, Phase),

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// What a partition must know of the worker's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PartitionSettings {
     /// The settings that all workers on the ledger share: H, R, G, subscription.
     pub ledger: LedgerConfig,
@@ -42,7 +42,7 @@ pub struct PartitionSettings {
 }
 
 /// What the driver is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// The machine's action.
     Do(Action),
@@ -56,7 +56,7 @@ pub enum Effect {
 }
 
 /// Why nothing is claimed, if so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Mode {
     /// Reads the ledger.
     Bootstrap,
@@ -67,7 +67,7 @@ enum Mode {
 }
 
 /// See the module's documentation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Partition {
     settings: PartitionSettings,
     machine: Machine,

@@ -38,7 +38,7 @@ const AGE_MIN: Duration = Duration::from_secs(60);
 const SEALS_MAX: usize = 16;
 
 /// Tasks that are over and not sealed, by what is to be done about them next.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
     /// By the time at which this worker first saw their end; after a bootstrap, by that of the bootstrap.
     queue: VecDeque<(Moment, TaskId)>,

@@ -4,13 +4,13 @@ use crate::protocol::key::OwnerId;
 use std::collections::BTreeMap;
 
 /// By owner id of this process: an attempt that was kept through a self-fence ends under its former one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sent {
     owners: BTreeMap<OwnerId, Count>,
 }
 
 /// Claims and outcomes of one owner id.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Count {
     /// They have their receipt.
     pub(super) receipted: u64,

@@ -1,7 +1,7 @@
 //! How many attempts a worker may run at once.
 
 /// Processing slots of a worker, shared by its partitions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slots {
     total: usize,
     pub(super) used: usize,

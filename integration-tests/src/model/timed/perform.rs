@@ -1,0 +1,269 @@
+//! What the partitions ask for is done, as production's driver does it, and judged.
+
+use super::super::fingerprint::Part;
+use super::step::Steps;
+use super::tamper::TimeFault;
+use super::world::{
+    G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, entry_id, position, wall_ms,
+};
+use longhaul::protocol::claim::NextClaim;
+use longhaul::protocol::entry::{Claim, ClaimKind, Entry};
+use longhaul::protocol::fold::Phase;
+use longhaul::protocol::invariants::{
+    ADOPTION, DUE, FOLLOWERS, History, KEYS, TAKEOVER, Violation, may_claim,
+};
+use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::worker::machine::{Action, Stage, Stop};
+use longhaul::worker::partition::{Effect, Inbound};
+
+impl Steps<'_> {
+    /// Lets a worker step, and does what its partition asks for.
+    pub(super) fn worker(&mut self, number: u8, act: impl FnOnce(&mut Self, &mut Worker)) {
+        let index = usize::from(number);
+        let mut worker = Worker::clone(&self.world.workers[index]);
+        act(self, &mut worker);
+        if self.world.steps(index) {
+            loop {
+                worker.core.run(worker.clock(self.world.now), &mut worker.slots);
+                let Some(effect) = worker.core.poll_effect() else { break };
+                self.perform(number, &mut worker, effect);
+            }
+        }
+        self.world.workers[index] = Part::new(worker);
+        self.tidy();
+    }
+
+    /// Tells the history something, and takes what it objects to.
+    pub(super) fn history(&mut self, tell: impl FnOnce(&mut History)) {
+        let mut history = History::clone(&self.world.history);
+        tell(&mut history);
+        self.violations.append(&mut history.take_violations());
+        if history != *self.world.history {
+            self.world.history = Part::new(history);
+        }
+    }
+
+    fn perform(&mut self, number: u8, worker: &mut Worker, effect: Effect) {
+        match effect {
+            Effect::Ready => worker.consumes = true,
+            Effect::Fenced => self.fenced(number, worker),
+            Effect::Refused(_) => {}
+            Effect::Do(action) => self.act(number, worker, action),
+        }
+    }
+
+    fn act(&mut self, number: u8, worker: &mut Worker, action: Action) {
+        let now = worker.clock(self.world.now);
+        match action {
+            Action::Publish(entry) => self.publish(worker, entry),
+            Action::Tombstone(keys) => {
+                for key in keys {
+                    self.publish(worker, Entry::Tombstone(key));
+                }
+            }
+            Action::Start { epoch, attempt, .. } => {
+                let fold = worker.core.machine().fold(TASK);
+                let owner = match worker.core.machine().task(TASK).map(|task| task.stage) {
+                    Some(Stage::Running(run)) => run.owner,
+                    _ => worker.core.machine().owner(),
+                };
+                self.history(|history| history.started(TASK, (epoch, owner), attempt, &fold));
+                worker.bodies.insert(epoch, false);
+            }
+            Action::SetAside { violation, .. } => self.violations.push(violation),
+            Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside, .. } => {
+                // A superseded body is gone at once: how long it may take is not what this family is about.
+                if worker.bodies.remove(&epoch).is_some() {
+                    worker.core.handle_body_gone(TASK, epoch, now);
+                }
+            }
+            Action::Stop { epoch, why: Stop::Cancelled, .. } => {
+                worker.bodies.entry(epoch).and_modify(|cancelled| *cancelled = true);
+            }
+            Action::ReadPayload(id) => {
+                worker.payload = true;
+                worker.core.handle_payload(id, true, now);
+            }
+            Action::DropPayload(_) => worker.payload = false,
+            Action::ShowRetry(_) => {}
+            Action::DeadLetter(id) => {
+                self.history(|history| history.dead_letter_stored(id));
+                worker.core.handle_dead_letter_stored(id);
+            }
+            Action::ShowOutcome(id) => {
+                let fold = worker.core.machine().fold(id);
+                self.history(|history| history.view_shown(id, fold.phase, &fold));
+                worker.core.handle_view_stored(id);
+            }
+            Action::Ack(_) => {
+                self.world.at = None;
+                if !std::mem::replace(&mut self.world.acked, true) {
+                    self.history(|history| history.acked(TASK));
+                }
+                let (entry, partition) = entry_id();
+                worker.core.handle_acked(entry, partition);
+            }
+            Action::HandBack(_) => {
+                if self.world.at == Some(number) {
+                    self.world.at = None;
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, worker: &mut Worker, entry: Entry) {
+        match &entry {
+            // All workers have the same settings, but for a fault that is about them.
+            Entry::Config(_) => return,
+            Entry::Claim(claim) => self.judge_claim(worker, claim),
+            _ => {}
+        }
+        if is_used(&self.world, worker, &entry) {
+            let what = "a write-once key was used again";
+            self.violations.push(Violation { id: KEYS, what, task: entry.task() });
+        }
+        worker.out.push(Sent { entry, at: self.world.now });
+    }
+
+    pub(super) fn receipt(&mut self, worker: &mut Worker, entry: &Entry) {
+        if let Some(key) = entry.counted() {
+            worker.core.handle_receipt(key);
+        }
+        let tombstone = |sent: &Sent| matches!(sent.entry, Entry::Tombstone(_));
+        if matches!(entry, Entry::Tombstone(_)) && !worker.out.iter().any(tombstone) {
+            worker.core.handle_tombstoned(true, worker.clock(self.world.now));
+        }
+        if self.bounds.fault == TimeFault::ProofWithoutReading {
+            self.pretend_reading(worker, entry);
+        }
+    }
+
+    /// The fate of a publish is unknown.
+    pub(super) fn publish_failed(&mut self, worker: &mut Worker, sent: &Sent) {
+        let now = worker.clock(self.world.now);
+        if let Some(key) = sent.entry.counted() {
+            worker.core.handle_publish_failed(key, now);
+        }
+        if matches!(sent.entry, Entry::Tombstone(_)) {
+            worker.core.handle_tombstoned(false, now);
+        }
+        if self.bounds.fault == TimeFault::OutageIgnored {
+            self.pretend_reading(worker, &sent.entry);
+        }
+    }
+
+    /// An own heartbeat is taken for read.
+    fn pretend_reading(&self, worker: &mut Worker, entry: &Entry) {
+        let Entry::Heartbeat(beat) = entry else { return };
+        if !worker.core.machine().is_ready() {
+            return;
+        }
+        // Just behind what was read last.
+        let behind = Some(u32::try_from(beat.number).unwrap_or(u32::MAX));
+        let place = longhaul::Position { batch_index: behind, ..position(worker.read) };
+        let inbound = Inbound { position: place, publish_time_ms: 0, entry: entry.clone() };
+        let now = self.world.now;
+        worker.core.handle_entry(&inbound, worker.clock(now), wall_ms(now));
+    }
+
+    /// Whether a claim may be published now, by what the world knows and not by what the worker thinks.
+    fn judge_claim(&mut self, worker: &Worker, claim: &Claim) {
+        let machine = worker.core.machine();
+        let Some(known) = machine.task(TASK) else { return };
+        let next = NextClaim { kind: claim.kind, attempt: claim.attempt };
+        if !may_claim(&known.fold, known.held, worker.payload, next) {
+            let what = "claimed without a delivery, a known state or the payload";
+            self.violated(ADOPTION, what);
+        }
+        let fold = known.fold;
+        if fold.phase == Phase::Running && !worker.is_silent(fold.owner) {
+            self.violated(TAKEOVER, "taken over from an owner that was not silent for 2 H");
+        }
+        if fold.phase == Phase::Retry && claim.kind == ClaimKind::Run {
+            let goes_first = known.held || machine.is_own(fold.owner);
+            let patience = if goes_first { 0 } else { 2 * H_TICKS };
+            let due = fold.next_attempt.at_ms + wall_ms(patience) - wall_ms(0);
+            if fold.next_attempt.at_ms > 0 && wall_ms(self.world.now) < due {
+                self.violated(DUE, "claimed before its next attempt was due");
+            }
+        }
+    }
+
+    fn violated(&mut self, id: &'static str, what: &'static str) {
+        self.violations.push(Violation { id, what, task: Some(TASK) });
+    }
+
+    /// Keeps account of what a worker has read, and asks whether it noticed what it had to.
+    pub(super) fn take_account(&mut self, worker: &mut Worker, record: &Record) {
+        let machine = worker.core.machine();
+        let (ready, own_owner) = (machine.is_ready(), machine.owner());
+        let Some(owner) = author(&record.sent.entry) else { return };
+        let (now, sent) = (self.world.now, record.sent.at);
+        let clock = now - worker.behind;
+        let Entry::Heartbeat(_) = record.sent.entry else {
+            worker.account.spoke.insert(owner, record.landed);
+            return;
+        };
+        let account = &mut worker.account;
+        if owner == own_owner {
+            let gap = account.proof.is_none_or(|proof| 2 * (sent - proof) > 3 * H_TICKS);
+            if gap {
+                account.since = if account.proof.is_none() { now } else { sent };
+            }
+            account.proof = Some(sent);
+            return;
+        }
+        account.spoke.insert(owner, record.landed);
+        if !ready {
+            return;
+        }
+        let before = account.beats.get(&owner).copied();
+        if account.stood.is_some()
+            && let Some((earlier, read)) = before
+        {
+            let ahead = TICK * u32::from(sent.saturating_sub(earlier).saturating_sub(clock - read));
+            // How far the uptime had run ahead when the comparison began is not known to one heartbeat.
+            if ahead > G + H {
+                self.violated(FOLLOWERS, "a worker whose clock stood still goes on");
+            }
+        }
+        // Of a clock that stands still the last heartbeat before is what counts.
+        if worker.account.stood.is_none() && self.bounds.only_notices() {
+            worker.account.beats.insert(owner, (sent, clock));
+        }
+    }
+}
+
+impl Worker {
+    /// By what it has read, and when that had landed: a heartbeat of its own has come back that was sent more than 2 H after the last
+    /// word of the owner, and after the last gap between its own heartbeats.
+    fn is_silent(&self, owner: OwnerId) -> bool {
+        let spoke = self.account.spoke.get(&owner).copied().unwrap_or(0);
+        let since = spoke.max(self.account.since);
+        self.account.proof.is_some_and(|proof| proof > since + 2 * H_TICKS)
+    }
+}
+
+fn is_used(world: &TimedWorld, worker: &Worker, entry: &Entry) -> bool {
+    let key @ (Key::Once(_) | Key::Seal(_)) = entry.key() else { return false };
+    if matches!(entry, Entry::Tombstone(_)) {
+        return false;
+    }
+    let same = |sent: &Sent| sent.entry.key() == key && !matches!(sent.entry, Entry::Tombstone(_));
+    world.log.records.iter().any(|record| same(&record.sent))
+        || worker.out.iter().any(same)
+        || world.ghosts.iter().flatten().any(same)
+}
+
+/// Who published an entry.
+fn author(entry: &Entry) -> Option<OwnerId> {
+    match entry {
+        Entry::Heartbeat(beat) => Some(beat.owner),
+        Entry::Seal(seal) => Some(seal.key.owner),
+        Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => match entry.key() {
+            Key::Once(key) => Some(key.owner),
+            Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => None,
+        },
+        Entry::Cancel(_) | Entry::Config(_) | Entry::Tombstone(_) => None,
+    }
+}

@@ -1,0 +1,328 @@
+//! The world around the partitions: a clock, the ledger, the broker, and what is on its way.
+
+use super::super::fingerprint::Part;
+use super::bounds::TimedBounds;
+use super::tamper::TimeFault;
+use longhaul::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul::protocol::entry::Entry;
+use longhaul::protocol::fold::TaskFold;
+use longhaul::protocol::invariants::History;
+use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::protocol::moment::Moment;
+use longhaul::worker::partition::{Partition, PartitionSettings, Slots};
+use longhaul::{EntryId, Position, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// H. So short that a place in the line of adopters is a tick.
+pub(super) const H: Duration = Duration::from_secs(1);
+/// H/2.
+pub(super) const TICK: Duration = Duration::from_millis(500);
+/// Ticks in H.
+pub(super) const H_TICKS: u8 = 2;
+/// G, the shortest that 2 H < G and whole ticks allow for.
+pub(super) const G: Duration = Duration::from_millis(2500);
+/// R.
+const R: Duration = Duration::from_secs(12);
+
+/// All clocks begin here, so that no time before it is cut off.
+const START: Moment = Moment(Duration::from_secs(1_000));
+
+/// The task.
+pub(super) const TASK: TaskId = TaskId { ledger: 0, entry: 0, partition: 0, batch_index: None };
+
+/// A state of the world.
+#[derive(Clone, Debug, Hash)]
+pub struct TimedWorld {
+    /// The ledger.
+    pub(super) log: Part<Log>,
+    /// The workers.
+    pub(super) workers: Vec<Part<Worker>>,
+    /// What workers that crashed, fenced themselves or lost their connection had in flight: it may still land.
+    pub(super) ghosts: Vec<Vec<Sent>>,
+    /// The worker that the broker has delivered the task's message to.
+    pub(super) at: Option<u8>,
+    /// The message is acknowledged.
+    pub(super) acked: bool,
+    /// The worker that does not step, and whether its clock stands still.
+    pub(super) stopped: Option<(u8, bool)>,
+    /// Nothing lands.
+    pub(super) outage: bool,
+    /// Ticks so far.
+    pub(super) now: u8,
+    /// What may still happen.
+    pub(super) budget: Budget,
+    /// The next owner id.
+    pub(super) next_owner: u8,
+    /// What happened so far, as far as the invariants need it.
+    pub(super) history: Part<History>,
+}
+
+/// What may still happen, as in [`TimedBounds`].
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Budget {
+    pub(super) lag: u8,
+    pub(super) outage: u8,
+    pub(super) fail: u8,
+    pub(super) crash: u8,
+    pub(super) freeze: u8,
+    pub(super) stand: u8,
+    pub(super) giveup: u8,
+    pub(super) lose: u8,
+    pub(super) redeliver: u8,
+    pub(super) cancel: u8,
+    pub(super) compact: u8,
+}
+
+/// The ledger.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Log {
+    /// What somebody may still read one by one, in order.
+    pub(super) records: Vec<Record>,
+    /// The place of the last record.
+    pub(super) end: u16,
+    /// Whose heartbeats every worker has read: a bootstrap still reads the last one of each.
+    pub(super) heard: BTreeSet<OwnerId>,
+}
+
+/// An entry of the ledger.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Record {
+    pub(super) place: u16,
+    pub(super) sent: Sent,
+    /// When it landed.
+    pub(super) landed: u8,
+    /// Compaction has removed it.
+    pub(super) removed: bool,
+}
+
+/// An entry that was published, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sent {
+    pub(super) entry: Entry,
+    pub(super) at: u8,
+}
+
+/// A worker: the production partition and what surrounds it.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Worker {
+    pub(super) core: Partition,
+    pub(super) slots: Slots,
+    /// The place of the last record that it read.
+    pub(super) read: u16,
+    /// Publishes in flight, in order.
+    pub(super) out: Vec<Sent>,
+    /// What has landed while it was stopped.
+    pub(super) receipts: Vec<Entry>,
+    /// Bodies that run, and whether they were told that the task is cancelled.
+    pub(super) bodies: BTreeMap<Epoch, bool>,
+    /// The payload is at hand.
+    pub(super) payload: bool,
+    /// The ledger was read: deliveries are welcome.
+    pub(super) consumes: bool,
+    /// Ticks by which its clock is behind.
+    pub(super) behind: u8,
+    /// What it has read, by the world's clock: the judge's own account.
+    pub(super) account: Account,
+}
+
+/// What a worker knows of who is alive, by the world's clock.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Account {
+    /// When the last entry of each owner that it has read had landed.
+    pub(super) spoke: BTreeMap<OwnerId, u8>,
+    /// When the last own heartbeat that it has read was sent.
+    pub(super) proof: Option<u8>,
+    /// Since when heartbeats came back without a gap.
+    pub(super) since: u8,
+    /// The last live heartbeat read of each owner: when it was sent, and the own clock's ticks when it was read.
+    pub(super) beats: BTreeMap<OwnerId, (u8, u8)>,
+    /// An entry was not read.
+    pub(super) lost: bool,
+    /// The clock has stood still for so many ticks since a heartbeat of this owner was read.
+    pub(super) stood: Option<u8>,
+}
+
+impl Worker {
+    pub(super) fn new(bounds: &TimedBounds, number: u8, owner: u8, now: u8) -> Self {
+        let halved = bounds.fault == TimeFault::HalfPatience && number == 1;
+        let settings = PartitionSettings {
+            ledger: LedgerConfig {
+                version: 1,
+                subscription: String::new(),
+                heartbeat: if halved { H / 2 } else { H },
+                ledger_retention: R,
+                self_fence: G,
+                protocol_min: PROTOCOL_VERSION,
+            },
+            partition: TASK.partition,
+            attempts_max: u32::from(bounds.attempts),
+        };
+        let (own, spare) = (owner_id(owner), owner_id(owner + 1));
+        Self {
+            core: Partition::new(settings, own, spare, moment(now)),
+            slots: Slots::new(1),
+            read: 0,
+            out: Vec::new(),
+            receipts: Vec::new(),
+            bodies: BTreeMap::new(),
+            payload: false,
+            consumes: false,
+            behind: 0,
+            account: Account::default(),
+        }
+    }
+
+    /// Its own clock.
+    pub(super) fn clock(&self, now: u8) -> Moment {
+        moment(now - self.behind)
+    }
+
+    /// Whether it must wait for something to land or to be read.
+    pub(super) fn lags(&self, log: &Log) -> [bool; 2] {
+        [!self.out.is_empty(), self.read < log.end]
+    }
+}
+
+impl TimedWorld {
+    /// The first state.
+    #[must_use]
+    pub fn new(bounds: &TimedBounds) -> Self {
+        let worker = |number| Part::new(Worker::new(bounds, number, 2 * number, 0));
+        let mut world = Self {
+            log: Part::new(Log::default()),
+            workers: (0..bounds.workers).map(worker).collect(),
+            ghosts: Vec::new(),
+            at: None,
+            acked: false,
+            stopped: None,
+            outage: false,
+            now: 0,
+            budget: Budget {
+                lag: bounds.lag,
+                outage: bounds.outage,
+                fail: bounds.fail,
+                crash: bounds.crash,
+                freeze: bounds.freeze,
+                stand: bounds.stand,
+                giveup: bounds.giveup,
+                lose: bounds.lose,
+                redeliver: bounds.redeliver,
+                cancel: bounds.cancel,
+                compact: bounds.compact,
+            },
+            next_owner: 2 * bounds.workers,
+            history: Part::new(History::new(u32::from(bounds.attempts))),
+        };
+        super::step::begin(bounds, &mut world);
+        world
+    }
+
+    /// Whether a worker can step at all.
+    pub(super) fn steps(&self, worker: usize) -> bool {
+        self.stopped.is_none_or(|(stopped, _)| usize::from(stopped) != worker)
+    }
+
+    /// Whether the broker has something that the worker welcomes.
+    pub(super) fn may_deliver(&self, worker: &Worker) -> bool {
+        let waits = self.at.is_none() && !self.acked;
+        let free = worker.consumes && worker.slots.free() > 0;
+        waits && free && worker.core.may_take(worker.clock(self.now))
+    }
+
+    /// Nothing is on its way, and everybody has read everything.
+    pub(super) fn is_quiet(&self) -> bool {
+        let settled = |worker: &Part<Worker>| worker.lags(&self.log) == [false; 2];
+        self.stopped.is_none() && self.ghosts.is_empty() && self.workers.iter().all(settled)
+    }
+
+    /// No trouble goes on: what the dead had in flight has its fate, and no body takes long.
+    pub(super) fn is_sound(&self) -> bool {
+        let idle = |worker: &Part<Worker>| worker.bodies.is_empty();
+        let ended =
+            self.workers.iter().enumerate().all(|(index, it)| idle(it) || !self.steps(index));
+        !self.outage && self.ghosts.is_empty() && ended
+    }
+
+    /// What a follower makes of the task's entries; without those that compaction removed, or with them.
+    pub(super) fn fold(&self, compacted: bool) -> TaskFold {
+        let mut fold = TaskFold::default();
+        for record in self.log.records.iter().filter(|record| !(compacted && record.removed)) {
+            match &record.sent.entry {
+                Entry::Seal(seal) if seal.entries.get(TASK.entry_id()).is_some() => {
+                    return TaskFold::SEALED;
+                }
+                entry => drop(fold.apply(entry)),
+            }
+        }
+        fold
+    }
+
+    /// All keys of the task have gone.
+    pub(super) fn is_swept(&self) -> bool {
+        let records = &self.log.records;
+        let gone = |(index, record): (usize, &Record)| {
+            let tombstone = Entry::Tombstone(record.sent.entry.key());
+            record.removed
+                || record.sent.entry.task().is_none()
+                || matches!(record.sent.entry, Entry::Tombstone(_))
+                || records.iter().skip(index).any(|later| later.sent.entry == tombstone)
+        };
+        records.iter().enumerate().all(gone)
+    }
+
+    /// Describes the state.
+    pub(super) fn show(&self) -> String {
+        let sent = |sent: &Sent| format!("{}@{}", super::super::show::entry(&sent.entry), sent.at);
+        let log: Vec<_> = self.log.records.iter().map(|record| sent(&record.sent)).collect();
+        let mut text = format!("       tick {}, ledger: {}\n", self.now, log.join(" "));
+        for (number, worker) in self.workers.iter().enumerate() {
+            let machine = worker.core.machine();
+            let out: Vec<_> = worker.out.iter().map(sent).collect();
+            let state = machine.task(TASK).map(|task| (task.fold, task.stage, task.held));
+            let stopped = if self.steps(number) { "" } else { " (stopped)" };
+            text += &format!(
+                "       worker {number}{stopped}: owner {}, read {}/{}, out [{}], {state:?}, {:?}\n",
+                machine.owner().0,
+                worker.read,
+                self.log.end,
+                out.join(" "),
+                worker.account,
+            );
+        }
+        text += &format!("       at {:?}, acked {}, {:?}", self.at, self.acked, self.budget);
+        text
+    }
+}
+
+/// The moment of a tick.
+pub(super) fn moment(tick: u8) -> Moment {
+    START + TICK * u32::from(tick)
+}
+
+/// The wall clock, which all workers share, in ms.
+pub(super) fn wall_ms(tick: u8) -> u64 {
+    u64::try_from(moment(tick).0.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) const fn owner_id(owner: u8) -> OwnerId {
+    OwnerId(owner as u128)
+}
+
+/// Where a record lies. Heartbeats that only a bootstrap reads lie before all records.
+pub(super) const fn position(place: u16) -> Position {
+    Position { ledger: 1, entry: place as u64, batch_index: None }
+}
+
+/// What the broker acknowledges.
+pub(super) const fn entry_id() -> (EntryId, i32) {
+    (TASK.entry_id(), TASK.partition)
+}
+
+/// Heartbeats have one key for each owner.
+pub(super) fn is_beat_of(record: &Record) -> Option<OwnerId> {
+    match record.sent.entry.key() {
+        Key::Heartbeat(owner) => Some(owner),
+        Key::Once(_) | Key::Seal(_) | Key::Cancel(_) | Key::Config(_) => None,
+    }
+}

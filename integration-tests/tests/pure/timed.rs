@@ -1,0 +1,139 @@
+//! The model with time: workers are whole partitions with their clocks, and a broken rule about time is found.
+
+use integration_tests::model::{
+    Options, Report, TimeFault, Timed, TimedBounds, explore, find_timed,
+};
+
+/// A complete search has no more states than this.
+const COMPLETE_MAX: usize = 1_000_000;
+
+/// How far the searches go that are too large to be complete.
+const CAP: usize = 100_000;
+
+fn search(text: &str, change: impl FnOnce(TimedBounds) -> TimedBounds, cap: usize) -> Report {
+    let (bounds, _) = find_timed(text).unwrap_or_else(|error| panic!("unknown: {}", error.0));
+    explore(&Timed(change(bounds)), Options { cap, states: false })
+}
+
+/// All invariants hold in the whole scenario, and from everywhere the end comes in time.
+#[track_caller]
+fn holds(text: &str) {
+    let report = search(text, |bounds| bounds, COMPLETE_MAX);
+    assert!(report.found.is_empty(), "{text}: {report}");
+    assert!(report.complete && report.goals > 0, "{text}: {report}");
+}
+
+/// Nothing is violated near the start of the scenario.
+#[track_caller]
+fn holds_at_first(text: &str) {
+    let report = search(text, |bounds| bounds, CAP);
+    assert!(report.found.is_empty(), "{text}: {report}");
+}
+
+/// This invariant, and perhaps more, is violated with this rule broken; and in the same scenario, searched as far, none is when the rule
+/// is followed.
+#[track_caller]
+fn finds(fault: TimeFault, text: &str, id: &str, cap: usize) {
+    let report = search(text, |bounds| TimedBounds { fault, ..bounds }, cap);
+    assert!(report.violated().contains(&id), "{fault:?} in {text} does not violate {id}: {report}");
+    let followed = search(text, |bounds| bounds, cap);
+    assert!(followed.found.is_empty(), "{text} without {fault:?}: {followed}");
+}
+
+#[test]
+fn brokers_and_readers_are_slow() {
+    holds("timed:lag=1");
+    holds_at_first("timed");
+}
+
+#[test]
+fn a_worker_crashes() {
+    holds("timed-crash:troubled=2");
+    holds_at_first("timed-crash");
+}
+
+#[test]
+fn an_attempt_fails() {
+    holds("timed-fail:lag=0");
+    holds_at_first("timed-fail");
+    holds_at_first("timed-fail-crash");
+}
+
+#[test]
+fn a_worker_stops_for_a_while() {
+    holds_at_first("timed-freeze");
+}
+
+#[test]
+fn the_ledger_is_away_for_a_while() {
+    holds_at_first("timed-outage");
+}
+
+#[test]
+fn a_task_is_cancelled() {
+    holds_at_first("timed-cancel");
+}
+
+#[test]
+fn a_task_is_sealed_in_time() {
+    holds("timed-seal:crash=0");
+    holds_at_first("timed-seal");
+}
+
+/// A reader that lost an entry always notices in the end. It did not: an outcome that was on its way stood in for the claim that was lost,
+/// and was not missed by the next heartbeat.
+#[test]
+fn a_reader_that_lost_an_entry_notices() {
+    holds("timed-lose");
+}
+
+/// A worker whose clock stood still notices when it reads what has piled up. It did not: each heartbeat was compared with the last one.
+#[test]
+fn a_worker_whose_clock_stood_still_notices() {
+    holds_at_first("timed-stand");
+}
+
+#[test]
+fn a_late_claim_that_is_run_is_found() {
+    finds(TimeFault::LateClaimRun, "timed-freeze:troubled=1,attempts=1", "C-05", 150_000);
+}
+
+#[test]
+fn silence_from_when_an_entry_was_sent_is_found() {
+    finds(TimeFault::SilenceFromSending, "timed-freeze:troubled=2", "C-17", CAP);
+}
+
+#[test]
+fn half_the_patience_is_found() {
+    finds(TimeFault::HalfPatience, "timed:laggard=0,troubled=6", "C-17", 150_000);
+}
+
+#[test]
+fn a_heartbeat_that_was_not_read_back_is_found() {
+    finds(TimeFault::ProofWithoutReading, "timed:lag=5,laggard=1,troubled=6", "C-17", 200_000);
+}
+
+#[test]
+fn silence_across_an_outage_is_found() {
+    finds(TimeFault::OutageIgnored, "timed-outage:troubled=6", "C-17", 150_000);
+}
+
+#[test]
+fn an_adopter_that_does_not_wait_is_found() {
+    finds(TimeFault::RetryAdoptedAtOnce, "timed-fail:lag=0", "C-23", CAP);
+}
+
+#[test]
+fn a_retry_that_is_due_after_every_bootstrap_is_found() {
+    finds(TimeFault::RetryDueAfterBootstrap, "timed-fail-crash:lag=0,troubled=4", "C-23", CAP);
+}
+
+#[test]
+fn a_gap_that_is_not_looked_at_is_found() {
+    finds(TimeFault::GapIgnored, "timed-lose:lag=0", "C-08", CAP);
+}
+
+#[test]
+fn an_uptime_that_is_not_looked_at_is_found() {
+    finds(TimeFault::UptimeIgnored, "timed-stand", "C-07", 300_000);
+}
