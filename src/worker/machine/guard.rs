@@ -169,7 +169,9 @@ impl Machine {
 
     fn judge_sealed(&self, entry: EntryId) -> Result<(), (Option<TaskId>, Breach)> {
         let (mut known, mut size) = (0, 1);
-        for (id, task) in self.members(entry) {
+        // A request to cancel names a task that need not be there.
+        let there = |task: &Task| task.fold.phase != Phase::New || task.held;
+        for (id, task) in self.members(entry).filter(|(_, task)| there(task)) {
             known += 1;
             size = size.max(task.batch_size.unwrap_or(1));
             invariants::sealing_closed(&task.fold, &task.deeds)
