@@ -125,6 +125,7 @@ Options:
   --sample <K>   Only K faults of each area, for a quick score
   --seed <N>     Which of them [default: 0]
   --jobs <N>     How many faults to try at a time [default: half of the processors]
+  --thorough     Ask the slow tests as well, and those with a broker
   --list         Only print the faults
   --fresh        Forget what earlier runs have found
 
@@ -230,6 +231,7 @@ fn parse_mutants(args: &[String]) -> Result<Command, UsageError> {
         let count = |number: u64| usize::try_from(number).ok();
         match name {
             "--list" => options.list = true,
+            "--thorough" => options.thorough = true,
             "--fresh" => options.fresh = true,
             "--seed" => options.seed = number()?,
             "--sample" => options.sample = count(number()?),

@@ -22,10 +22,12 @@ pub struct Judge {
     pub target: &'static str,
     /// Tests that take longer than so many seconds are not asked: one fault must not cost minutes.
     pub seconds_max: u64,
+    /// It is asked in thorough runs only.
+    pub is_thorough: bool,
 }
 
 const fn judge(package: &'static str, target: &'static str, seconds_max: u64) -> Judge {
-    Judge { package, target, seconds_max }
+    Judge { package, target, seconds_max, is_thorough: false }
 }
 
 const LIBRARY: Judge = judge("longhaul", "longhaul", 30);
@@ -34,9 +36,9 @@ const CORPUS: Judge = judge("longhaul-wire", "corpus", 30);
 const RECORDINGS: Judge = judge("longhaul-wire", "recordings", 30);
 const BROKER: Judge = judge("longhaul-broker", "longhaul_broker", 30);
 const BAD_INPUT: Judge = judge("longhaul-broker", "bad_input", 10);
-const PURE: Judge = judge("integration-tests", "pure", 15);
+const PURE: Judge = judge("integration-tests", "pure", 8);
 /// With a broker in the same process, where that does not take long.
-const BROKERS: Judge = judge("integration-tests", "brokers", 3);
+const BROKERS: Judge = Judge { is_thorough: true, ..judge("integration-tests", "brokers", 3) };
 
 /// All areas.
 pub const AREAS: &[Area] = &[
@@ -59,10 +61,10 @@ pub const AREAS: &[Area] = &[
 
 /// Limits for the suites that try seeds: one fault costs seconds.
 pub const SETTINGS: &[(&str, &str)] = &[
-    ("LONGHAUL_SESSION_SCRIPTS", "4000"),
-    ("LONGHAUL_SESSION_SEEDS", "60"),
+    ("LONGHAUL_SESSION_SCRIPTS", "1000"),
+    ("LONGHAUL_SESSION_SEEDS", "20"),
     ("LONGHAUL_SIMULATION_SEEDS", "60"),
-    ("LONGHAUL_SIM_RUNS", "60"),
+    ("LONGHAUL_SIM_RUNS", "20"),
     ("LONGHAUL_TEST_BROKER", "embedded"),
     ("PROPTEST_CASES", "64"),
 ];

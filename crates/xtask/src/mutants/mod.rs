@@ -47,6 +47,8 @@ pub struct Options {
     pub seed: u64,
     /// How many mutants are judged at a time; half of the processors if nothing is said.
     pub jobs: Option<usize>,
+    /// Ask every test that takes bearable time, and not only as many as tell within seconds.
+    pub thorough: bool,
     /// Only list the mutants.
     pub list: bool,
     /// Forget what earlier runs have found.
@@ -61,6 +63,7 @@ impl Default for Options {
             sample: None,
             seed: 0,
             jobs: None,
+            thorough: false,
             list: false,
             fresh: false,
         }
@@ -71,6 +74,12 @@ impl Options {
     fn jobs(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         self.jobs.unwrap_or(processors / 2).max(1)
+    }
+
+    /// The time for the tests of one binary that reach a mutant, as they take without one.
+    const fn seconds_max(&self) -> u64 {
+        const QUICK: u64 = 20;
+        if self.thorough { u64::MAX } else { QUICK }
     }
 
     /// The mutants of an area that are asked for.
@@ -124,12 +133,13 @@ pub fn plant(
     if options.fresh && path.try_exists()? {
         fs::remove_file(&path)?;
     }
-    let mut results = Results::open(&path, sources)?;
+    let mut results = Results::open(&path, hash(&(sources, options.thorough)))?;
     faults.refused = known_refused(&faults, &results);
     let judges: BTreeMap<_, _> = options
         .areas
         .iter()
         .flat_map(|area| area.judges)
+        .filter(|judge| options.thorough || !judge.is_thorough)
         .map(|it| ((it.package, it.target), *it))
         .collect();
     let judges: Vec<_> = judges.into_values().collect();
@@ -151,7 +161,7 @@ pub fn plant(
             judges.filter_map(|it| suites.iter().find(|suite| suite.judge == *it)).collect();
         let mut done = 0;
         let (mut known, count) = (BTreeMap::<&str, usize>::new(), rest.len());
-        run::judge(&rest, &judges, options.jobs(), &output, |index, verdict| {
+        run::judge(&rest, &judges, options, &output, |index, verdict| {
             let Some(mutant) = faults.mutants.get(index) else { return Ok(()) };
             done += 1;
             *known.entry(verdict.word()).or_default() += 1;

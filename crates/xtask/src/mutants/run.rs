@@ -1,5 +1,6 @@
 //! Runs tests: all of them once without a fault, and then for each mutant those that reach it.
 
+use super::Options;
 use super::area::Judge;
 use super::generate::Mutant;
 use super::messages::Output;
@@ -78,17 +79,17 @@ fn read_all(
 pub fn judge(
     mutants: &[(usize, &Mutant)],
     suites: &[&Suite],
-    jobs: usize,
+    options: &Options,
     output: &Path,
     mut take: impl FnMut(usize, Verdict) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let index = |place: usize| mutants.get(place).map_or(usize::MAX, |(index, _)| *index);
     parallel(
         mutants.len(),
-        jobs,
+        options.jobs(),
         |place, worker| {
             let scratch = output.join(format!("scratch-{worker}"));
-            judge_one(index(place), suites, |suite, names, mutant, limit| {
+            judge_one(index(place), suites, options.seconds_max(), |suite, names, mutant, limit| {
                 suite.run(names, Purpose::Judge(mutant), limit, &scratch)
             })
         },
@@ -99,10 +100,11 @@ pub fn judge(
 fn judge_one(
     mutant: usize,
     suites: &[&Suite],
+    seconds_max: u64,
     run: impl Fn(&Suite, &[&str], usize, Duration) -> anyhow::Result<Ending>,
 ) -> anyhow::Result<Verdict> {
     for suite in suites {
-        for (names, time) in suite.portions(mutant) {
+        for (names, time) in suite.portions(mutant, seconds_max) {
             // The machine may be busy, and a fault may cost a little time and not be noticed by that.
             let limit = 3 * time + Duration::from_secs(10);
             match run(suite, &names, mutant, limit)? {

@@ -189,16 +189,18 @@ impl Suite {
         left_out
     }
 
-    /// The tests that can notice a mutant, with the time that they take, in portions: the quick ones first.
+    /// The tests that can notice a mutant, with the time that they take, in portions: the quick ones first, and those that would take
+    /// longer than so many seconds together not at all.
     #[must_use]
-    pub fn portions(&self, mutant: usize) -> Vec<(Vec<&str>, Duration)> {
-        const QUICK: [u64; 3] = [1, 10, u64::MAX];
-        let mut portions = vec![(Vec::new(), Duration::ZERO); QUICK.len()];
+    pub fn portions(&self, mutant: usize, seconds_max: u64) -> Vec<(Vec<&str>, Duration)> {
+        const QUICK: [u64; 2] = [1, 5];
+        let limits = [QUICK.as_slice(), &[seconds_max]].concat();
+        let mut portions = vec![(Vec::new(), Duration::ZERO); limits.len()];
         let mut total = Duration::ZERO;
         let reaching = self.reaching.get(&mutant).into_iter().flatten();
         for test in reaching.filter_map(|index| self.tests.get(*index)) {
             total += test.time;
-            let place = QUICK.iter().position(|limit| total <= Duration::from_secs(*limit));
+            let place = limits.iter().position(|limit| total <= Duration::from_secs(*limit));
             if let Some((names, time)) = place.and_then(|place| portions.get_mut(place)) {
                 names.push(test.name.as_str());
                 *time += test.time;
@@ -321,7 +323,7 @@ mod tests {
         let test = |index: usize| Test { name: format!("t{index}"), time: Duration::ZERO };
         let empty = std::path::PathBuf::new;
         let mut suite = Suite {
-            judge: Judge { package: "p", target: "t", seconds_max: 30 },
+            judge: Judge { package: "p", target: "t", seconds_max: 30, is_thorough: false },
             binary: Binary {
                 package: "p".to_owned(),
                 target: "t".to_owned(),
@@ -354,7 +356,12 @@ mod tests {
     fn quick_tests_are_asked_first_and_those_that_did_not_pass_never() {
         let suite = suite(&[3_000, 200, 900, 0, 20_000]);
         assert!(suite.reaches(7) && !suite.reaches(8));
-        let portions = suite.portions(7);
+        let names = |seconds_max| {
+            let portions = suite.portions(7, seconds_max).into_iter();
+            portions.map(|(names, _)| names.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(20), [1, 2]);
+        let portions = suite.portions(7, u64::MAX);
         let names: Vec<_> = portions.iter().map(|(names, _)| names.clone()).collect();
         assert_eq!(names, [vec!["t1"], vec!["t2", "t0"], vec!["t4"]]);
         assert_eq!(portions[1].1, Duration::from_millis(3_900));
