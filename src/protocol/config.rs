@@ -110,3 +110,50 @@ impl LedgerConfig {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> LedgerConfig {
+        LedgerConfig {
+            version: 1,
+            subscription: "workers".to_owned(),
+            heartbeat: Duration::from_secs(5),
+            ledger_retention: Duration::from_secs(60),
+            self_fence: Duration::from_secs(8),
+            protocol_min: PROTOCOL_VERSION,
+        }
+    }
+
+    /// Two workers with different settings would judge each other's silence by different clocks, and two subscriptions would take each
+    /// other's tasks for their own.
+    #[test]
+    fn whatever_workers_must_share_is_compared() {
+        let ours = config();
+        assert_eq!(ours.agrees_with(&LedgerConfig { version: 9, ..config() }), Ok(()));
+        assert_eq!(ours.agrees_with(&LedgerConfig { protocol_min: 1, ..config() }), Ok(()));
+        let needed = PROTOCOL_VERSION + 1;
+        let newer = LedgerConfig { protocol_min: needed, ..config() };
+        assert_eq!(ours.agrees_with(&newer), Err(LedgerConfigError::Protocol { needed }));
+        let other = LedgerConfig { subscription: "others".to_owned(), ..config() };
+        let theirs = other.subscription.clone();
+        let ours_is = ours.subscription.clone();
+        let differs = LedgerConfigError::Subscription { theirs, ours: ours_is };
+        assert_eq!(ours.agrees_with(&other), Err(differs));
+        let second = Duration::from_secs(1);
+        let changed = [
+            ("heartbeat", LedgerConfig { heartbeat: second, ..config() }, ours.heartbeat),
+            (
+                "ledger_retention",
+                LedgerConfig { ledger_retention: second, ..config() },
+                ours.ledger_retention,
+            ),
+            ("self_fence", LedgerConfig { self_fence: second, ..config() }, ours.self_fence),
+        ];
+        for (name, theirs, mine) in changed {
+            let differs = LedgerConfigError::Differs { name, theirs: second, ours: mine };
+            assert_eq!(ours.agrees_with(&theirs), Err(differs));
+        }
+    }
+}

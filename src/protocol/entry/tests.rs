@@ -1,0 +1,175 @@
+//! The form of entries as messages, property by property: workers of other builds and people with a console read it, so that it is
+//! written out here and not derived.
+
+use super::*;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::Epoch;
+use crate::task::EntryId;
+use std::time::Duration;
+
+const TASK: TaskId = TaskId { ledger: 7, entry: 3, partition: 2, batch_index: None };
+const KEY: OnceKey = OnceKey { task: TASK, epoch: Epoch(4), owner: OwnerId(0xab), serial: 9 };
+const NEXT: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 250 };
+const OWNER: &str = "000000000000000000000000000000ab";
+
+fn claim(kind: ClaimKind, batch_size: Option<u32>, base: Option<Base>) -> Entry {
+    Entry::Claim(Claim { key: KEY, attempt: 6, kind, batch_size, base })
+}
+
+fn done(outcome: Outcome) -> Entry {
+    Entry::Done(Done { key: KEY, attempt: 6, outcome })
+}
+
+fn heartbeat(underway: Option<u64>) -> Entry {
+    Entry::Heartbeat(Heartbeat {
+        owner: OwnerId(0xab),
+        subscription: "workers".to_owned(),
+        number: 11,
+        receipted: 12,
+        underway,
+        uptime_ms: 13,
+    })
+}
+
+fn seal() -> Entry {
+    let mut entries = EntrySet::default();
+    entries.push_entry(EntryId { ledger: 7, entry: 3 }, Ended::Mixed);
+    let counts = Counts { completed: 1, failed: 2, cancelled: 3, expired: 4 };
+    Entry::Seal(Seal { key: SealKey { owner: OwnerId(0xab), serial: 9 }, counts, entries })
+}
+
+fn config() -> Entry {
+    Entry::Config(LedgerConfig {
+        version: 2,
+        subscription: "workers".to_owned(),
+        heartbeat: Duration::from_secs(5),
+        ledger_retention: Duration::from_secs(60),
+        self_fence: Duration::from_millis(7_500),
+        protocol_min: 3,
+    })
+}
+
+/// Each kind of entry with its key and its properties; `@` stands for the task and the epoch of a write-once key with its owner.
+fn written() -> Vec<(Entry, String, &'static str)> {
+    let once = format!("{TASK}/4/{OWNER}/9");
+    let base = Some(Base { created_ms: 77 });
+    let mut all: Vec<(Entry, String, &str)> = vec![
+        (claim(ClaimKind::Run, Some(8), base), once.clone(), "k=claim @ a=6 s=RUN b=8 f=77"),
+        (claim(ClaimKind::Final, None, None), once.clone(), "k=claim @ a=6 s=FINAL"),
+        (claim(ClaimKind::Cancelled, None, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
+        (claim(ClaimKind::Expired, None, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
+        (done(Outcome::Completed), once.clone(), "k=done @ a=6 s=COMPLETED"),
+        (done(Outcome::Final), once.clone(), "k=done @ a=6 s=FINAL"),
+        (done(Outcome::Cancelled), once.clone(), "k=done @ a=6 s=CANCELLED"),
+        (done(Outcome::Failed(NEXT)), once.clone(), "k=done @ a=6 s=FAILED na=5000 nd=250"),
+        (done(Outcome::Released(NEXT)), once.clone(), "k=done @ a=6 s=RELEASED na=5000 nd=250"),
+        (Entry::Checkpoint(KEY), once, "k=ckpt @"),
+    ];
+    all.extend([
+        (Entry::Cancel(TASK), format!("{TASK}/cancel"), "k=cancel t=TASK"),
+        (heartbeat(None), format!("hb/{OWNER}"), "k=hb o=OWNER sub=workers q=11 c=12 u=13"),
+        (heartbeat(Some(1)), format!("hb/{OWNER}"), "k=hb o=OWNER sub=workers q=11 c=12 w=1 u=13"),
+        (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
+        (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
+        (Entry::Tombstone(Key::Once(KEY)), format!("{TASK}/4/{OWNER}/9"), ""),
+    ]);
+    all
+}
+
+fn properties(text: &str) -> Properties {
+    let text = text.replace('@', "t=TASK e=4 o=OWNER");
+    let text = text.replace("TASK", &TASK.to_string()).replace("OWNER", OWNER);
+    let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn each_entry_has_its_form() {
+    for (entry, key, expected) in written() {
+        let expected = properties(expected);
+        assert_eq!((entry.key().to_string(), entry.properties()), (key.clone(), expected.clone()));
+        let null = matches!(entry, Entry::Tombstone(_));
+        let body = entry.body(b"");
+        assert_eq!(body.is_empty(), null, "{entry:?}");
+        assert_eq!(Entry::read(Some(&key), &expected, &body, null), Ok(entry));
+    }
+}
+
+/// What may be left out: older workers did not write it, or it does not apply.
+const OPTIONAL: [&str; 3] = ["b", "f", "w"];
+
+#[test]
+fn an_entry_without_one_of_its_properties_is_none() {
+    for (entry, key, _) in written() {
+        let whole = entry.properties();
+        let null = matches!(entry, Entry::Tombstone(_));
+        for name in whole.keys() {
+            let released = whole.get("s").is_some_and(|it| it == "RELEASED");
+            let cancel = matches!(entry, Entry::Cancel(_)) && name == "t";
+            // The key of a heartbeat says whose it is.
+            let owner = matches!(entry, Entry::Heartbeat(_)) && name == "o";
+            let next = released && matches!(name.as_str(), "na" | "nd");
+            let is_optional = OPTIONAL.contains(&name.as_str()) || cancel || owner || next;
+            let mut rest = whole.clone();
+            rest.remove(name);
+            let read = Entry::read(Some(&key), &rest, &entry.body(b""), null);
+            assert_eq!(read.is_ok(), is_optional, "{entry:?} without {name}");
+        }
+    }
+}
+
+/// Key and properties say the same twice; when they differ, the one who trusts the key and the one who reads the properties would
+/// act on different tasks.
+#[test]
+fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
+    let other_owner = "000000000000000000000000000000ac";
+    let other_task = TaskId { entry: 4, ..TASK }.to_string();
+    let once = [("t", other_task.as_str()), ("e", "5"), ("o", other_owner)];
+    for (entry, key, _) in written() {
+        let wrong: &[(&'static str, &str)] = match entry {
+            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => &once,
+            Entry::Seal(_) => &[("o", other_owner), ("n", "1,2,3"), ("n", "1,2,3,4,5")],
+            Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => &[],
+        };
+        for (name, value) in wrong.iter().chain([&("k", "other")]) {
+            let mut properties = entry.properties();
+            properties.insert((*name).to_owned(), (*value).to_owned());
+            let null = matches!(entry, Entry::Tombstone(_));
+            let read = Entry::read(Some(&key), &properties, &entry.body(b""), null);
+            let expected = match (&entry, *name) {
+                (Entry::Tombstone(_), _) => Ok(entry.clone()),
+                // The body of a seal is none of another kind.
+                (Entry::Seal(_), "k") => Err(EntryError::Body),
+                _ => Err(EntryError::Property(name)),
+            };
+            assert_eq!(read, expected, "{name}={value}");
+        }
+    }
+}
+
+/// An entry with an empty body is what a compaction removes: a worker that acted on it would know what another can never read.
+#[test]
+fn an_entry_without_a_body_is_refused() {
+    for (entry, key, _) in written() {
+        let null = matches!(entry, Entry::Tombstone(_));
+        for body in [Bytes::new(), Bytes::from_static(b"\x07x")] {
+            let read = Entry::read(Some(&key), &entry.properties(), &body, null);
+            assert_eq!(read.clone().err(), (!null).then_some(EntryError::Body), "{entry:?}: {read:?}");
+        }
+    }
+}
+
+#[test]
+fn completed_final_and_cancelled_end_a_task() {
+    let ends = [Outcome::Completed, Outcome::Final, Outcome::Cancelled];
+    let goes_on = [Outcome::Failed(NEXT), Outcome::Released(NEXT)];
+    assert!(ends.iter().all(Outcome::is_terminal) && !goes_on.iter().any(Outcome::is_terminal));
+}
+
+#[test]
+fn claims_and_outcomes_are_counted_and_nothing_else_is() {
+    for (entry, _, _) in written() {
+        let counted = matches!(entry, Entry::Claim(_) | Entry::Done(_)).then_some(KEY);
+        assert_eq!(entry.counted(), counted, "{entry:?}");
+    }
+}
