@@ -241,4 +241,20 @@ mod tests {
             prop_assert_eq!(set(&one).covers(&set(&other)), covered);
         }
     }
+
+    #[test]
+    fn half_of_a_range_does_not_cover_it() {
+        let set = |ranges: &[(u64, u64)]| {
+            let mut set = EntrySet::default();
+            for (first, last) in ranges {
+                set.push(Range { ledger: 1, first: *first, last: *last, ended: Ended::Completed });
+            }
+            set
+        };
+        assert!(!set(&[(1, 2)]).covers(&set(&[(1, 4)])));
+        assert!(!set(&[(1, 2), (4, 4)]).covers(&set(&[(1, 4)])));
+        assert!(set(&[(0, 9)]).covers(&set(&[(1, 4)])));
+        let end = set(&[(u64::MAX - 3, u64::MAX)]);
+        assert_eq!(end.union(&set(&[(u64::MAX, u64::MAX)])), end);
+    }
 }

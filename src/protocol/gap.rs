@@ -121,4 +121,14 @@ mod tests {
         gaps.left(OTHER);
         assert_eq!(gaps.heard(&heartbeat(3, 50, 0)), 0);
     }
+
+    /// A heartbeat that a reconnect brings again must not begin the count anew.
+    #[test]
+    fn a_heartbeat_that_is_read_again_forgets_nothing() {
+        let mut gaps = Gaps::default();
+        gaps.heard(&heartbeat(2, 5, 0));
+        gaps.read(OTHER);
+        gaps.heard(&heartbeat(2, 5, 0));
+        assert_eq!(gaps.heard(&heartbeat(3, 6, 0)), 0);
+    }
 }

@@ -366,3 +366,6 @@ impl History {
         self.violations.push(Violation { id, what, task: Some(task) });
     }
 }
+
+#[cfg(test)]
+mod tests;

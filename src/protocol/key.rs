@@ -138,3 +138,18 @@ pub fn parse_owner(text: &str) -> Option<OwnerId> {
     let plain = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u128::from_str_radix(text, 16).ok().map(OwnerId)).flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key has one text: what can be written in two ways would be two keys to a compaction.
+    #[test]
+    fn an_owner_has_thirty_two_digits() {
+        let owner = format!("{:032x}", 0xab);
+        assert_eq!(parse_owner(&owner), Some(OwnerId(0xab)));
+        for wrong in ["ab", "", &format!("+{}", &owner[1..]), &format!("0{owner}")] {
+            assert_eq!(parse_owner(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -31,3 +31,16 @@ impl Sub<Duration> for Moment {
         Self(self.0.saturating_sub(duration))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_never_before_the_first() {
+        let at = |seconds| Moment(Duration::from_secs(seconds));
+        let five = Duration::from_secs(5);
+        assert_eq!((at(7) - five, at(3) - five, at(7) + five), (at(2), at(0), at(12)));
+        assert_eq!((at(7).since(at(2)), at(2).since(at(7))), (five, Duration::ZERO));
+    }
+}

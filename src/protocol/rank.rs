@@ -114,4 +114,13 @@ mod tests {
         let slots = |rank| adoption_delay(rank).as_millis() / SLOT.as_millis();
         assert_eq!([0, 1, 7, 19].map(slots), [1, 2, 8, 20]);
     }
+
+    /// Workers of two builds stand in one line: were the order another one, both would claim at once.
+    #[test]
+    fn the_order_is_the_same_in_every_build() {
+        let owners = [OwnerId(1), OwnerId(2 << 64), OwnerId(u128::MAX), OwnerId(3 << 64 | 7)];
+        let batched = TaskId { batch_index: Some(3), partition: 2, ..task(5) };
+        let found = [task(0), task(1), batched].map(|task| ranks(task, &owners));
+        assert_eq!(found, [[3, 2, 1, 0], [3, 1, 0, 2], [2, 3, 0, 1]]);
+    }
 }

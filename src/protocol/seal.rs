@@ -321,4 +321,50 @@ mod tests {
             }
         }
     }
+
+    /// What any build has written every other one reads.
+    #[test]
+    fn the_bytes_of_a_seal_are_those() {
+        let mut entries = EntrySet::default();
+        for (ledger, first, last, ended) in
+            [(1, 2, 2, Ended::Completed), (1, 3, 300, Ended::Failed), (9, 1, 1, Ended::Mixed)]
+        {
+            assert!(entries.push(Range { ledger, first, last, ended }));
+        }
+        let bytes = [2, 1, 2, 0, 0, 0, 0xa5, 0x09, 8, 1, 2];
+        assert_eq!(encode(&entries).as_ref(), bytes);
+        assert_eq!(decode(&bytes), Some(entries));
+        for wrong in [&[][..], &[1, 1, 2, 0], &[2, 1, 2, 3], &[2, 1], &[2, 1, 2, 0x80]] {
+            assert_eq!(decode(wrong), None, "{wrong:?}");
+        }
+    }
+
+    /// Sets of every other entry: three bytes for each, and one in front.
+    fn spread(serial: u64, entries: std::ops::Range<u64>) -> Seal {
+        seal(serial, &entries.map(|entry| 2 * entry).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_seal_may_be_as_large_as_it_may_be_and_no_larger() {
+        let largest = encode(&spread(1, 0..21_845).entries);
+        assert_eq!(largest.len(), SEAL_BYTES_MAX);
+        assert!(decode(&largest).is_some());
+        assert_eq!(decode(&encode(&spread(1, 0..21_846).entries)), None);
+        let mut seals = Seals::default();
+        seals.read(at(1), &spread(1, 0..10_000));
+        seals.read(at(2), &spread(2, 10_000..21_845));
+        let union = seals.merged().map(|(_, union)| union);
+        assert_eq!(union, Some(spread(3, 0..21_845).entries));
+    }
+
+    /// One large seal in front of many small ones must not keep them from being merged.
+    #[test]
+    fn the_smallest_are_merged_first() {
+        let mut seals = Seals::default();
+        seals.read(at(1), &spread(1, 100..21_900));
+        seals.read(at(2), &spread(2, 0..20));
+        seals.read(at(3), &spread(3, 30..60));
+        let union = seals.merged().map(|(_, union)| union);
+        assert_eq!(union, Some(spread(2, 0..20).entries.union(&spread(3, 30..60).entries)));
+    }
 }

@@ -362,4 +362,71 @@ mod tests {
         assert!(silence.may_claim(at(107)));
         assert_eq!(silence.heartbeat_at(), at(116));
     }
+
+    #[test]
+    fn heartbeats_are_numbered_and_the_oldest_count_as_lost() {
+        let mut silence = Silence::new(H);
+        assert_eq!(silence.last_number(), Some(0));
+        let numbers: Vec<u64> = (0..64).map(|second| silence.send(at(second))).collect();
+        assert_eq!(numbers, (1..=64).collect::<Vec<_>>());
+        assert_eq!(silence.last_number(), Some(64));
+        let mut one_more = silence.clone();
+        assert!(silence.came_back(1, at(64)), "64 may be on their way");
+        assert_eq!(one_more.send(at(64)), 65);
+        assert!(!one_more.came_back(1, at(64)) && one_more.view_at().is_none());
+        assert!(one_more.came_back(2, at(64)));
+    }
+
+    /// After a start nobody knows what was said while the ledger was read; after a gap, everything is known that was said since the
+    /// heartbeat was sent.
+    #[test]
+    fn silence_begins_when_the_bootstrap_ends_or_the_heartbeat_behind_a_gap_was_sent() {
+        let mut silence = Silence::new(H);
+        let number = silence.send(at(100));
+        silence.came_back(number, at(103));
+        assert_eq!(silence.silent_since(OTHER), at(103));
+        let number = silence.send(at(115));
+        assert!(!silence.came_back(number, at(115)), "one and a half H are no gap");
+        assert_eq!(silence.silent_since(OTHER), at(103));
+        let number = silence.send(at(131));
+        assert!(silence.came_back(number, at(134)));
+        assert_eq!(silence.silent_since(OTHER), at(131));
+    }
+
+    #[test]
+    fn a_lag_of_half_a_heartbeat_still_lets_claim() {
+        let mut silence = Silence::new(H);
+        let number = silence.send(at(100));
+        silence.came_back(number, at(105));
+        assert!(silence.may_claim(at(105)));
+        assert_eq!(silence.heartbeat_at(), at(110));
+    }
+
+    #[test]
+    fn an_extra_heartbeat_keeps_its_distance_and_is_sent_once() {
+        let millis = |millis| Moment(Duration::from_millis(millis));
+        let mut silence = Silence::new(H);
+        assert_eq!(silence.extra_at(OTHER), Some(millis(20_001)), "none was ever sent");
+        silence.heard(OTHER, at(100));
+        silence.send(millis(119_951));
+        assert_eq!(silence.extra_at(OTHER), Some(millis(120_051)));
+        silence.send(millis(120_001));
+        assert_eq!(silence.extra_at(OTHER), None);
+    }
+
+    #[test]
+    fn who_left_or_was_not_heard_of_for_2h_is_not_alive() {
+        let mut silence = Silence::new(H);
+        let third = OwnerId(8);
+        silence.heard(OTHER, at(100));
+        silence.heard(third, at(110));
+        let live = |silence: &Silence, second| silence.live_owners(at(second)).collect::<Vec<_>>();
+        assert_eq!(live(&silence, 120), [OTHER, third]);
+        assert_eq!(live(&silence, 121), [third]);
+        let gone =
+            |limit| silence.silent_for(Duration::from_secs(limit), at(130)).collect::<Vec<_>>();
+        assert_eq!((gone(29), gone(30)), (vec![OTHER], vec![]));
+        silence.left(third);
+        assert_eq!(live(&silence, 110), [OTHER]);
+    }
 }

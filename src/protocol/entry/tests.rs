@@ -154,7 +154,11 @@ fn an_entry_without_a_body_is_refused() {
         let null = matches!(entry, Entry::Tombstone(_));
         for body in [Bytes::new(), Bytes::from_static(b"\x07x")] {
             let read = Entry::read(Some(&key), &entry.properties(), &body, null);
-            assert_eq!(read.clone().err(), (!null).then_some(EntryError::Body), "{entry:?}: {read:?}");
+            assert_eq!(
+                read.clone().err(),
+                (!null).then_some(EntryError::Body),
+                "{entry:?}: {read:?}"
+            );
         }
     }
 }

@@ -257,3 +257,16 @@ fn the_last_epoch_has_no_next() {
     let verdict = fold.apply(&claim(ClaimKind::Run, u32::MAX, OTHER, 3));
     assert_eq!(verdict, Verdict::Ignored(Reason::EpochNotNext));
 }
+
+#[test]
+fn a_task_is_run_by_the_owner_of_its_epoch_while_it_runs() {
+    for (phase, epoch, owner) in [
+        (Phase::Retry, Epoch(3), OWNER),
+        (Phase::Running, Epoch(2), OWNER),
+        (Phase::Running, Epoch(4), OWNER),
+        (Phase::Running, Epoch(3), OTHER),
+    ] {
+        assert!(!standing(phase).is_run_by(epoch, owner), "{phase:?} {epoch} {owner}");
+    }
+    assert!(standing(Phase::Running).is_run_by(Epoch(3), OWNER));
+}

@@ -1,5 +1,7 @@
 //! What the model found in the machine, one story each, and what the model does not look at.
 
+mod ending;
+mod fence;
 mod guard;
 mod walk;
 
