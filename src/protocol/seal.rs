@@ -266,6 +266,30 @@ mod tests {
         assert!(encode(&seal(1, &all).entries).len() <= 8);
     }
 
+    /// The figures of docs/protocol.md. What is missing in a range, or ended otherwise than its neighbours, parts it.
+    #[test]
+    fn holes_and_failures_cost_three_bytes_each() {
+        const ENTRIES_OF_A_LEDGER: u64 = 50_000;
+        let (mut holes, mut failures) = (EntrySet::default(), EntrySet::default());
+        for entry in 0..ENTRIES_OF_A_LEDGER {
+            let ended = if entry % 10 == 9 { Ended::Failed } else { Ended::Completed };
+            failures.push_entry(EntryId { ledger: 1, entry }, ended);
+            if ended == Ended::Completed {
+                holes.push_entry(EntryId { ledger: 1, entry }, ended);
+            }
+        }
+        assert_eq!((holes.len(), encode(&holes).len()), (5_000, 15_001));
+        assert_eq!((failures.len(), encode(&failures).len()), (10_000, 30_001));
+        assert_eq!(size_of::<Range>(), 32);
+        // A year at 1,000 tasks a second.
+        let mut year = EntrySet::default();
+        for ledger in 0..1_000 * 3600 * 24 * 365 / ENTRIES_OF_A_LEDGER {
+            let last = ENTRIES_OF_A_LEDGER - 1;
+            year.push(Range { ledger: 7 * ledger, first: 0, last, ended: Ended::Completed });
+        }
+        assert_eq!((year.len(), encode(&year).len()), (630_720, 3_153_601));
+    }
+
     #[test]
     fn only_a_seal_that_stands_before_the_one_that_covers_it_may_go() {
         let mut seals = Seals::default();

@@ -2,6 +2,10 @@
 //! until its first error, and opens the next one after a backoff. The machine is told what it must know: that a consumer session
 //! was lost, that the fate of a publish is unknown.
 
+mod landmark;
+
+pub(super) use landmark::{Landmark, Presence};
+
 use super::connection::Monitor;
 use super::driver::Event;
 use super::mailbox::Mailbox;
@@ -9,8 +13,8 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Backlog, Batching, Consumer, Follow, Message, Outgoing, PublishError, Publisher, Receipt,
-    Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Backlog, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher,
+    Receipt, Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -167,22 +171,23 @@ impl<T> Sink<T> {
     }
 }
 
-/// A follower service. After an error it goes on behind what it has passed on. `deleted` is told when the topic is not there any more:
-/// one that takes its place is another one.
+/// A follower service. After an error it goes on behind what it has passed on, in the same topic: one that takes its place is another
+/// one.
 pub(super) async fn follow(
     service: Service,
     mut follow: Follow,
     messages: Sink<Message>,
-    deleted: Option<Sink<()>>,
+    presence: Option<Presence>,
 ) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
-        let mut follower = match transport.follower(&topic, follow).await {
+        let opening = open_follower(&*transport, &topic, follow, presence.as_ref());
+        let mut follower = match opening.await {
             Ok(follower) => follower,
             Err(error) => {
                 tracing::debug!(%topic, %error, "cannot follow; trying again");
                 monitor.failed(&error);
-                if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
                     return;
                 }
                 backoff.wait().await;
@@ -202,7 +207,7 @@ pub(super) async fn follow(
                 Err(error) => {
                     tracing::debug!(%topic, %error, "follower lost");
                     monitor.lost(&error);
-                    if tell_deleted(&error, &follow, deleted.as_ref()).await.is_err() {
+                    if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
                         return;
                     }
                     break;
@@ -214,14 +219,37 @@ pub(super) async fn follow(
     }
 }
 
-async fn tell_deleted(
+/// Opens a follower. Nothing comes of one that would go on in another topic than before.
+async fn open_follower(
+    transport: &dyn Transport,
+    topic: &TopicPartition,
+    follow: Follow,
+    presence: Option<&Presence>,
+) -> Result<Box<dyn Follower>, TransportError> {
+    let follower = transport.follower(topic, follow).await?;
+    if has_read(&follow)
+        && let Some(presence) = presence
+        && presence.landmark.is_missing(transport, topic).await?
+    {
+        let cause = "another topic has taken its place";
+        return Err(TransportError::new(TransportErrorKind::NotFound, topic, cause));
+    }
+    Ok(follower)
+}
+
+const fn has_read(follow: &Follow) -> bool {
+    matches!(follow.start, Start::After(_))
+}
+
+async fn tell_gone(
     error: &TransportError,
     follow: &Follow,
-    deleted: Option<&Sink<()>>,
+    presence: Option<&Presence>,
 ) -> Result<(), Gone> {
-    let has_read = matches!(follow.start, Start::After(_));
-    match deleted {
-        Some(sink) if has_read && error.kind == TransportErrorKind::NotFound => sink.send(()).await,
+    match presence {
+        Some(presence) if has_read(follow) && error.kind == TransportErrorKind::NotFound => {
+            presence.gone.send(()).await
+        }
         _ => Ok(()),
     }
 }

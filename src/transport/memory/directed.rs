@@ -30,6 +30,11 @@ impl MemoryBroker {
         self.shared.lock().delete(topic, loss);
     }
 
+    /// Deletes a topic by force, and makes it anew, empty, before a client has noticed: what a broker does that makes topics by itself.
+    pub fn replace_topic(&self, topic: &str, loss: Loss) {
+        self.shared.lock().replace(topic, loss);
+    }
+
     /// Creates a durable subscription at the earliest message, as an admin does.
     pub fn create_subscription(&self, at: &TopicPartition, subscription: &str) {
         self.on(at, |state, id| state.subscribe(id, subscription));

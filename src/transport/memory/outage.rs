@@ -31,6 +31,18 @@ impl State {
 
     /// Deletes a topic with all its data. Clients get an error that says so.
     pub(super) fn delete(&mut self, topic: &str, loss: Loss) {
+        self.remove(topic, loss, TransportErrorKind::NotFound, "the topic was deleted");
+    }
+
+    /// Deletes a topic with all its data and makes it anew, before a client has noticed.
+    pub(super) fn replace(&mut self, topic: &str, loss: Loss) {
+        let Some(Topic { partitions, deduplication }) = self.topics.get(topic) else { return };
+        let (partitions, deduplication) = (*partitions, *deduplication);
+        self.remove(topic, loss, TransportErrorKind::Unreachable, "the connection was lost");
+        self.create(topic, partitions, deduplication);
+    }
+
+    fn remove(&mut self, topic: &str, loss: Loss, kind: TransportErrorKind, cause: &str) {
         self.topics.remove(topic);
         let of_topic = |(id, at): (&PartitionId, &mut Partition)| {
             (at.at.topic == topic && !std::mem::replace(&mut at.deleted, true)).then_some(*id)
@@ -39,12 +51,7 @@ impl State {
         self.note(format!("deleted {topic}"));
         for id in deleted {
             for session in self.attached(|session| session.partition == id) {
-                self.lose_with(
-                    session,
-                    loss,
-                    TransportErrorKind::NotFound,
-                    "the topic was deleted",
-                );
+                self.lose_with(session, loss, kind, cause);
             }
         }
     }

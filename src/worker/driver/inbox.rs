@@ -37,6 +37,9 @@ impl Driver {
                 if let Entry::Seal(seal) = &inbound.entry {
                     lane.forget_sealed(&seal.entries);
                 }
+                if matches!(inbound.entry, Entry::Config(_)) {
+                    lane.landmark.set(Some(message));
+                }
                 if let Some(Verdict::Ignored(reason)) = verdict {
                     self.stats.ignored(reason);
                 }
@@ -58,8 +61,9 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
             let topic = &lane.topics.ledger;
-            tracing::error!(%topic, "the ledger was deleted: what runs and is not in its place any more is stopped and begins anew");
+            tracing::error!(%topic, "the ledger was deleted, or is another one than before: what runs and is not in its place any more is stopped and begins anew");
             self.stats.ledger_lost();
+            lane.landmark.set(None);
             lane.core.handle_ledger_deleted();
         }
     }

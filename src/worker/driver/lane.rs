@@ -23,7 +23,9 @@ use crate::worker::intake::Load;
 use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::partition::Partition;
-use crate::worker::session::{ConsumerCommand, Publish, Sink, consume, follow, publish};
+use crate::worker::session::{
+    ConsumerCommand, Landmark, Presence, Publish, Sink, consume, follow, publish,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -124,6 +126,8 @@ pub(super) struct Lane {
     /// Last position read of the metadata topic. Its follower goes on behind it after an error; in a simulation entries may come
     /// again from the start.
     pub(super) shown_at: Option<Position>,
+    /// The settings that stand on the ledger: with them it is known again.
+    pub(super) landmark: Landmark,
     /// The last entry that was dropped because it comes from another cluster.
     replica: Option<EntryId>,
     follower: Option<AbortHandle>,
@@ -216,6 +220,7 @@ impl Lane {
             generation: 0,
             service: 0,
             shown_at: None,
+            landmark: Landmark::default(),
             replica: None,
             follower: None,
             consumer_service: None,
@@ -237,9 +242,10 @@ impl Lane {
             generation,
             message,
         });
-        let deleted =
+        let gone =
             Sink::new(env.events.clone(), move |()| Event::LedgerDeleted { lane, generation });
-        let service = self.spawn_reader(env, services, sink, Some(deleted));
+        let presence = Presence { gone, landmark: self.landmark.clone() };
+        let service = self.spawn_reader(env, services, sink, Some(presence));
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -250,11 +256,11 @@ impl Lane {
         env: &mut Environment,
         services: &mut JoinSet<()>,
         sink: Sink<Message>,
-        deleted: Option<Sink<()>>,
+        presence: Option<Presence>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&self.topics.ledger);
-        services.spawn(env.gate.wrap(follow(service, from_start, sink, deleted)))
+        services.spawn(env.gate.wrap(follow(service, from_start, sink, presence)))
     }
 
     /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.

@@ -107,6 +107,8 @@ impl Partition {
 
     /// The ledger is not there any more: what will be there instead is read from its start.
     pub fn handle_ledger_deleted(&mut self) {
+        // Nor are its settings.
+        self.config = None;
         self.fence();
     }
 

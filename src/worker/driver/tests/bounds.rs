@@ -181,6 +181,36 @@ async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
 }
 
+/// A ledger that was deleted, and made anew by the broker at once, was not missed by anybody: positions only grow. A worker went on behind
+/// what it had read of the old one, by settings and claims that stood nowhere any more.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_is_another_one_is_told_and_counts() {
+    use crate::transport::memory::Loss;
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 30));
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    // It is the same one after an unload, and when it was compacted and trimmed.
+    bench.broker.compact(&bench.ledger());
+    bench.broker.trim(&bench.ledger());
+    bench.broker.unload(&bench.ledger(), Loss::Error);
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 0);
+    bench.broker.replace_topic(&bench.names.ledger.clone(), Loss::Error);
+    bench.turns = 0;
+    bench.run_for(2 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
+    bench.turns = 0;
+    bench.run_for(120 * SECOND).await;
+    let stats = bench.driver.stats.read();
+    assert_eq!((stats.ledgers_lost, stats.started), (1, 2), "once for each ledger");
+    assert!(bench.driver.stats.is_ready(1));
+    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    assert_eq!((fold.phase, fold.epoch), (Phase::Completed, Epoch(1)));
+    let log = bench.broker.full_log(&bench.ledger());
+    let settings = |message: &Message| matches!(ledger::read(message), Ok(Entry::Config(_)));
+    assert_eq!(log.iter().filter(|message| settings(message)).count(), 1, "it has its settings");
+}
+
 /// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost its connection for a moment.
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_missing_is_one_clear_state() {
