@@ -46,3 +46,28 @@ impl Sent {
         self.owners.get(&owner).copied().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heartbeats that counted a publish as on its way for ever would hide as many lost entries from all who read them.
+    #[test]
+    fn what_was_given_up_is_neither_stored_nor_on_its_way() {
+        let (me, former) = (OwnerId(1), OwnerId(2));
+        let mut sent = Sent::default();
+        for owner in [me, me, me, former] {
+            sent.published(owner);
+        }
+        sent.receipted(me);
+        sent.given_up(me);
+        assert_eq!(sent.of(me), Count { receipted: 1, underway: 1 });
+        assert_eq!(sent.of(former), Count { receipted: 0, underway: 1 });
+        sent.keep(&[me]);
+        assert_eq!((sent.of(former), sent.of(me).receipted), (Count::default(), 1));
+        // Nothing is counted of whom nothing was published.
+        sent.receipted(former);
+        sent.given_up(former);
+        assert_eq!(sent.of(former), Count::default());
+    }
+}

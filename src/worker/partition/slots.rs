@@ -27,3 +27,19 @@ impl Slots {
         self.total.saturating_sub(self.used)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_without_room_is_full_until_it_has_some() {
+        let mut slots = Slots::new(2);
+        for (room, full) in [(3, false), (0, true), (1, false)] {
+            slots.set_room(room);
+            assert_eq!((slots.full, slots.free()), (full, 2));
+        }
+        slots.used = 3;
+        assert_eq!(slots.free(), 0);
+    }
+}

@@ -7,14 +7,12 @@ fn member(index: u32) -> TaskId {
     TaskId { batch_index: Some(index), ..T }
 }
 
-fn of(id: TaskId, entry: Entry) -> Entry {
-    match entry {
-        Entry::Claim(claim) => {
-            Entry::Claim(Claim { key: OnceKey { task: id, ..claim.key }, ..claim })
-        }
-        Entry::Done(done) => Entry::Done(Done { key: OnceKey { task: id, ..done.key }, ..done }),
-        entry => entry,
+/// The same entry of another task.
+fn of(id: TaskId, mut entry: Entry) -> Entry {
+    if let Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) = &mut entry {
+        key.task = id;
     }
+    entry
 }
 
 /// Another worker has run the task to this end; this one closes it.
