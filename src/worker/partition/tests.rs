@@ -1,6 +1,7 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
 mod holding;
+mod ledger;
 
 use super::*;
 use crate::protocol::invariants::TAKEOVER;

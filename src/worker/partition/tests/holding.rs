@@ -6,17 +6,17 @@ use crate::protocol::entry::{Done, NextAttempt};
 const OTHER: OwnerId = OwnerId(9);
 
 /// A partition whose bootstrap has ended, and the time.
-fn live() -> (Partition, Moment) {
+pub(super) fn live() -> (Partition, Moment) {
     let mut pair = Pair::new(1);
     let now = pair.now;
     (pair.workers.remove(0).core, now)
 }
 
-fn effects(core: &mut Partition) -> Vec<Effect> {
+pub(super) fn effects(core: &mut Partition) -> Vec<Effect> {
     std::iter::from_fn(|| core.poll_effect()).collect()
 }
 
-fn land(core: &mut Partition, place: u64, entry: Entry, now: Moment) {
+pub(super) fn land(core: &mut Partition, place: u64, entry: Entry, now: Moment) {
     let position = Position { ledger: 2, entry: place, batch_index: None };
     core.handle_entry(&Inbound { position, publish_time_ms: WALL_MS, entry }, now, WALL_MS);
 }
@@ -25,7 +25,7 @@ fn key(serial: u64) -> OnceKey {
     OnceKey { task: TASK, epoch: Epoch(1), owner: OTHER, serial }
 }
 
-fn claim() -> Entry {
+pub(super) fn claim() -> Entry {
     let kind = ClaimKind::Run;
     Entry::Claim(Claim { key: key(1), attempt: 1, kind, batch_size: None, base: None })
 }
