@@ -129,3 +129,36 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     }
     assert_eq!(connections.refusals(), 1);
 }
+
+#[test]
+fn what_was_open_for_as_long_as_the_longest_wait_may_be_opened_soon_again() {
+    for (open, next) in [(BACKOFF_MAX, BACKOFF_MIN), (BACKOFF_MAX / 2, 8 * BACKOFF_MIN)] {
+        let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
+        backoff.next = 8 * BACKOFF_MIN;
+        backoff.was_open_for(open);
+        assert_eq!(backoff.next, next, "open for {open:?}");
+    }
+}
+
+/// Credit of a session that is over would let the broker deliver what nobody has room for; and who has just begun to wait has not
+/// waited for long.
+#[tokio::test(start_paused = true)]
+async fn credit_counts_for_its_session_and_begins_the_wait() {
+    let clock = Clock::simulated(0);
+    let mut session =
+        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let credit = |session, count| ConsumerCommand::Credit { session, count };
+    tokio::time::sleep(IDLE_MIN).await;
+    assert!(session.obey(credit(2, 5)).await.is_ok());
+    assert_eq!(session.credit, 0);
+    let begun = clock.now();
+    assert!(session.obey(credit(1, 1)).await.is_ok());
+    assert_eq!((session.credit, session.silent_since), (1, begun));
+    tokio::time::sleep(IDLE_MIN).await;
+    assert!(session.obey(credit(1, 2)).await.is_ok());
+    assert_eq!((session.credit, session.silent_since), (3, begun), "it waits already");
+    let entry = EntryId { ledger: 1, entry: 1 };
+    session.held.insert(entry);
+    assert!(session.obey(ConsumerCommand::HandBack(entry)).await.is_ok());
+    assert!(session.held.is_empty());
+}
