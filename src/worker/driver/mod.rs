@@ -28,7 +28,7 @@ use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
-use crate::task::{Position, TaskId};
+use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Message, TopicPartition, Transport};
 use futures::StreamExt;
@@ -36,6 +36,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
+use showing::BodyReading;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -102,103 +103,24 @@ pub(super) enum Wish {
 
 /// Everything that can happen.
 pub(super) enum Event {
-    Ledger {
-        lane: i32,
-        generation: u64,
-        message: Message,
-    },
-    LedgerDeleted {
-        lane: i32,
-        generation: u64,
-    },
-    Shown {
-        lane: i32,
-        message: Message,
-    },
-    Consumed {
-        lane: i32,
-        service: u64,
-        event: Consumed,
-    },
-    Receipt {
-        lane: i32,
-        key: OnceKey,
-        fate: Fate,
-    },
-    CheckpointGiven {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        over: bool,
-    },
-    CheckpointTried {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        stored: Option<u64>,
-    },
-    Payload {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    LetterPayload {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    DeadLetter {
-        lane: i32,
-        id: TaskId,
-        fate: Fate,
-    },
-    ShownReceipt {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        kind: Showing,
-        fate: Fate,
-    },
-    Body {
-        lane: i32,
-        id: TaskId,
-        at: Position,
-        message: Option<Message>,
-        dead_letter: bool,
-        tries: u32,
-    },
-    TaskToShow {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-        kind: Showing,
-    },
-    BodyGone {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-    },
-    Tombstoned {
-        lane: i32,
-        generation: u64,
-        stored: bool,
-    },
-    Evicted {
-        lane: i32,
-        id: TaskId,
-        fate: Fate,
-    },
-    Restore {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    Progress {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        over: bool,
-    },
+    Ledger { lane: i32, generation: u64, message: Message },
+    LedgerDeleted { lane: i32, generation: u64 },
+    Shown { lane: i32, message: Message },
+    Consumed { lane: i32, service: u64, event: Consumed },
+    Receipt { lane: i32, key: OnceKey, fate: Fate },
+    CheckpointGiven { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    CheckpointTried { lane: i32, id: TaskId, epoch: Epoch, stored: Option<u64> },
+    Payload { lane: i32, id: TaskId, message: Option<Message> },
+    LetterPayload { lane: i32, id: TaskId, message: Option<Message> },
+    DeadLetter { lane: i32, id: TaskId, fate: Fate },
+    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
+    Body { lane: i32, id: TaskId, reading: BodyReading, message: Option<Message> },
+    TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
+    BodyGone { lane: i32, id: TaskId, epoch: Epoch },
+    Tombstoned { lane: i32, generation: u64, stored: bool },
+    Evicted { lane: i32, id: TaskId, fate: Fate },
+    Restore { lane: i32, id: TaskId, message: Option<Message> },
+    Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
     Partitions(Counts),
 }
 
@@ -465,8 +387,8 @@ impl Driver {
                 }
                 self.handle_shown_receipt(lane, id, epoch, kind, fate);
             }
-            Event::Body { lane, id, at, message, dead_letter, tries } => {
-                self.handle_body(lane, id, (at, message.as_ref()), dead_letter, tries);
+            Event::Body { lane, id, reading, message } => {
+                self.handle_body(lane, id, reading, message.as_ref());
             }
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);

@@ -20,6 +20,17 @@ use std::time::Duration;
 /// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
 const EVICTING_MAX: usize = 64;
 
+/// The body of an outcome that is read from the ledger.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct BodyReading {
+    /// Where the entry lies that made the state.
+    at: Position,
+    /// What it is for: the dead letter, or else M.
+    dead_letter: bool,
+    /// How often it was not there.
+    tries: u32,
+}
+
 impl Driver {
     /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
     pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
@@ -176,7 +187,8 @@ impl Driver {
                 // an entry that is gone does not come back.
                 tokio::time::sleep(WAIT * (1 << tries.min(8))).await;
             }
-            Event::Body { lane: id, id: task_id, at, message, dead_letter, tries }
+            let reading = BodyReading { at, dead_letter, tries };
+            Event::Body { lane: id, id: task_id, reading, message }
         }));
     }
 
@@ -184,9 +196,8 @@ impl Driver {
         &mut self,
         id: i32,
         task_id: TaskId,
-        (at, message): (Position, Option<&Message>),
-        dead_letter: bool,
-        tries: u32,
+        BodyReading { at, dead_letter, tries }: BodyReading,
+        message: Option<&Message>,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
