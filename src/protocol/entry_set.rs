@@ -36,19 +36,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// One entry; how it ended is of no matter.
-    pub(crate) const fn of(entry: EntryId) -> Self {
-        let EntryId { ledger, entry } = entry;
-        Self { ledger, first: entry, last: entry, ended: Ended::Mixed }
-    }
-
     /// The ids of all tasks of these entries, whatever their partition and place in a batch.
     #[must_use]
     pub const fn tasks(&self) -> RangeInclusive<TaskId> {
         let Self { ledger, first, last, .. } = *self;
-        let first = TaskId { ledger, entry: first, partition: i32::MIN, batch_index: None };
-        let last = TaskId { ledger, entry: last, partition: i32::MAX, batch_index: Some(u32::MAX) };
-        first..=last
+        let (first, last) = (EntryId { ledger, entry: first }, EntryId { ledger, entry: last });
+        *first.tasks().start()..=*last.tasks().end()
     }
 
     /// Whether the entry lies in it.

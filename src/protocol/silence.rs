@@ -134,7 +134,7 @@ impl Silence {
     }
 
     /// The owner is an earlier id of its worker: it is alive and takes no turn.
-    pub fn is_former(&mut self, owner: OwnerId) {
+    pub fn note_former(&mut self, owner: OwnerId) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.former = true;
         }
@@ -265,7 +265,7 @@ mod tests {
         beat(&mut silence, [100]);
         silence.heard(OTHER, at(100));
         assert_eq!(silence.live_owners(at(101)).count(), 1);
-        silence.is_former(OTHER);
+        silence.note_former(OTHER);
         silence.heard(OTHER, at(110));
         assert_eq!(silence.live_owners(at(111)).count(), 0);
         beat(&mut silence, [110, 120]);

@@ -1,6 +1,7 @@
 //! Identifies tasks and the messages that carry them.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Where a message lies in the log of one partition. Ordered as the log is.
@@ -29,6 +30,17 @@ pub struct EntryId {
     pub ledger: u64,
     /// Entry in the ledger.
     pub entry: u64,
+}
+
+impl EntryId {
+    /// The ids of all tasks of the entry, whatever their partition and place in a batch.
+    #[must_use]
+    pub(crate) const fn tasks(self) -> RangeInclusive<TaskId> {
+        let Self { ledger, entry } = self;
+        let first = TaskId { ledger, entry, partition: i32::MIN, batch_index: None };
+        let last = TaskId { ledger, entry, partition: i32::MAX, batch_index: Some(u32::MAX) };
+        first..=last
+    }
 }
 
 /// Identifies a task: the message id of the task's message on the task topic.

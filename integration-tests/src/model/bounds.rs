@@ -82,22 +82,35 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField(pub String);
 
+/// Reads `name=value,…`, and has each field set; `None` says that there is no such field, or that it takes no such value.
+///
+/// # Errors
+/// Names the first part that is not `field=value`, or could not be set.
+pub(super) fn each_field(
+    text: &str,
+    mut set: impl FnMut(&str, &str) -> Option<()>,
+) -> Result<(), UnknownField> {
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let fields = part.split_once('=');
+        let done = fields.and_then(|(name, value)| set(name, value));
+        done.ok_or_else(|| UnknownField(part.to_owned()))?;
+    }
+    Ok(())
+}
+
 impl Bounds {
     /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
     ///
     /// # Errors
     /// Names the first part that is not `field=number`.
     pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let unknown = || UnknownField(part.to_owned());
-            let (name, value) = part.split_once('=').ok_or_else(unknown)?;
+        each_field(text, |name, value| {
             if name == "fault" {
-                self.fault = Fault::named(value).ok_or_else(unknown)?;
-                continue;
+                self.fault = Fault::named(value)?;
+                return Some(());
             }
-            let value: usize = value.parse().map_err(|_| unknown())?;
-            self.set_one(name, value).ok_or_else(unknown)?;
-        }
+            self.set_one(name, value.parse().ok()?)
+        })?;
         Ok(self)
     }
 

@@ -1,15 +1,30 @@
 //! What must hold in every state of the world, and when everything is done.
 
 use super::bounds::Bounds;
+use super::fingerprint::Part;
 use super::world::{Worker, World, message_of, task_id};
 use longhaul::TaskId;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::fold::Phase;
 use longhaul::protocol::invariants::{
-    COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
+    COMPACTION, FOLLOWERS, History, ORPHAN, OVERLAP, PROGRESS, START, Violation,
 };
 use longhaul::protocol::key::{Epoch, Key, OnceKey};
 use longhaul::worker::machine::{Machine, Stage, Task};
+
+/// Tells a history something, and takes what it objects to. A part that stays as it was keeps its place in memory.
+pub(super) fn tell_history(
+    history: &mut Part<History>,
+    violations: &mut Vec<Violation>,
+    tell: impl FnOnce(&mut History),
+) {
+    let mut told = History::clone(history);
+    tell(&mut told);
+    violations.append(&mut told.take_violations());
+    if told != **history {
+        *history = Part::new(told);
+    }
+}
 
 /// Adds what a state violates.
 pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {

@@ -1,6 +1,7 @@
 //! What the machines ask for is done: at once, or, where the scenario is about it, later.
 
 use super::bounds::Bounds;
+use super::check::tell_history;
 use super::fingerprint::Part;
 use super::step::{acknowledge, begin};
 use super::tamper::Fault;
@@ -39,12 +40,7 @@ impl Settle<'_> {
 
     /// Tells the history something, and takes what it objects to.
     pub(super) fn history(&mut self, tell: impl FnOnce(&mut History)) {
-        let mut history = History::clone(&self.world.history);
-        tell(&mut history);
-        self.violations.append(&mut history.take_violations());
-        if history != *self.world.history {
-            self.world.history = Part::new(history);
-        }
+        tell_history(&mut self.world.history, self.violations, tell);
     }
 
     /// An entry lands.

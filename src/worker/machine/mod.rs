@@ -266,10 +266,7 @@ impl Machine {
     /// Whether anything is being done about a task of the entry that holds `id`.
     #[must_use]
     pub fn works_on_entry(&self, id: TaskId) -> bool {
-        let first = TaskId { batch_index: None, ..id };
-        let last = TaskId { batch_index: Some(u32::MAX), ..id };
-        let at_work = |task: &Task| task.stage != Stage::Idle;
-        self.tasks.range(first..=last).any(|(_, task)| at_work(task))
+        self.members(id.entry_id()).any(|(_, task)| task.stage != Stage::Idle)
     }
 
     /// The consumer session ended: the broker delivers again whatever was held.
@@ -485,8 +482,6 @@ impl Machine {
 
     /// The known tasks of the entry that holds `id`.
     fn members_mut(&mut self, id: TaskId) -> impl Iterator<Item = (TaskId, &mut Task)> {
-        let first = TaskId { batch_index: None, ..id };
-        let last = TaskId { batch_index: Some(u32::MAX), ..id };
-        self.tasks.range_mut(first..=last).map(|(id, task)| (*id, task.as_mut()))
+        self.tasks.range_mut(id.entry_id().tasks()).map(|(id, task)| (*id, task.as_mut()))
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{Action, Machine, Stage, Step, Stop, Task, Trail};
 use crate::protocol::entry::Entry;
-use crate::protocol::entry_set::{Ended, EntrySet, Range};
+use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::{Key, SealKey};
 use crate::protocol::seal::{Counts, SEAL_BYTES_MAX, Seal, Seals, encode};
@@ -283,7 +283,7 @@ impl Machine {
 
     /// The known tasks of an entry.
     pub(super) fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.tasks.range(Range::of(entry).tasks()).map(|(id, task)| (*id, task.as_ref()))
+        self.tasks.range(entry.tasks()).map(|(id, task)| (*id, task.as_ref()))
     }
 }
 

@@ -56,7 +56,7 @@ impl Partition {
     /// Heartbeats under an id that a self-fence has replaced have no number.
     fn note_former(&mut self, heartbeat: &Heartbeat) {
         if heartbeat.number == 0 {
-            self.silence.is_former(heartbeat.owner);
+            self.silence.note_former(heartbeat.owner);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::{Effect, Mode, Partition, Slots};
 use crate::protocol::claim::{Decision, NextClaim};
 use crate::protocol::entry::{ClaimKind, Entry, Heartbeat};
-use crate::protocol::entry_set::Range;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
@@ -264,8 +263,8 @@ impl Partition {
 
     fn hand_back(&mut self, id: TaskId) {
         self.machine.hand_back(id);
-        let batch = Range::of(id.entry_id()).tasks();
-        let members: Vec<TaskId> = self.open.range(batch).map(|(id, _)| *id).collect();
+        let batch = self.open.range(id.entry_id().tasks());
+        let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
         for member in members {
             self.waiting.remove(member);
             if self.machine.task(member).is_none() {

@@ -326,7 +326,6 @@ impl Partition {
         self.sent.given_up(key.owner);
         self.machine.publish_refused(key, instead);
         self.settle();
-        self.settle_claim(key.task);
     }
 
     /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].

@@ -40,7 +40,7 @@ const SEALS_MAX: usize = 16;
 /// Tasks that are over and not sealed, by what is to be done about them next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
-    /// By the time at which this worker first saw their end; after a bootstrap, by that of the bootstrap.
+    /// By the time at which this worker first saw their end; those that a bootstrap showed, by what their outcomes say.
     queue: VecDeque<(Moment, TaskId)>,
     /// It was time to seal them, but this worker had not closed them: with the time of their end, and when to look again.
     left: VecDeque<(Moment, TaskId, Moment)>,
@@ -285,14 +285,14 @@ impl Partition {
         if !self.machine.may_sweep() {
             return;
         }
-        if self.machine.sweepable().next().is_none() {
+        let first = self.goes_first(now);
+        let max = if first { TOMBSTONES_AT_ONCE_MAX } else { 1 };
+        let mut keys: Vec<Key> = self.machine.sweepable().take(max).collect();
+        if keys.is_empty() {
             self.finished.swept_at = now;
+        } else if !first {
+            keys.clear();
         }
-        let keys: Vec<Key> = if self.goes_first(now) {
-            self.machine.sweepable().take(TOMBSTONES_AT_ONCE_MAX).collect()
-        } else {
-            Vec::new()
-        };
         if !keys.is_empty() || self.machine.has_useless_keys() {
             self.machine.sweep(keys);
         }

@@ -119,6 +119,15 @@ impl Pair {
         panic!("`{what}` never came; it did {:?}", self.workers[worker].did);
     }
 
+    /// The worker is gone, and another one starts in its place.
+    fn replace(&mut self, worker: usize) {
+        let worker = &mut self.workers[worker];
+        let settings = worker.core.settings.clone();
+        worker.core = Partition::new(settings, OwnerId(50), OwnerId(51), self.now);
+        worker.cursor = 0;
+        worker.did.clear();
+    }
+
     fn deliver(&mut self, worker: usize, task: TaskId) {
         self.workers[worker].core.handle_delivery(task, None, self.now);
     }
@@ -444,11 +453,7 @@ fn a_new_worker_seals_what_its_predecessors_finished() {
     pair.run_until(0, "start 1");
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
-    let settings = pair.workers[0].core.settings.clone();
-    let worker = &mut pair.workers[0];
-    worker.core = Partition::new(settings, OwnerId(50), OwnerId(51), pair.now);
-    worker.cursor = 0;
-    worker.did.clear();
+    pair.replace(0);
     pair.run_for(R);
     pair.run_until(0, "seal 1");
     assert!(pair.did(0).contains(&"ack"));
@@ -463,13 +468,9 @@ fn what_ended_before_a_worker_started_is_as_old_as_its_outcome() {
     pair.run_until(0, "start 1");
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(Duration::from_secs(1));
-    let settings = pair.workers[0].core.settings.clone();
-    let worker = &mut pair.workers[0];
-    worker.core = Partition::new(settings, OwnerId(50), OwnerId(51), pair.now);
+    pair.replace(0);
     // Its wall clock says that the outcome, which the others have published at 1,000,000 ms, is an hour old.
     pair.wall_ms += HOUR_MS;
-    pair.workers[0].cursor = 0;
-    pair.workers[0].did.clear();
     pair.run_for(R / 4);
     let took = R / 4 + pair.run_until(0, "seal 1");
     assert!(took < R, "{took:?}");

@@ -1,6 +1,6 @@
 //! What may happen in a timed scenario, and how often.
 
-use super::super::bounds::UnknownField;
+use super::super::bounds::{UnknownField, each_field};
 use super::tamper::TimeFault;
 
 /// The bounds of a timed scenario: one task, and budgets that count over the whole run.
@@ -65,16 +65,13 @@ impl TimedBounds {
     /// # Errors
     /// Names the first part that is not `field=number`.
     pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let unknown = || UnknownField(part.to_owned());
-            let (name, value) = part.split_once('=').ok_or_else(unknown)?;
+        each_field(text, |name, value| {
             if name == "fault" {
-                self.fault = TimeFault::named(value).ok_or_else(unknown)?;
-                continue;
+                self.fault = TimeFault::named(value)?;
+                return Some(());
             }
-            let value: usize = value.parse().map_err(|_| unknown())?;
-            self.set_one(name, value).ok_or_else(unknown)?;
-        }
+            self.set_one(name, value.parse().ok()?)
+        })?;
         Ok(self)
     }
 

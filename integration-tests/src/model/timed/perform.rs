@@ -1,5 +1,6 @@
 //! What the partitions ask for is done, as production's driver does it, and judged.
 
+use super::super::check::tell_history;
 use super::super::fingerprint::Part;
 use super::step::Steps;
 use super::tamper::TimeFault;
@@ -35,12 +36,7 @@ impl Steps<'_> {
 
     /// Tells the history something, and takes what it objects to.
     pub(super) fn history(&mut self, tell: impl FnOnce(&mut History)) {
-        let mut history = History::clone(&self.world.history);
-        tell(&mut history);
-        self.violations.append(&mut history.take_violations());
-        if history != *self.world.history {
-            self.world.history = Part::new(history);
-        }
+        tell_history(&mut self.world.history, self.violations, tell);
     }
 
     fn perform(&mut self, number: u8, worker: &mut Worker, effect: Effect) {
