@@ -36,7 +36,7 @@ pub struct WorkerConfig {
     /// At the ceiling no more tasks are taken until there is room. Default 256 MiB.
     pub held_bytes_max: usize,
     /// Runs tasks that were replicated from another cluster, too. They have another id in each cluster, and run once in each of
-    /// those whose workers say so. Default false: they run where they were submitted.
+    /// those whose workers say so. All workers of a subscription should say the same. Default false: they run where they were submitted.
     pub run_replicated: bool,
 }
 

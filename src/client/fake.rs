@@ -1,8 +1,6 @@
 //! A scripted broker for the tests of the client: logs in memory, and failures where a test asks for them.
 
-use crate::task::{
-    EntryId, Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties,
-};
+use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties};
 use crate::transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Receipt,
     Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
@@ -198,14 +196,6 @@ impl Transport for FakeTransport {
         _: Position,
     ) -> Result<Option<Message>, TransportError> {
         panic!("a client fetches nothing")
-    }
-
-    async fn mark_delete_position(
-        &self,
-        _: &TopicPartition,
-        _: &str,
-    ) -> Result<Option<EntryId>, TransportError> {
-        panic!("a client evicts nothing")
     }
 }
 

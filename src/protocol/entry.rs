@@ -369,7 +369,17 @@ impl<'a> Reader<'a> {
             "EXPIRED" => ClaimKind::Expired,
             _ => return Err(EntryError::Property("s")),
         };
-        let batch_size = self.0.contains_key("b").then(|| self.number("b")).transpose()?;
+        let batch_size: Option<u32> =
+            self.0.contains_key("b").then(|| self.number("b")).transpose()?;
+        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished.
+        let is_right = match (key.task.batch_index, batch_size) {
+            (None, None) => true,
+            (Some(index), Some(size)) => index < size,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !is_right {
+            return Err(EntryError::Property("b"));
+        }
         let created = self.0.contains_key("f").then(|| self.number("f")).transpose()?;
         let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
         Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base })

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 /// How all tasks of an entry ended. It is part of the set, so that those who depend on a task can still be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ended {
-    /// All are COMPLETED.
+    /// All are COMPLETED, or were dropped and are nobody's.
     Completed,
     /// All are over without a result: FINAL, CANCELLED, EXPIRED.
     Failed,
@@ -36,12 +36,18 @@ pub struct Range {
 }
 
 impl Range {
+    /// The entries.
+    #[must_use]
+    pub const fn entries(&self) -> RangeInclusive<EntryId> {
+        let Self { ledger, first, last, .. } = *self;
+        EntryId { ledger, entry: first }..=EntryId { ledger, entry: last }
+    }
+
     /// The ids of all tasks of these entries, whatever their partition and place in a batch.
     #[must_use]
     pub const fn tasks(&self) -> RangeInclusive<TaskId> {
-        let Self { ledger, first, last, .. } = *self;
-        let (first, last) = (EntryId { ledger, entry: first }, EntryId { ledger, entry: last });
-        *first.tasks().start()..=*last.tasks().end()
+        let entries = self.entries();
+        *entries.start().tasks().start()..=*entries.end().tasks().end()
     }
 
     /// Whether the entry lies in it.

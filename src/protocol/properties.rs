@@ -100,11 +100,13 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let claim = (any_once(), any::<u32>(), any_kind(), any::<Option<u32>>(), any::<Option<u64>>());
+    let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>());
     let done = (any_once(), any::<u32>(), any_outcome());
     let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64)>());
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, batch_size, created)| {
+        claim.prop_map(|(key, attempt, kind, more, created)| {
+            let size = |index: u32| index.saturating_add(more).saturating_add(1);
+            let batch_size = key.task.batch_index.map(size);
             let created = created.filter(|_| kind == ClaimKind::Run);
             let base = created.map(|created_ms| Base { created_ms });
             Entry::Claim(Claim { key, attempt, kind, batch_size, base })

@@ -25,9 +25,6 @@ use std::sync::Arc;
 /// Longest cause of an error that is kept: a broker may answer with a stack trace.
 const CAUSE_CHARS_MAX: usize = 500;
 
-/// Tombstones that may be without a receipt.
-const TOMBSTONES_IN_FLIGHT_MAX: usize = 1_000;
-
 /// One partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TopicPartition {
@@ -180,36 +177,6 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         topic: &TopicPartition,
         at: Position,
     ) -> Result<Option<Message>, TransportError>;
-
-    /// Publishes a tombstone for each key, in order, and resolves when all are stored.
-    async fn tombstone(
-        &self,
-        topic: &TopicPartition,
-        keys: Vec<String>,
-    ) -> Result<(), TransportError> {
-        let mut publisher = self.publisher(topic, Batching::Off, Schema::None).await?;
-        for chunk in keys.chunks(TOMBSTONES_IN_FLIGHT_MAX) {
-            let mut receipts = Vec::with_capacity(chunk.len());
-            for key in chunk {
-                let tombstone =
-                    Outgoing { key: Some(key.clone()), null: true, ..Outgoing::default() };
-                receipts.push(publisher.send(tombstone).await?);
-            }
-            for receipt in receipts {
-                receipt.await.map_err(|cause| {
-                    TransportError::new(TransportErrorKind::Unreachable, topic, cause)
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The subscription's mark-delete position: every entry at or below it is acknowledged. `None` when nothing is yet.
-    async fn mark_delete_position(
-        &self,
-        topic: &TopicPartition,
-        subscription: &str,
-    ) -> Result<Option<EntryId>, TransportError>;
 }
 
 /// Publishes to one partition, in the order of the calls.

@@ -155,8 +155,7 @@ mod tests {
     fn only_attempts_prove_that_a_subscription_was_there() {
         let owner = "0".repeat(32);
         let once = format!("7:3:-1/1/{owner}/1");
-        let of_attempt =
-            [("t", "7:3:-1"), ("e", "1"), ("a", "1"), ("o", owner.as_str()), ("b", "0")];
+        let of_attempt = [("t", "7:3:-1"), ("e", "1"), ("a", "1"), ("o", owner.as_str())];
         let claim = [[("k", "claim"), ("s", "RUN")].as_slice(), &of_attempt].concat();
         assert!(is_of_an_attempt(&message(&once, &claim)));
         let done = [[("k", "done"), ("s", "COMPLETED")].as_slice(), &of_attempt].concat();

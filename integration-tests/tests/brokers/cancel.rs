@@ -137,7 +137,7 @@ impl Actor {
     }
 
     async fn step(&mut self) -> Result<()> {
-        match fastrand::u8(0..40) {
+        match fastrand::u8(0..38) {
             0 => self.connect().await,
             1 | 2 => self.partitions().await,
             3..=5 => self.open_publisher().await,
@@ -151,8 +151,6 @@ impl Actor {
             32..=34 => self.follow().await,
             35 => self.last_position().await,
             36 => self.fetch().await,
-            37 => self.tombstone().await,
-            38 => self.mark_delete().await,
             _ => {
                 self.publisher = None;
                 Ok(())
@@ -315,21 +313,6 @@ impl Actor {
             let found = found?.with_context(|| format!("{at:?} is gone"))?;
             ensure!(number_of(&found) == Some(number), "another message lies at {at:?}");
         }
-        Ok(())
-    }
-
-    async fn tombstone(&mut self) -> Result<()> {
-        let scene = Arc::clone(&self.scene);
-        let keys = (0..fastrand::u8(1..5)).map(|index| format!("gone-{index}")).collect();
-        let all = scene.transport.tombstone(scene.topic(self.topic), keys);
-        self.call("tombstone", all).await.transpose()?;
-        Ok(())
-    }
-
-    async fn mark_delete(&mut self) -> Result<()> {
-        let scene = Arc::clone(&self.scene);
-        let asking = scene.transport.mark_delete_position(scene.topic(self.topic), SUBSCRIPTION);
-        self.call("mark delete", asking).await.transpose()?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 use crate::support;
+use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
@@ -202,7 +203,7 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     ensure!(found.state == TaskState::Completed, "{found:?}");
 
     let topic = bench.metadata(-1);
-    bench.transport.tombstone(&topic, vec![task.id.to_string()]).await?;
+    tombstone(&bench.transport, &topic, Batching::Off, [task.id.to_string()]).await?;
     ensure!(client.get(&task).await?.is_none());
     // A client that starts when compaction has taken the last entries of the topic away must not wait for them.
     bench.compact(&names.metadata).await?;
@@ -338,7 +339,7 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
         (0..3).flat_map(|round| (0..10).map(move |n| 100 * round + n)).collect();
     ensure!(seen == expected, "{seen:?}");
     let topic = bench.metadata(-1);
-    bench.transport.tombstone(&topic, vec![id(0).to_string()]).await?;
+    tombstone(&bench.transport, &topic, Batching::Off, [id(0).to_string()]).await?;
     let event = within("an event", watch.next()).await?.context("no more events")??;
     ensure!(event == WatchEvent::Evicted { id: id(0) }, "{event:?}");
     bench.cleanup().await;

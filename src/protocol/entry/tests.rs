@@ -12,8 +12,8 @@ const KEY: OnceKey = OnceKey { task: TASK, epoch: Epoch(4), owner: OwnerId(0xab)
 const NEXT: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 250 };
 const OWNER: &str = "000000000000000000000000000000ab";
 
-fn claim(kind: ClaimKind, batch_size: Option<u32>, base: Option<Base>) -> Entry {
-    Entry::Claim(Claim { key: KEY, attempt: 6, kind, batch_size, base })
+fn claim(kind: ClaimKind, base: Option<Base>) -> Entry {
+    Entry::Claim(Claim { key: KEY, attempt: 6, kind, batch_size: None, base })
 }
 
 fn done(outcome: Outcome) -> Entry {
@@ -54,10 +54,10 @@ fn written() -> Vec<(Entry, String, &'static str)> {
     let once = format!("{TASK}/4/{OWNER}/9");
     let base = Some(Base { created_ms: 77 });
     let mut all: Vec<(Entry, String, &str)> = vec![
-        (claim(ClaimKind::Run, Some(8), base), once.clone(), "k=claim @ a=6 s=RUN b=8 f=77"),
-        (claim(ClaimKind::Final, None, None), once.clone(), "k=claim @ a=6 s=FINAL"),
-        (claim(ClaimKind::Cancelled, None, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
-        (claim(ClaimKind::Expired, None, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
+        (claim(ClaimKind::Run, base), once.clone(), "k=claim @ a=6 s=RUN f=77"),
+        (claim(ClaimKind::Final, None), once.clone(), "k=claim @ a=6 s=FINAL"),
+        (claim(ClaimKind::Cancelled, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
+        (claim(ClaimKind::Expired, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
         (done(Outcome::Completed), once.clone(), "k=done @ a=6 s=COMPLETED"),
         (done(Outcome::Final), once.clone(), "k=done @ a=6 s=FINAL"),
         (done(Outcome::Cancelled), once.clone(), "k=done @ a=6 s=CANCELLED"),
@@ -96,7 +96,7 @@ fn each_entry_has_its_form() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 3] = ["b", "f", "w"];
+const OPTIONAL: [&str; 2] = ["f", "w"];
 
 #[test]
 fn an_entry_without_one_of_its_properties_is_none() {
@@ -144,6 +144,28 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
             };
             assert_eq!(read, expected, "{name}={value}");
         }
+    }
+}
+
+/// A claim of a task of a batch was believed when it did not say how many tasks the batch has: who closed that task acknowledged the
+/// others, unfinished.
+#[test]
+fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
+    for (batch_index, batch_size, is_right) in [
+        (None, None, true),
+        (None, Some(2), false),
+        (Some(1), None, false),
+        (Some(1), Some(0), false),
+        (Some(1), Some(1), false),
+        (Some(1), Some(2), true),
+    ] {
+        let key = OnceKey { task: TaskId { batch_index, ..TASK }, ..KEY };
+        let claim = Claim { key, attempt: 1, kind: ClaimKind::Run, batch_size, base: None };
+        let entry = Entry::Claim(claim);
+        let key = entry.key().to_string();
+        let read = Entry::read(Some(&key), &entry.properties(), &entry.body(b""), false);
+        let expected = if is_right { Ok(entry) } else { Err(EntryError::Property("b")) };
+        assert_eq!(read, expected);
     }
 }
 

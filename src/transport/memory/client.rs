@@ -184,22 +184,6 @@ impl Transport for MemoryTransport {
         })
         .await
     }
-
-    async fn mark_delete_position(
-        &self,
-        topic: &TopicPartition,
-        subscription: &str,
-    ) -> Result<Option<EntryId>, TransportError> {
-        self.request(|state| {
-            let partition = state.reach_partition(topic);
-            let position = |id| {
-                let partition = state.partitions.get(&id)?;
-                partition.subscriptions.get(subscription)?.mark_delete
-            };
-            Some(partition.map(position))
-        })
-        .await
-    }
 }
 
 /// A session in the hands of a client. Dropping it tells the broker.

@@ -96,8 +96,7 @@ impl SessionFollower {
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
-        let Answer::Last { last, .. } = self.link.ask(Question::Last { consumer: self.id }).await?
-        else {
+        let Answer::Last(last) = self.link.ask(Question::Last { consumer: self.id }).await? else {
             return Err(self.link.unexpected());
         };
         Ok(last)

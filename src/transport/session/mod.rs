@@ -46,7 +46,7 @@ use super::{
     Batching, Consumer, Follow, Follower, Message, Publisher, Schema, TopicPartition, Transport,
     TransportError, TransportErrorKind,
 };
-use crate::task::{EntryId, Position};
+use crate::task::Position;
 use async_trait::async_trait;
 use consumer::SessionConsumer;
 use follower::SessionFollower;
@@ -188,20 +188,5 @@ impl Transport for PulsarTransport {
             follower::fetch(link, &topic, at).await
         };
         self.about(&topic, reading).await
-    }
-
-    async fn mark_delete_position(
-        &self,
-        topic: &TopicPartition,
-        subscription: &str,
-    ) -> Result<Option<EntryId>, TransportError> {
-        let topic = name(topic);
-        // A consumer that asks for nothing is given nothing, and takes nothing away from anybody.
-        let consumer = self.consumer(&topic, subscription).await?;
-        let answer = consumer.ask(|consumer| Question::Last { consumer }).await?;
-        let Answer::Last { mark_delete, .. } = answer else {
-            return Err(error::refused(&topic, "an unexpected answer"));
-        };
-        Ok(mark_delete)
     }
 }

@@ -78,7 +78,7 @@ impl Driver {
             Consumed::Delivery(message) if lane.session.is_some() => {
                 lane.credit = lane.credit.saturating_sub(1);
                 if is_replica(&message) && !self.config.run_replicated {
-                    lane.drop_replica(&message);
+                    lane.drop_replica(&message, now);
                     return self.stats.replicated();
                 }
                 let task = TaskId::new(message.position, id);

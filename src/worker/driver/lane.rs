@@ -160,7 +160,7 @@ impl LaneTopics {
 
 impl Lane {
     /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for all messages of its entry.
-    pub(super) fn drop_replica(&mut self, message: &Message) {
+    pub(super) fn drop_replica(&mut self, message: &Message, now: Moment) {
         let entry = message.position.entry_id();
         if self.replica.is_none() {
             let (topic, cluster) = (&self.topics.task, &message.replicated_from);
@@ -172,6 +172,7 @@ impl Lane {
         }
         if self.replica.replace(entry) != Some(entry) {
             self.consumer.put(ConsumerCommand::Ack(entry));
+            self.core.handle_dropped(entry, now);
         }
     }
 

@@ -262,6 +262,10 @@ async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
         assert!(diary.lines().contains(&ours.to_string()));
         let skipped = bench.driver.stats.read().replicated;
         assert_eq!(skipped, if run_replicated { 0 } else { 2 });
+        bench.run_for(WorkerConfig::default().ledger_retention / 4).await;
+        let log = bench.broker.full_log(&bench.ledger());
+        let seals = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Seal(_)));
+        assert_eq!(log.iter().filter(seals).count(), usize::from(!run_replicated));
     }
 }
 

@@ -4,7 +4,6 @@
 //! Until it was read to its end they publish nothing. One read proves it: what a bootstrap shows is behind at most, and a task
 //! that has left the ledger is named by a seal, which every bootstrap reads.
 
-use super::sealing::Sealing;
 use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::OwnerId;
@@ -18,7 +17,7 @@ impl Machine {
         self.owner = owner;
         self.ready = false;
         self.position = None;
-        self.sealing = Sealing::default();
+        self.sealing.begin_anew();
         let tasks = std::mem::take(&mut self.tasks);
         let kept = |(id, task): (TaskId, Box<Task>)| Some((id, Box::new(keep(&task)?)));
         self.tasks = tasks.into_iter().filter_map(kept).collect();

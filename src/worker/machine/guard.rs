@@ -177,7 +177,12 @@ impl Machine {
             invariants::sealing_closed(&task.fold, &task.deeds)
                 .map_err(|breach| (Some(id), breach))?;
         }
-        if known < size { Err((None, Breach { id: SEAL, what: UNCLOSED })) } else { Ok(()) }
+        let dropped = known == 0 && self.is_dropped(entry);
+        if known < size && !dropped {
+            Err((None, Breach { id: SEAL, what: UNCLOSED }))
+        } else {
+            Ok(())
+        }
     }
 
     fn known(&self, id: TaskId) -> (TaskFold, OwnDeeds) {

@@ -22,12 +22,24 @@ pub(super) struct Sealing {
     left: BTreeMap<TaskId, Trail>,
     /// Tasks that are not over of which some keys may go: a claim with a base says what they say.
     based: BTreeSet<TaskId>,
+    /// Entries that this worker has dropped: nobody claims their tasks.
+    dropped: BTreeSet<EntryId>,
     /// Other keys that are of no more use: superseded checkpoints of this worker, heartbeats of dead owners.
     useless: BTreeSet<Key>,
     /// The seal that was published and has not come back.
     underway: Option<SealKey>,
     /// The keys whose tombstones are on their way.
     sweeping: BTreeSet<Key>,
+}
+
+/// So many dropped entries wait for their seal at most. What is dropped beyond that stays a hole between those that are sealed.
+const DROPPED_MAX: usize = 100_000;
+
+impl Sealing {
+    /// What is left of it when the ledger is read anew: what the ledger does not say.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self { dropped: std::mem::take(&mut self.dropped), ..Self::default() };
+    }
 }
 
 impl Machine {
@@ -68,16 +80,36 @@ impl Machine {
                 return false;
             }
         }
-        closed >= size
+        closed >= size || closed == 0 && self.is_dropped(entry)
     }
 
-    /// Publishes a seal of those of these entries that may be sealed; the first ones, by id, when not all fit into one. An entry may be
-    /// named more than once. No more than one seal is under way at a time. Returns how many entries it names.
+    /// The tasks of this entry are nobody's to run: the next seal names it, so that it leaves no hole.
+    pub fn drop_entry(&mut self, entry: EntryId) {
+        let Sealing { dropped, seals, .. } = &mut self.sealing;
+        if dropped.len() < DROPPED_MAX && !seals.holds(entry) {
+            dropped.insert(entry);
+        }
+    }
+
+    /// Whether this worker has dropped the entry, and no seal names it.
+    pub(super) fn is_dropped(&self, entry: EntryId) -> bool {
+        self.sealing.dropped.contains(&entry)
+    }
+
+    /// How many dropped entries no seal names.
+    #[must_use]
+    pub fn dropped(&self) -> usize {
+        self.sealing.dropped.len()
+    }
+
+    /// Publishes a seal of those of these entries that may be sealed, and of dropped ones; the first ones, by id, when not all fit into one.
+    /// An entry may be named more than once. No more than one seal is under way at a time. Returns how many entries it names.
     pub fn seal(&mut self, entries: &[EntryId]) -> usize {
         if !self.ready || self.sealing.underway.is_some() {
             return 0;
         }
         let mut some: Vec<EntryId> = entries.to_vec();
+        some.extend(&self.sealing.dropped);
         some.sort_unstable();
         some.dedup();
         some.retain(|entry| self.may_seal(*entry));
@@ -181,6 +213,11 @@ impl Machine {
         for range in seal.entries.ranges() {
             let known = self.tasks.range(range.tasks());
             over.extend(known.map(|(id, _)| *id));
+            let dropped: Vec<EntryId> =
+                self.sealing.dropped.range(range.entries()).copied().collect();
+            for entry in dropped {
+                self.sealing.dropped.remove(&entry);
+            }
         }
         for id in &over {
             self.end_by_seal(*id);
@@ -272,8 +309,9 @@ impl Machine {
             let all = self.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
             let all = u64::try_from(all).unwrap_or(u64::MAX);
             let ended = match completed {
-                0 => Ended::Failed,
+                // Those of a dropped entry, too: nobody waits for them, and their neighbours' range goes on.
                 some if some == all => Ended::Completed,
+                0 => Ended::Failed,
                 _ => Ended::Mixed,
             };
             set.push_entry(*entry, ended);

@@ -149,7 +149,7 @@ impl Partition {
         self.take_closed(now, &mut due);
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
-        if !due.is_empty() {
+        if !due.is_empty() || self.machine.dropped() > 0 {
             let entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
             self.machine.seal(&entries);
             self.finished.sealed_at = now;
@@ -245,6 +245,15 @@ impl Partition {
         if self.machine.is_own(owner) || self.silence.is_stale(owner) {
             self.machine.close(id);
             self.settle();
+        }
+    }
+
+    /// A delivered entry was acknowledged and its tasks are not run: they are nobody's here. A seal names it soon.
+    pub fn handle_dropped(&mut self, entry: EntryId, now: Moment) {
+        self.machine.drop_entry(entry);
+        if self.machine.dropped() >= SEALED_AT_ONCE_MAX {
+            let soon = self.finished.sealed_at + NEXT_LOOK;
+            self.finished.look_at = self.finished.look_at.min(soon.max(now));
         }
     }
 

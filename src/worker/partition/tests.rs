@@ -1,5 +1,6 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
+mod dropping;
 mod holding;
 mod ledger;
 

@@ -107,7 +107,7 @@ fn tells(answer: &Answer, command: &Command) -> bool {
             let redirect = it.response() == LookupType::Redirect;
             found.url == it.broker_service_url() && found.redirect == redirect
         }
-        (Answer::Last { last, .. }, Command::GetLastMessageIdResponse(it)) => {
+        (Answer::Last(last), Command::GetLastMessageIdResponse(it)) => {
             let id = &it.last_message_id;
             let exists = id.ledger_id != u64::MAX && id.entry_id != u64::MAX;
             last.map(|it| (it.ledger, it.entry)) == exists.then_some((id.ledger_id, id.entry_id))

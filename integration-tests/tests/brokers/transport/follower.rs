@@ -1,7 +1,9 @@
 //! Reading a topic in order, single messages of it, and where it ends.
 
 use crate::support::{self, Broker, outgoing, within};
-use crate::transport::{EARLIEST, LATEST, follow_to, key_list, keys, publish, publish_all, take};
+use crate::transport::{
+    EARLIEST, LATEST, follow_to, key_list, keys, publish, publish_all, take, tombstone,
+};
 use anyhow::{Context, Result, ensure};
 use longhaul::Position;
 use longhaul::transport::{
@@ -52,7 +54,7 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
     let single = publish(&transport, &topic, Batching::Off, keys(4)).await?;
     let batched =
         publish(&transport, &topic, Batching::On, (4..8).map(|i| format!("k{i}"))).await?;
-    transport.tombstone(&topic, vec!["k1".to_owned(), "k5".to_owned()]).await?;
+    tombstone(&transport, &topic, Batching::Off, ["k1".to_owned(), "k5".to_owned()]).await?;
     // Compaction's cursor is the only one, so an unload after it lets the broker trim what is compacted.
     broker.compact(&topic).await?;
     broker.unload(&topic).await?;

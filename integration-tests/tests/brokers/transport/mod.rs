@@ -51,6 +51,18 @@ pub(crate) async fn publish(
     publish_all(&mut publisher, keys.into_iter().map(|key| outgoing(&key))).await
 }
 
+/// Publishes a tombstone for each key, in order.
+pub(crate) async fn tombstone(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    batching: Batching,
+    keys: impl IntoIterator<Item = String>,
+) -> Result<Vec<Position>> {
+    let mut publisher = transport.publisher(topic, batching, Schema::None).await?;
+    let message = |key| Outgoing { key: Some(key), null: true, ..Outgoing::default() };
+    publish_all(&mut publisher, keys.into_iter().map(message)).await
+}
+
 pub(crate) fn keys(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|index| format!("k{index}"))
 }

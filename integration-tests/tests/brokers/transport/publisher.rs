@@ -2,7 +2,7 @@
 
 use crate::support::{self, Broker, outgoing, within};
 use crate::transport::{
-    COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take,
+    COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take, tombstone,
 };
 use anyhow::{Context, Result, ensure};
 use longhaul::transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
@@ -97,7 +97,9 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
     let batched =
         publish(&transport, &topic, Batching::On, (10..20).map(|i| format!("k{i}"))).await?;
     let evicted: Vec<String> = (5..15).map(|index| format!("k{index}")).collect();
-    within("tombstones", transport.tombstone(&topic, evicted.clone())).await??;
+    let (single, batch) = evicted.split_at(5);
+    tombstone(&transport, &topic, Batching::Off, single.to_vec()).await?;
+    tombstone(&transport, &topic, Batching::On, batch.to_vec()).await?;
     let mut whole = transport.follower(&topic, EARLIEST).await?;
     let last = whole.last_position().await?.context("no last position")?;
     let seen = follow_to(&mut whole, last).await?;
@@ -119,7 +121,7 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
     ensure!(slot.key.as_deref() == Some("k19"));
     // The last keys go too: the compacted view is empty, and following it waits.
     let rest: Vec<String> = kept.iter().map(|key| (*key).to_owned()).collect();
-    within("tombstones", transport.tombstone(&topic, rest)).await??;
+    tombstone(&transport, &topic, Batching::On, rest).await?;
     broker.compact(&topic).await?;
     let mut empty = transport.follower(&topic, COMPACTED).await?;
     ensure!(empty.last_position().await?.is_none());
@@ -134,13 +136,12 @@ async fn many_tombstones_are_stored_in_order() -> Result<()> {
     let (transport, topic) = (broker.connect().await?, broker.topic("tombstones"));
     let started = support::now();
     let wanted: Vec<String> = keys(2_500).collect();
-    within("tombstones", transport.tombstone(&topic, wanted.clone())).await??;
+    tombstone(&transport, &topic, Batching::On, wanted.clone()).await?;
     support::note(&format!("2500 tombstones in {:?}", started.elapsed()));
     let mut follower = transport.follower(&topic, EARLIEST).await?;
     let last = follower.last_position().await?.context("no last position")?;
     let seen = follow_to(&mut follower, last).await?;
     ensure!(key_list(&seen) == wanted);
-    transport.tombstone(&topic, Vec::new()).await?;
     Ok(())
 }
 
@@ -217,7 +218,7 @@ async fn the_metadata_schema_is_registered() -> Result<()> {
     ensure!(schema.contains(r#""type":"JSON""#), "{schema}");
     ensure!(schema.contains("__alwaysAllowNull") && schema.contains("TaskState"), "{schema}");
     // Tombstones come from a producer without schema, and others attach with the same one.
-    transport.tombstone(&topic, vec!["k".to_owned()]).await?;
+    tombstone(&transport, &topic, Batching::Off, ["k".to_owned()]).await?;
     transport.publisher(&topic, Batching::Off, Schema::TaskMetadata).await?;
     Ok(())
 }

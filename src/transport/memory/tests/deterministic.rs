@@ -1,6 +1,6 @@
 //! One seed is one history, and a rough one meets every fault.
 
-use super::{GROUP, at, message};
+use super::{GROUP, at, message, tombstone};
 use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::transport::{Batching, Consumer, Follow, Follower, Schema, Start, Transport};
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn session(transport: &MemoryTransport, number: u32, round: u32) -> Option
         step(round + count, &mut consumer, &mut follower).await?;
         drop(receipt.await);
         if count % 5 == 0 {
-            drop(transport.tombstone(&at(), vec![key]).await);
+            drop(publisher.send(tombstone(&key)).await.ok()?.await);
         }
     }
     Some(())

@@ -42,6 +42,10 @@ fn message(key: &str) -> Outgoing {
     Outgoing { key, payload, ..Outgoing::default() }
 }
 
+fn tombstone(key: &str) -> Outgoing {
+    Outgoing { key: Some(key.to_owned()), null: true, ..Outgoing::default() }
+}
+
 async fn publisher(transport: &MemoryTransport, batching: Batching) -> Box<dyn Publisher> {
     transport.publisher(&at(), batching, Schema::None).await.unwrap()
 }

@@ -5,14 +5,13 @@ use super::producer::Producer;
 use super::requests::{Kind, Request};
 use super::{Connection, error};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, Position};
+use crate::task::Position;
 use crate::transport::TransportError;
 use longhaul_wire::messages::{
     Command, CommandAckResponse, CommandConsumerStats, CommandConsumerStatsResponse, CommandError,
     CommandGetLastMessageId, CommandGetLastMessageIdResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
-    CommandPartitionedTopicMetadataResponse, CommandProducer, KeyValue, LookupType, MessageIdData,
-    MetadataType,
+    CommandPartitionedTopicMetadataResponse, CommandProducer, KeyValue, LookupType, MetadataType,
 };
 
 /// The metadata of producers and consumers that name their client.
@@ -269,35 +268,5 @@ fn last(answer: &CommandGetLastMessageIdResponse) -> Answer {
     let batch_index = id.batch_index.and_then(|index| u32::try_from(index).ok());
     let batch_index = batch_index.filter(|index| *index > 0);
     let last = Position { ledger: id.ledger_id, entry: id.entry_id, batch_index };
-    let mark_delete = answer.consumer_mark_delete_position.as_ref().and_then(mark_delete);
-    Answer::Last { last: exists.then_some(last), mark_delete }
-}
-
-/// The broker says "just before the first entry of ledger L" as `(L, -1)`: then all earlier ledgers are acknowledged, and the
-/// last conceivable entry of ledger L - 1 says the same in ids that exist.
-fn mark_delete(id: &MessageIdData) -> Option<EntryId> {
-    if id.ledger_id == u64::MAX {
-        None
-    } else if id.entry_id == u64::MAX {
-        id.ledger_id.checked_sub(1).map(|ledger| EntryId { ledger, entry: u64::MAX })
-    } else {
-        Some(EntryId { ledger: id.ledger_id, entry: id.entry_id })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mark_delete_position_before_a_ledger_covers_the_earlier_ones() {
-        let check = |ledger_id, entry_id, expected| {
-            let id = MessageIdData { ledger_id, entry_id, ..MessageIdData::default() };
-            assert_eq!(mark_delete(&id), expected);
-        };
-        check(5, 3, Some(EntryId { ledger: 5, entry: 3 }));
-        check(5, u64::MAX, Some(EntryId { ledger: 4, entry: u64::MAX }));
-        check(0, u64::MAX, None);
-        check(u64::MAX, u64::MAX, None);
-    }
+    Answer::Last(exists.then_some(last))
 }

@@ -217,13 +217,8 @@ pub enum Answer {
     },
     /// A consumer is there, under this number.
     Consumer(u64),
-    /// Where a topic ends and the subscription stands.
-    Last {
-        /// The last message; none on an empty topic or view.
-        last: Option<Position>,
-        /// Every entry at or before it is acknowledged.
-        mark_delete: Option<EntryId>,
-    },
+    /// The last message of a topic; none on an empty topic or view.
+    Last(Option<Position>),
     /// What the broker thinks of a consumer.
     Stats(ConsumerStats),
     /// It is done.
