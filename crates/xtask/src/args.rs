@@ -125,7 +125,7 @@ Options:
   --sample <K>   Only K faults of each area, for a quick score
   --seed <N>     Which of them [default: 0]
   --jobs <N>     How many faults to try at a time [default: half of the processors]
-  --thorough     Ask the slow tests as well, and those with a broker
+  --thorough     Ask the slow tests as well
   --list         Only print the faults
   --fresh        Forget what earlier runs have found
 

@@ -139,7 +139,6 @@ pub fn plant(
         .areas
         .iter()
         .flat_map(|area| area.judges)
-        .filter(|judge| options.thorough || !judge.is_thorough)
         .map(|it| ((it.package, it.target), *it))
         .collect();
     let judges: Vec<_> = judges.into_values().collect();

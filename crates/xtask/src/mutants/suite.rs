@@ -323,7 +323,7 @@ mod tests {
         let test = |index: usize| Test { name: format!("t{index}"), time: Duration::ZERO };
         let empty = std::path::PathBuf::new;
         let mut suite = Suite {
-            judge: Judge { package: "p", target: "t", seconds_max: 30, is_thorough: false },
+            judge: Judge { package: "p", target: "t", seconds_max: 30 },
             binary: Binary {
                 package: "p".to_owned(),
                 target: "t".to_owned(),
