@@ -2,10 +2,12 @@
 
 use crate::sequences::drain;
 use crate::sequences::plain::Plain;
+use crate::support;
 use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;
 use integration_tests::script::Scripted;
+use integration_tests::view::Shown;
 use longhaul::{WorkerBuilder, WorkerHandle};
 use std::time::Duration;
 
@@ -130,4 +132,30 @@ async fn topics_that_move_cost_no_attempt() -> Result<()> {
         ensure!(last.created == first.created, "{id}: {first:?} {last:?}");
     }
     drain([worker]).await
+}
+
+/// A ledger that was deleted under its workers is made anew by the broker for whoever asks first, and its positions go on: nobody missed
+/// the old one.
+#[tokio::test]
+async fn a_ledger_that_is_replaced_is_noticed() -> Result<()> {
+    let Some(bench) = Bench::new("replaced").await? else { return Ok(()) };
+    let scripted = Scripted::default();
+    let worker = start(bench.worker(scripted.named("first")).await?).await?;
+    let id = Plain::tasks(&bench).await?.submit("0|gate|ok a").await?;
+    let mut view = bench.view().await?;
+    view.until(id, "PROCESSING 1").await?;
+    bench.sandbox().admin().delete_topic(&bench.names().ledger).await?;
+    let noticed = async || Ok(worker.stats().ledgers_lost > 0);
+    support::until("the worker to miss its ledger", noticed).await?;
+    let other = start(bench.worker(scripted.named("second")).await?).await?;
+    other.ready().await;
+    scripted.open_gate();
+    // The task begins anew, and nobody knows any more when it was claimed first: a view would complain.
+    bench.all_acknowledged().await?;
+    let shown = read_whole(bench.transport(), &bench.parts(&bench.names().metadata)[0]).await?;
+    let last = Shown::read(shown.last().context("nothing is shown")?)?;
+    ensure!((last.task, last.to_string().as_str()) == (id, "COMPLETED 1: a"), "{last}");
+    worker.ready().await;
+    ensure!(worker.stats().ledgers_lost == 1, "{:?}", worker.stats());
+    drain([worker, other]).await
 }
