@@ -5,11 +5,14 @@
 //! them. Beside it runs a journal of what is on disk, which outlives it.
 
 use crate::admin::request::{AdminReply, AdminRequest, Start, SubscriptionCall, TopicCall};
+use crate::compaction::{run, views};
+use crate::error::StartError;
 use crate::log::{
-    Composer, Group, OpenError, Options, Position, SimulatedStorage, Stepped, Storage, WriteError,
+    CompactedFile, Composer, Group, OpenError, Options, Position, SimulatedStorage, Stepped,
+    Storage, WriteError,
 };
 use crate::machine::cleaning::Survivor;
-use crate::machine::effect::{Effect, Source};
+use crate::machine::effect::{CompactionJob, Effect, Source};
 use crate::machine::{Machine, Settings};
 use crate::server::requests::requests;
 use crate::state::State;
@@ -21,6 +24,7 @@ use longhaul_wire::messages::{Command, CommandMessage, CommandPing};
 use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Largest message, without metadata.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -68,6 +72,9 @@ pub struct SteppedBroker {
     in_flight: Option<Group>,
     checkpoint: Option<(Position, Vec<Bytes>)>,
     copies: Vec<Vec<Survivor>>,
+    compactions: Vec<CompactionJob>,
+    /// The compacted views.
+    files: HashMap<String, CompactedFile>,
     replies: HashMap<u64, AdminReply>,
     next_ticket: u64,
 }
@@ -95,13 +102,17 @@ impl SteppedBroker {
     /// A broker that goes on from a disk. `now` is the wall clock, in ms since the epoch.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, OpenError> {
+    /// [`StartError::Log`] and [`StartError::Compacted`].
+    pub fn open(storage: &SimulatedStorage, now: u64) -> Result<Self, StartError> {
+        let unreadable = |source| StartError::Log { path: "simulated".into(), source };
         let mut state = State::default();
-        let mut log =
-            Stepped::open(Arc::new(storage.clone()), options(), &mut |it| replay(&mut state, it))?;
-        let composer = std::mem::replace(&mut log.composer, spare_composer()?);
-        let machine = Machine::new(settings(), None, state, composer, HashMap::new(), now);
+        let log =
+            Stepped::open(Arc::new(storage.clone()), options(), &mut |it| replay(&mut state, it));
+        let mut log = log.map_err(unreadable)?;
+        let spare = spare_composer().map_err(unreadable)?;
+        let composer = std::mem::replace(&mut log.composer, spare);
+        let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
+        let machine = Machine::new(settings(), None, state, composer, compacted, now);
         Ok(Self {
             machine,
             log,
@@ -110,6 +121,8 @@ impl SteppedBroker {
             in_flight: None,
             checkpoint: None,
             copies: Vec::new(),
+            compactions: Vec::new(),
+            files,
             replies: HashMap::new(),
             next_ticket: 0,
         })
@@ -185,7 +198,22 @@ impl SteppedBroker {
                 survivors.into_iter().filter_map(|it| Some((it, reader.read(it.place).ok()?)));
             self.machine.copy(read.collect());
         }
+        for job in std::mem::take(&mut self.compactions) {
+            self.run_compaction(&job);
+        }
         self.perform();
+    }
+
+    fn run_compaction(&mut self, job: &CompactionJob) {
+        let previous = job.previous.as_deref().and_then(|it| self.files.get(it)).cloned();
+        let (reader, storage) = (self.log.reader(), Arc::new(self.storage.clone()));
+        let done = run::run(job, previous.as_ref(), &reader, storage, &AtomicBool::new(false));
+        let done = done.map(|file| {
+            let slots = Arc::clone(file.slots());
+            self.files.insert(job.file.clone(), file);
+            slots
+        });
+        self.machine.compacted(job, done);
     }
 
     /// Writes what was composed. Says whether there was something.
@@ -253,6 +281,12 @@ impl SteppedBroker {
         self.call(AdminRequest::Topic { topic, call: TopicCall::Unload });
     }
 
+    /// Asks for a compaction of a topic; [`SteppedBroker::advance`] does it.
+    pub fn compact(&mut self, topic: &str) {
+        let topic = topic.to_owned();
+        self.call(AdminRequest::Topic { topic, call: TopicCall::Compact });
+    }
+
     fn call(&mut self, request: AdminRequest) -> u64 {
         self.next_ticket += 1;
         self.machine.call(self.next_ticket, request);
@@ -306,8 +340,11 @@ impl SteppedBroker {
             Effect::Checkpoint { at, image } => self.checkpoint = Some((at, image)),
             Effect::Copy(survivors) => self.copies.push(survivors),
             Effect::RemoveSegments(segments) => self.log.remove(&segments),
-            Effect::RemoveCompacted(name) => drop(self.storage.remove(&name)),
-            Effect::Compact(job) => self.machine.compacted(&job, Err("not simulated".to_owned())),
+            Effect::RemoveCompacted(name) => {
+                self.files.remove(&name);
+                drop(self.storage.remove(&name));
+            }
+            Effect::Compact(job) => self.compactions.push(job),
             // Nobody looks at messages by the admin interface, and there is no operator.
             Effect::Read { .. } | Effect::Warn(_) => {}
         }
@@ -317,7 +354,9 @@ impl SteppedBroker {
         let body = match source {
             Source::Memory(body) => Some(body),
             Source::Log(place) => self.log.reader().read(place).ok(),
-            Source::Compacted(..) => None,
+            Source::Compacted(name, slot) => {
+                self.files.get(&*name).and_then(|file| file.read(&slot).ok())
+            }
         };
         let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
         let Some(mut body) = body else { return self.machine.written(conn, u64::from(bytes)) };

@@ -58,6 +58,8 @@ pub(super) struct Reader {
     client: usize,
     topic: usize,
     window: u32,
+    /// Reads the compacted view, where there is one.
+    compacted: bool,
     state: State,
     begin: Option<Position>,
     seen: Vec<Position>,
@@ -113,16 +115,15 @@ impl Actor {
         match self {
             Self::Publisher(it) => it.left == 0,
             Self::Worker(it) => matches!(it.state, State::Open(..)) && it.held.is_empty(),
-            Self::Reader(it) => {
-                let stored = world.ledger.stored(it.topic, &world.journal);
-                let expected = stored.iter().filter(|place| Some(**place) > it.begin);
-                expected.eq(&it.seen)
-            }
+            Self::Reader(it) => it.taken_away(world).is_some(),
         }
     }
 
     /// Closes what is open, or will be.
     pub(super) fn leave(&mut self, world: &mut World) {
+        if let Self::Reader(it) = self {
+            world.ledger.figures.compacted_out += it.taken_away(world).unwrap_or_default();
+        }
         let is_producer = matches!(self, Self::Publisher(_));
         if let State::Open(conn, id) = *self.state() {
             world.close(conn, id, is_producer);
@@ -271,17 +272,24 @@ impl Worker {
 }
 
 impl Reader {
-    pub(super) const fn new(client: usize, topic: usize, window: u32) -> Self {
+    pub(super) const fn new(client: usize, topic: usize, window: u32, compacted: bool) -> Self {
         Self {
             client,
             topic,
             window,
+            compacted,
             state: State::Closed,
             begin: None,
             seen: Vec::new(),
             queue: VecDeque::new(),
             untold: (0, 0),
         }
+    }
+
+    /// How much compactions have taken away before it came there; `None` while it has not seen all else.
+    fn taken_away(&self, world: &World) -> Option<u64> {
+        let topic = (self.topic, &world.journal);
+        world.ledger.taken_away(topic, self.begin, self.compacted, &self.seen)
     }
 
     /// The last message that it has seen, or where it began.
@@ -312,8 +320,8 @@ impl Reader {
         self.untold = (0, 0);
         let start = self.last().map_or(Place::Earliest, Place::After);
         let name = format!("reader-{:x}", world.random.u64(..));
-        let window = self.window;
-        let subscription = Subscription::Reader { name, start, compacted: false, window };
+        let (window, compacted) = (self.window, self.compacted);
+        let subscription = Subscription::Reader { name, start, compacted, window };
         let topic = world.topics[self.topic].clone();
         let options = ConsumerOptions { topic, subscription };
         let conn = world.conn(self.client, 1);

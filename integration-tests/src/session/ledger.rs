@@ -7,7 +7,7 @@ use longhaul::{EntryId, Position};
 use longhaul_broker::stepped::Journal;
 use longhaul_wire::batch::Singles;
 use longhaul_wire::frame;
-use longhaul_wire::messages::Command;
+use longhaul_wire::messages::{Command, KeyValue};
 use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,10 @@ struct Publish {
     is_sent: bool,
 }
 
-/// Everything that was promised. Messages are known by their number, which is their key.
+/// So many keys there are: messages share them, so that a compaction has something to do.
+const KEYS: usize = 11;
+
+/// Everything that was promised. Messages are known by their number, which is a property.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) seed: u64,
@@ -73,7 +76,7 @@ impl Ledger {
         });
         self.figures.published += 1;
         let message = Outgoing {
-            key: Some(number.to_string()),
+            key: Some((number % KEYS).to_string()),
             properties: [("n".to_owned(), number.to_string())].into(),
             payload: body(number, bytes),
             null: is_null,
@@ -111,8 +114,9 @@ impl Ledger {
     pub(super) fn check_delivery(&mut self, topic: usize, message: &Message) -> usize {
         let seed = self.seed;
         assert!(message.undecodable.is_none(), "seed {seed}: undecodable: {message:?}");
-        let number = message.key.as_deref().and_then(|key| key.parse::<usize>().ok());
-        let number = number.expect("a key that is a number");
+        let number = message.properties.get("n").and_then(|it| it.parse::<usize>().ok());
+        let number = number.expect("a number");
+        assert_eq!(message.key, Some((number % KEYS).to_string()), "seed {seed}: {number}");
         let publish = &self.publishes[number];
         assert_eq!(publish.topic, topic, "seed {seed}: message {number} is on another topic");
         assert_eq!(message.payload, body(number, publish.bytes), "seed {seed}: of {number}");
@@ -160,17 +164,42 @@ impl Ledger {
         }
     }
 
-    /// The places of what is stored on a topic, in order.
-    pub(super) fn stored(&self, topic: usize, journal: &Journal) -> Vec<Position> {
+    /// What is stored on a topic, in order: the place and the number of each message.
+    fn stored(&self, topic: usize, journal: &Journal) -> Vec<(Position, usize)> {
         let entries = journal.get(&self.topics[topic]).map(Vec::as_slice).unwrap_or_default();
-        let places = entries.iter().flat_map(|it| {
-            numbers(&it.payload).into_iter().map(|(batch_index, _)| Position {
-                ledger: it.ledger,
-                entry: it.entry,
-                batch_index,
-            })
+        let messages = entries.iter().flat_map(|it| {
+            let place = |batch_index| Position { ledger: it.ledger, entry: it.entry, batch_index };
+            numbers(&it.payload).into_iter().map(move |(index, number)| (place(index), number))
         });
-        places.collect()
+        messages.collect()
+    }
+
+    /// What a reader that began behind a place has not seen of all that is stored there: nothing, or what a compaction may have taken away
+    /// from one that reads compacted, which is what has no body or is not the last of its key. `None` while it has not seen all else.
+    pub(super) fn taken_away(
+        &self,
+        (topic, journal): (usize, &Journal),
+        behind: Option<Position>,
+        compacted: bool,
+        seen: &[Position],
+    ) -> Option<u64> {
+        let stored = self.stored(topic, journal);
+        let mut last_of = [None; KEYS];
+        for (place, number) in &stored {
+            last_of[number % KEYS] = Some(*place);
+        }
+        let (mut seen, mut gone) = (seen.iter().peekable(), 0);
+        for (place, number) in stored.into_iter().filter(|(place, _)| Some(*place) > behind) {
+            if seen.next_if(|it| **it == place).is_some() {
+                continue;
+            }
+            let is_last = last_of[number % KEYS] == Some(place);
+            if !compacted || is_last && self.publishes[number].bytes > 0 {
+                return None;
+            }
+            gone += 1;
+        }
+        seen.next().is_none().then_some(gone)
     }
 
     /// Compares every fate with the disk.
@@ -226,13 +255,16 @@ fn body(number: usize, bytes: usize) -> Bytes {
 /// The messages of an entry: index in the batch, and number.
 fn numbers(payload: &Payload) -> Vec<(Option<u32>, usize)> {
     let metadata = payload.metadata().expect("readable metadata");
-    let number = |key: Option<String>| key.and_then(|it| it.parse().ok()).expect("a number");
+    let number = |properties: &[KeyValue]| {
+        let found = properties.iter().find(|it| it.key == "n");
+        found.and_then(|it| it.value.parse().ok()).expect("a number")
+    };
     match metadata.num_messages_in_batch {
-        None => vec![(None, number(metadata.partition_key))],
+        None => vec![(None, number(&metadata.properties))],
         Some(count) => {
             let count = usize::try_from(count).expect("a count");
             let singles = Singles::new(payload.body(), count);
-            let keys = singles.map(|it| number(it.expect("a message").metadata.partition_key));
+            let keys = singles.map(|it| number(&it.expect("a message").metadata.properties));
             (0..).map(Some).zip(keys).collect()
         }
     }

@@ -54,6 +54,10 @@ pub struct Figures {
     pub faults: u64,
     /// Restarts of the broker and unloads of topics.
     pub restarts: u64,
+    /// Compactions asked for.
+    pub compactions: u64,
+    /// Messages that a compaction had taken away before a reader came to them.
+    pub compacted_out: u64,
     /// Bytes of the first connection to the broker, and from it.
     pub first_connection: (u64, u64),
 }
@@ -74,6 +78,8 @@ impl Figures {
         self.connections += other.connections;
         self.faults += other.faults;
         self.restarts += other.restarts;
+        self.compactions += other.compactions;
+        self.compacted_out += other.compacted_out;
     }
 }
 

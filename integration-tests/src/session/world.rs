@@ -112,8 +112,12 @@ impl World {
                 actors.push(Some(Actor::Publisher(Publisher::new(client, topic, left))));
                 actors.push(Some(Actor::Worker(Worker::new(client, topic))));
                 if client == 0 {
-                    let window = random.u32(1..30);
-                    actors.push(Some(Actor::Reader(Reader::new(client, topic, window))));
+                    for compacted in [false, true].into_iter().take(if plan.faults { 2 } else { 1 })
+                    {
+                        let window = random.u32(1..30);
+                        let reader = Reader::new(client, topic, window, compacted);
+                        actors.push(Some(Actor::Reader(reader)));
+                    }
                 }
             }
         }

@@ -52,6 +52,7 @@ fn every_promise_holds_on_any_network() {
     // Histories in which nothing happens would prove nothing.
     let much = figures.delivered > 10 * count;
     assert!(one.is_some() || much && figures.unknown_stored > 0 && figures.not_stored > 0);
+    assert!(one.is_some() || figures.compactions > count && figures.compacted_out > count);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl World {
         let conns: Vec<u64> = self.conns.keys().copied().collect();
         let Some(&number) = self.random.choice(&conns) else { return };
         self.ledger.figures.faults += 1;
-        match self.random.u8(0..16) {
+        match self.random.u8(0..20) {
             0..=3 => self.reset(number),
             4..=5 => self.leave_broker(number),
             6..=8 => {
@@ -200,6 +200,11 @@ impl World {
                 self.ledger.figures.restarts += 1;
                 self.broker.unload(&self.topics[topic]);
                 self.collect();
+            }
+            14..=17 => {
+                let topic = self.random.usize(0..self.topics.len());
+                self.ledger.figures.compactions += 1;
+                self.broker.compact(&self.topics[topic]);
             }
             _ => self.restart(),
         }
