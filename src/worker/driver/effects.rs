@@ -129,16 +129,20 @@ impl Driver {
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
         let receipt = lane.publish(entry, &content, expires);
-        if let Some(key) = entry.counted() {
-            self.pending.push(Box::pin(async move {
-                let fate = fate(receipt).await;
-                if matches!(fate, Fate::Refused(_)) {
-                    // What comes next may be refused as well, and so on.
-                    tokio::time::sleep(REFUSED_PAUSE).await;
+        let counted = entry.counted();
+        self.pending.push(Box::pin(async move {
+            let fate = fate(receipt).await;
+            match counted {
+                None => Event::Published { lane: id, fate },
+                Some(key) => {
+                    if matches!(fate, Fate::Refused(_)) {
+                        // What comes next may be refused as well, and so on.
+                        tokio::time::sleep(REFUSED_PAUSE).await;
+                    }
+                    Event::Receipt { lane: id, key, fate }
                 }
-                Event::Receipt { lane: id, key, fate }
-            }));
-        }
+            }
+        }));
     }
 
     /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
@@ -149,15 +153,18 @@ impl Driver {
         let receipts: Vec<_> =
             keys.iter().map(|key| lane.publish(&Entry::Tombstone(*key), b"", expires)).collect();
         self.pending.push(Box::pin(async move {
-            let mut stored = true;
+            let mut all = Fate::Stored;
             for receipt in receipts {
-                stored &= fate(receipt).await == Fate::Stored;
+                let fate = fate(receipt).await;
+                if fate != Fate::Stored && !matches!(all, Fate::Refused(_)) {
+                    all = fate;
+                }
             }
-            if !stored {
+            if all != Fate::Stored {
                 // What is missing is published again. What fails at once must not be tried at full speed.
                 tokio::time::sleep(REFUSED_PAUSE).await;
             }
-            Event::Tombstoned { lane: id, generation, stored }
+            Event::Tombstoned { lane: id, generation, fate: all }
         }));
     }
 

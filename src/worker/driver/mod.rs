@@ -117,7 +117,8 @@ pub(super) enum Event {
     Body { lane: i32, id: TaskId, reading: BodyReading, message: Option<Message> },
     TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
     BodyGone { lane: i32, id: TaskId, epoch: Epoch },
-    Tombstoned { lane: i32, generation: u64, stored: bool },
+    Tombstoned { lane: i32, generation: u64, fate: Fate },
+    Published { lane: i32, fate: Fate },
     Evicted { lane: i32, id: TaskId, fate: Fate },
     Restore { lane: i32, id: TaskId, message: Option<Message> },
     Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
@@ -398,11 +399,13 @@ impl Driver {
                     lane.core.handle_body_gone(id, epoch, now);
                 }
             }
-            Event::Tombstoned { lane, generation, stored } => {
+            Event::Published { lane, fate } => self.note_fate(lane, &fate, now),
+            Event::Tombstoned { lane, generation, fate } => {
+                self.note_fate(lane, &fate, now);
                 // Before a self-fence it was another batch.
                 let lane = self.lanes.get_mut(&lane);
                 if let Some(lane) = lane.filter(|lane| lane.generation == generation) {
-                    lane.core.handle_tombstoned(stored, now);
+                    lane.core.handle_tombstoned(fate == Fate::Stored, now);
                 }
             }
             Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
@@ -424,22 +427,17 @@ impl Driver {
     }
 
     /// A claim or an outcome has its receipt, or will have none.
-    fn handle_receipt(&mut self, lane: i32, key: OnceKey, fate: Fate, now: Moment) {
-        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+    fn handle_receipt(&mut self, id: i32, key: OnceKey, fate: Fate, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         match fate {
             Fate::Stored => lane.core.handle_receipt(key),
             Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
                 lane.core.handle_publish_refused(key, Outcome::Final);
             }
-            Fate::Refused(cause) => {
-                if lane.refusals.is_news(&cause, now) {
-                    let topic = &lane.topics.ledger;
-                    tracing::error!(%topic, cause, "the ledger refuses claims or outcomes: somebody must change that; trying again meanwhile");
-                    self.stats.refused();
-                }
+            Fate::Refused(_) | Fate::Unknown => {
                 lane.core.handle_publish_failed(key, now);
+                self.note_fate(id, &fate, now);
             }
-            Fate::Unknown => lane.core.handle_publish_failed(key, now),
         }
     }
 

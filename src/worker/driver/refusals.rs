@@ -1,6 +1,8 @@
 //! What the ledger refuses, entry by entry, in sessions that go on: a claim that is refused is tried again each second, and nobody
-//! would know why nothing runs. It is said when it begins and when the cause changes.
+//! would know why nothing runs; seals and tombstones that are refused let the ledger grow. It is said when it begins and when the cause
+//! changes.
 
+use super::{Driver, Fate};
 use crate::protocol::moment::Moment;
 use std::time::Duration;
 
@@ -20,6 +22,18 @@ impl Refusals {
         let news = !self.last.as_ref().is_some_and(known);
         self.last = Some((cause.to_owned(), now));
         news
+    }
+}
+
+impl Driver {
+    /// An entry of the ledger was stored or not.
+    pub(super) fn note_fate(&mut self, id: i32, fate: &Fate, now: Moment) {
+        let (Some(lane), Fate::Refused(cause)) = (self.lanes.get_mut(&id), fate) else { return };
+        if lane.refusals.is_news(cause, now) {
+            let topic = &lane.topics.ledger;
+            tracing::error!(%topic, cause, "the ledger refuses entries: somebody must change that; trying again meanwhile");
+            self.stats.refused();
+        }
     }
 }
 

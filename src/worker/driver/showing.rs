@@ -24,11 +24,11 @@ const EVICTING_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct BodyReading {
     /// Where the entry lies that made the state.
-    at: Position,
+    pub(super) at: Position,
     /// What it is for: the dead letter, or else M.
-    dead_letter: bool,
+    pub(super) dead_letter: bool,
     /// How often it was not there.
-    tries: u32,
+    pub(super) tries: u32,
 }
 
 impl Driver {

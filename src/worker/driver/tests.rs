@@ -20,6 +20,7 @@ mod aside;
 mod bounds;
 mod checkpoints;
 mod intake;
+mod late;
 
 /// What processors have to say.
 #[derive(Clone, Default)]

@@ -1,0 +1,114 @@
+//! Answers that come when they mean something else, or nothing any more.
+
+use super::*;
+use crate::protocol::entry::{Done, Outcome};
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::SealKey;
+use crate::protocol::seal::{Counts, Seal};
+use crate::worker::driver::showing::BodyReading;
+
+const OTHER: OwnerId = OwnerId(7);
+
+fn key(task: TaskId, serial: u64) -> OnceKey {
+    OnceKey { task, epoch: Epoch(1), owner: OTHER, serial }
+}
+
+fn claim(task: TaskId) -> Entry {
+    let kind = ClaimKind::Run;
+    Entry::Claim(Claim { key: key(task, 1), attempt: 1, kind, batch_size: None, base: None })
+}
+
+/// A worker that has read the ledger and may not consume yet, and a task that another worker has ended.
+async fn ended(outcome: Outcome, content: &'static [u8]) -> (Bench, TaskId) {
+    let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("own".to_owned())) });
+    let topic = bench.at(&bench.names.task, -1);
+    bench.broker.forbid(&topic, true);
+    let task = bench.submit(&[]);
+    bench.write(&claim(task));
+    let done = Entry::Done(Done { key: key(task, 2), attempt: 1, outcome });
+    bench.broker.publish(&bench.ledger(), ledger::message(&done, content));
+    bench.run_for(SECOND).await;
+    (bench, task)
+}
+
+impl Bench {
+    /// From now on it may consume.
+    fn allow(&self) {
+        self.broker.forbid(&self.at(&self.names.task, -1), false);
+    }
+}
+
+fn entry_at(bench: &Bench, is_wanted: impl Fn(&Entry) -> bool) -> Message {
+    let log = bench.broker.full_log(&bench.ledger());
+    let wanted = |message: &&Message| ledger::read(message).is_ok_and(|entry| is_wanted(&entry));
+    log.iter().find(wanted).cloned().expect("it stands there")
+}
+
+/// What was read for the end of a task before a self-fence was taken for it after that, although the ledger had shown another entry by
+/// then: a claim's empty body became the result.
+#[tokio::test(start_paused = true)]
+async fn a_body_is_taken_from_the_entry_that_made_the_state_and_from_no_other() {
+    let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
+    let claim = entry_at(&bench, |entry| matches!(entry, Entry::Claim(_)));
+    bench.allow();
+    let reading = BodyReading { at: claim.position, dead_letter: false, tries: 0 };
+    bench.driver.handle_body(-1, task, reading, Some(&claim));
+    bench.run_for(5 * SECOND).await;
+    let results: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.result).collect();
+    assert_eq!(results, [Some(Bytes::from_static(b"the result"))], "{results:?}");
+}
+
+/// A payload that was read for a dead letter and came when that was written already stayed for good, and its room with it.
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
+    let (mut bench, task) = ended(Outcome::Final, b"why").await;
+    bench.allow();
+    bench.run_for(10 * SECOND).await;
+    let dead_letters = bench.at(&bench.names.dead_letters, -1);
+    assert_eq!(bench.broker.full_log(&dead_letters).len(), 1);
+    let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
+    assert!(message.is_some());
+    bench.driver.handle_letter_payload(-1, task, message);
+    assert_eq!(bench.driver.lanes[&-1].payloads.len(), 0);
+}
+
+/// The answer to a batch of tombstones of before a self-fence ended the batch of after it: its keys passed for gone.
+#[tokio::test(start_paused = true)]
+async fn an_old_batch_of_tombstones_ends_no_later_one() {
+    let (mut bench, task) = ended(Outcome::Completed, b"").await;
+    let mut entries = EntrySet::default();
+    entries.push_entry(task.entry_id(), Ended::Completed);
+    let seal = SealKey { owner: OTHER, serial: 3 };
+    bench.broker.stall_publishes(&bench.ledger(), 600 * SECOND);
+    let seal = Entry::Seal(Seal { key: seal, counts: Counts::default(), entries });
+    bench.write(&seal);
+    bench.run_for(SECOND).await;
+    let lane = &bench.driver.lanes[&-1];
+    let (generation, left) = (lane.generation, lane.core.machine().left());
+    assert_eq!(left, 1, "its keys stand there, and their tombstones are on their way");
+    let stored = |generation| Event::Tombstoned { lane: -1, generation, fate: Fate::Stored };
+    bench.driver.handle(stored(generation - 1));
+    assert_eq!(bench.driver.lanes[&-1].core.machine().left(), 1);
+    bench.driver.handle(stored(generation));
+    assert_eq!(bench.driver.lanes[&-1].core.machine().left(), 0);
+}
+
+/// Seals and tombstones that the ledger refused for good were tried again without a word, while it grew.
+#[tokio::test(start_paused = true)]
+async fn whatever_the_ledger_refuses_is_told() {
+    for lane_event in [
+        Event::Published { lane: -1, fate: Fate::Refused("too large".to_owned()) },
+        Event::Tombstoned { lane: -1, generation: 1, fate: Fate::Refused("too large".to_owned()) },
+    ] {
+        let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
+        bench.driver.handle(lane_event);
+        assert_eq!(bench.driver.stats.read().refusals, 1);
+    }
+    // And what is published without a receipt that the rules wait for does say what became of it.
+    let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
+    bench.run_for(2 * SECOND).await;
+    bench.broker.set_faults(Faults { publish_refused: 1.0, ..Faults::quiet() });
+    bench.run_for(3 * SECOND).await;
+    let stats = bench.driver.stats.read();
+    assert_eq!((stats.refusals, stats.self_fenced), (1, 0), "a heartbeat was refused: {stats:?}");
+}
