@@ -68,6 +68,12 @@ pub const SETTINGS: &[(&str, &str)] = &[
 ];
 
 impl Judge {
+    /// Whether the tests start programs of the project.
+    #[must_use]
+    pub fn starts_programs(&self) -> bool {
+        *self == BROKERS
+    }
+
     /// Whether the tests are those inside the library of their package.
     #[must_use]
     pub fn is_library(&self) -> bool {

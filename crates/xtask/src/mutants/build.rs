@@ -175,6 +175,9 @@ impl Faults {
             let output = cargo(places, judges, &["check", "--tests", "--keep-going"])?;
             if output.success {
                 tell(&format!("building {viable} mutants"));
+                if judges.iter().any(|judge| judge.starts_programs()) {
+                    build_programs(places)?;
+                }
                 return cargo(places, judges, &["test", "--no-run"]);
             }
             let before = self.refused.len();
@@ -323,17 +326,39 @@ fn put(path: &Path, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-fn cargo(places: &Places, judges: &[Judge], verb: &[&str]) -> anyhow::Result<Output> {
-    let packages: BTreeSet<_> = judges.iter().map(|judge| judge.package).collect();
+/// Cargo on the copy.
+fn command(places: &Places, verb: &[&str]) -> Command {
     let mut command = Command::new(steps::cargo());
     steps::forget_xtask(&mut command);
-    command.args(verb).args(["--message-format=json", "--lib"]);
+    command.args(verb);
     // Built for a few minutes of tests: nothing in it is worth much time of the compiler.
     for package in ["longhaul", "longhaul-wire", "longhaul-broker", "integration-tests"] {
         for setting in ["opt-level=1", "debug=0"] {
             command.args(["--config", &format!("profile.dev.package.{package}.{setting}")]);
         }
     }
+    command
+        .args(["--features", "longhaul/testing,longhaul/oauth2,longhaul-broker/testing"])
+        .current_dir(&places.copy)
+        .env("CARGO_TARGET_DIR", &places.target)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Builds the programs that tests start: the mutants are in those, too. Tests would else build them by themselves, and take too long.
+fn build_programs(places: &Places) -> anyhow::Result<()> {
+    let mut command = command(places, &["build", "--quiet", "--examples"]);
+    command.args(["--bin", "longhaul-broker", "--package", "longhaul"]);
+    let output = command.args(["--package", "longhaul-broker"]).output();
+    let output = output.context("cargo did not start")?;
+    ensure!(output.status.success(), "cargo failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+fn cargo(places: &Places, judges: &[Judge], verb: &[&str]) -> anyhow::Result<Output> {
+    let packages: BTreeSet<_> = judges.iter().map(|judge| judge.package).collect();
+    let mut command = command(places, verb);
+    command.args(["--message-format=json", "--lib"]);
     for package in packages {
         command.args(["--package", package]);
     }
@@ -342,14 +367,7 @@ fn cargo(places: &Places, judges: &[Judge], verb: &[&str]) -> anyhow::Result<Out
     for target in targets {
         command.args(["--test", target]);
     }
-    let features = ["--features", "longhaul/testing,longhaul/oauth2,longhaul-broker/testing"];
-    let output = command
-        .args(features)
-        .current_dir(&places.copy)
-        .env("CARGO_TARGET_DIR", &places.target)
-        .stdin(Stdio::null())
-        .output()
-        .context("cargo did not start")?;
+    let output = command.output().context("cargo did not start")?;
     let mut found = Output::parse(&String::from_utf8_lossy(&output.stdout));
     found.success = output.status.success();
     if !found.success && found.complaints.is_empty() {

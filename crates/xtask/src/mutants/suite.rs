@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -146,6 +146,11 @@ impl Suite {
         fs::write(path, lines.join("\n")).with_context(|| path.display().to_string())
     }
 
+    /// Where the programs lie that tests start, built with the same mutants.
+    fn programs(&self) -> Option<PathBuf> {
+        Some(self.binary.program.ancestors().nth(2)?.join("examples"))
+    }
+
     /// Runs one test without a fault.
     ///
     /// # Errors
@@ -241,6 +246,7 @@ impl Suite {
             .current_dir(&self.binary.folder)
             .envs(SETTINGS.iter().copied())
             .env("TMPDIR", scratch)
+            .envs(self.programs().map(|folder| ("LONGHAUL_EXAMPLES", folder)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -321,7 +327,7 @@ mod tests {
 
     fn suite(times: &[u64]) -> Suite {
         let test = |index: usize| Test { name: format!("t{index}"), time: Duration::ZERO };
-        let empty = std::path::PathBuf::new;
+        let empty = PathBuf::new;
         let mut suite = Suite {
             judge: Judge { package: "p", target: "t", seconds_max: 30 },
             binary: Binary {
