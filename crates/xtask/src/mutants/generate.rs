@@ -9,7 +9,9 @@
 )]
 
 use super::operators::{self, Class};
-use super::syntax::{Branches, has_let, is_call, is_lower, is_test, range, tidy_type};
+use super::syntax::{
+    Branches, has_let, is_about_room, is_call, is_lower, is_test, makes_room, range, tidy_type,
+};
 use super::values;
 use super::weave::{Edit, Piece, SWITCH};
 use quote::ToTokens;
@@ -460,6 +462,20 @@ impl Visit<'_> for Generator<'_> {
             self.visit_expr(left);
         }
         self.visit_expr(right);
+    }
+
+    fn visit_expr_call(&mut self, expression: &syn::ExprCall) {
+        if !makes_room(expression) {
+            visit::visit_expr_call(self, expression);
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, expression: &syn::ExprMethodCall) {
+        if is_about_room(&expression.method) {
+            self.visit_expr(&expression.receiver);
+        } else {
+            visit::visit_expr_method_call(self, expression);
+        }
     }
 
     fn visit_expr_unary(&mut self, expression: &syn::ExprUnary) {

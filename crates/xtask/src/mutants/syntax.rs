@@ -67,14 +67,26 @@ pub(super) fn has_let(expression: &Expr) -> bool {
     }
 }
 
+/// Whether it calls something that does more than to make room.
 pub(super) fn is_call(expression: &Expr) -> bool {
     match expression {
-        Expr::MethodCall(_) => true,
+        Expr::MethodCall(call) => !is_about_room(&call.method),
         Expr::Call(call) => !matches!(&*call.func, Expr::Path(path) if path.path.is_ident("drop")),
         Expr::Try(inner) => is_call(&inner.expr),
         Expr::Await(inner) => is_call(&inner.base),
         _ => false,
     }
+}
+
+/// Whether a method says how much room a buffer gets before it is filled. No test can tell: it grows when that is too little.
+pub(super) fn is_about_room(method: &syn::Ident) -> bool {
+    ["reserve", "reserve_exact", "shrink_to_fit"].iter().any(|name| method == name)
+}
+
+/// As [`is_about_room`], of a function.
+pub(super) fn makes_room(call: &syn::ExprCall) -> bool {
+    let Expr::Path(path) = &*call.func else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "with_capacity")
 }
 
 /// Whether an attribute says that an item is for tests only.

@@ -58,6 +58,18 @@ fn operators_are_turned_where_they_stand() {
 }
 
 /// The two operands of `&&` stay where they are, and are not there twice.
+/// How much room a buffer gets makes no difference that a test can see.
+#[test]
+fn room_is_left_alone() {
+    let text = "fn f() -> ! { let a = Vec::with_capacity(1 + 2); (b+1).reserve(3 * 4); }";
+    check(
+        text,
+        &["replace + with - in f", "replace + with * in f"],
+        "fn f() -> ! { let a = Vec::with_capacity(1 + 2); ((match ((b), (1)) { (__left, __right) => \
+         if m0 { __left - __right } else if m1 { __left * __right } else { __left + __right } })).reserve(3 * 4); }",
+    );
+}
+
 #[test]
 fn logic_asks_the_opposite() {
     check(
