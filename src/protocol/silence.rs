@@ -337,6 +337,32 @@ mod tests {
         }
     }
 
+    /// By how many seconds each of these heartbeats, of this uptime and read at this second, seems to be ahead.
+    fn aheads(heartbeats: &[(u64, u64)]) -> Vec<u64> {
+        let mut silence = Silence::new(H);
+        let heard = heartbeats.iter().map(|(uptime, now)| {
+            let uptime = Duration::from_secs(*uptime);
+            silence.heard_heartbeat(OTHER, uptime, at(*now)).as_secs()
+        });
+        heard.collect()
+    }
+
+    /// What a clock that stood still leads by is measured from the most that was seen more than 2 H ago, whatever came late since then; but
+    /// for the part by which the clocks may differ, which is a sixteenth of the time between.
+    #[test]
+    fn a_lead_is_measured_from_the_best_that_was_heard() {
+        // One of the first ones was late.
+        assert_eq!(aheads(&[(0, 5), (10, 10), (31, 31), (40, 40)]), [0; 4]);
+        assert_eq!(aheads(&[(10, 10), (15, 20), (31, 31), (40, 40)]), [0; 4]);
+        // All are late for 48 s, in which the clocks may have parted by 3 s.
+        let late = [(0, 0), (32, 32), (55, 64), (103, 112), (120, 120)];
+        assert_eq!(aheads(&late), [0, 0, 0, 0, 3]);
+        // In time until the jump.
+        assert_eq!(aheads(&[(0, 0), (32, 32), (64, 64), (156, 96)]), [0, 0, 0, 60]);
+        // Two H after the first one nothing is known yet.
+        assert_eq!(aheads(&[(0, 0), (20, 20), (90, 30)]), [0; 3]);
+    }
+
     #[test]
     fn a_laggard_does_not_claim() {
         let mut silence = Silence::new(H);

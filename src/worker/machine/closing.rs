@@ -4,7 +4,7 @@
 //! whole, so its ack waits until all of its tasks are terminal, and whoever acknowledges it shows the outcomes of all.
 
 use super::reading::is_gone;
-use super::{Action, Machine, Stage, Step};
+use super::{Action, Machine, Stage, Step, Task};
 use crate::protocol::fold::Phase;
 use crate::task::{EntryId, TaskId};
 
@@ -85,12 +85,8 @@ impl Machine {
         if !task.fold.phase.is_terminal() || !matches!(task.stage, Stage::Idle | Stage::Reading) {
             return;
         }
-        let held = task.held;
-        let awaited = task.batch_size.is_some()
-            && self
-                .members_mut(id)
-                .any(|(_, member)| member.stage == Stage::Closing(Step::Written));
-        if held || awaited {
+        let is_written = |member: &Task| member.stage == Stage::Closing(Step::Written);
+        if task.held || self.members(id.entry_id()).any(|(_, member)| is_written(member)) {
             self.begin_closing(id);
         } else {
             self.drop_payload(id);

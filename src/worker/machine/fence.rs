@@ -86,11 +86,10 @@ fn keep(task: &Task) -> Option<Task> {
     let run = match task.stage {
         Stage::Running(run) => run,
         Stage::Finishing { outcome: Outcome::Released(_), .. } => return None,
-        Stage::Finishing { epoch, owner, outcome, .. } if task.fold.epoch == epoch => {
+        Stage::Finishing { epoch, owner, outcome, .. } => {
             Run { epoch, owner, ended: Some(outcome) }
         }
-        Stage::Finishing { .. }
-        | Stage::Idle
+        Stage::Idle
         | Stage::Reading
         | Stage::Claiming { .. }
         | Stage::Closing(_)

@@ -74,7 +74,6 @@ impl Machine {
         if is_gone(task) {
             self.forget(id);
         }
-        self.look_at_base(id);
     }
 
     fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {
@@ -89,8 +88,8 @@ impl Machine {
                 self.set_stage(id, Stage::Idle);
             }
             (Stage::Running(run), entry) => self.look_at_run(id, run, entry),
-            (Stage::Finishing { epoch, owner, .. }, entry) => {
-                if task.fold.epoch != epoch || task.fold.owner != owner {
+            (Stage::Finishing { epoch, .. }, entry) => {
+                if task.fold.epoch != epoch {
                     self.set_stage(id, Stage::Idle);
                 } else if task.fold.phase != Phase::Running {
                     self.outcome_came_back(id, entry);
@@ -174,8 +173,7 @@ impl Machine {
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
-        let awaited = matches!(task.stage, Stage::Claiming { epoch, .. } if epoch == task.fold.epoch)
-            || matches!(task.stage, Stage::Aside { release: Some(_) });
+        let awaited = matches!(task.stage, Stage::Aside { release: Some(_) });
         if self.is_orphan(task) && !awaited {
             self.release(id);
         }

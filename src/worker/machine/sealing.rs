@@ -20,7 +20,7 @@ pub(super) struct Sealing {
     seals: Seals,
     /// Keys of sealed tasks that still stand in the ledger, as far as it was read.
     left: BTreeMap<TaskId, Trail>,
-    /// Tasks that are not over of which some keys may go: a claim with a base says what they say.
+    /// Tasks that are not over of which a claim with a base was accepted: older keys may go, for it says what they say.
     based: BTreeSet<TaskId>,
     /// Entries that this worker has dropped: nobody claims their tasks.
     dropped: BTreeSet<EntryId>,
@@ -255,17 +255,6 @@ impl Machine {
     /// A claim with a base was accepted.
     pub(super) fn rest_on(&mut self, id: TaskId) {
         self.sealing.based.insert(id);
-    }
-
-    /// A tombstone of the task was read: what its base made superfluous may all be gone.
-    pub(super) fn look_at_base(&mut self, id: TaskId) {
-        if !self.sealing.based.contains(&id) {
-            return;
-        }
-        let left = self.task(id).is_some_and(|task| task.superseded(id).next().is_some());
-        if !left {
-            self.sealing.based.remove(&id);
-        }
     }
 
     /// A tombstone was read.

@@ -124,9 +124,6 @@ pub struct Trail {
     pub cancel: bool,
 }
 
-/// Up to so many keys, a trail takes no more memory than they need.
-const KEYS_USUAL: usize = 3;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Trace {
     epoch: Epoch,
@@ -146,10 +143,8 @@ impl Trail {
     /// Notes the key of a claim that was read.
     pub fn note_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
-        if self.keys.len() < KEYS_USUAL {
-            // Most of what a worker knows are finished tasks, and most of those have a claim and an outcome.
-            self.keys.reserve_exact(1);
-        }
+        // Most of what a worker knows are finished tasks, and most of those have a claim and an outcome: room for more would be wasted.
+        self.keys.reserve_exact(1);
         self.keys.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
     }
 
@@ -224,13 +219,12 @@ impl Task {
         self.trail.superseded(id, checkpoint)
     }
 
-    /// Whether the worker runs, or ends, the epoch that the fold shows as running.
+    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one owner, so that is not compared.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         match self.stage {
-            Stage::Running(run) => self.fold.epoch == run.epoch && self.fold.owner == run.owner,
-            Stage::Finishing { epoch, owner, .. } => {
-                self.fold.epoch == epoch && self.fold.owner == owner
+            Stage::Running(Run { epoch, .. }) | Stage::Finishing { epoch, .. } => {
+                self.fold.epoch == epoch
             }
             Stage::Idle
             | Stage::Reading

@@ -1,8 +1,8 @@
 //! The services through outages, on the broker in memory.
 
 use super::*;
-use crate::transport::memory::{Faults, Loss, MemoryBroker, MemoryTransport};
-use crate::worker::connection::Connections;
+use crate::transport::memory::{Faults, Loss, MemoryBroker, MemoryTransport, Sessions};
+use crate::worker::connection::{ConnectionState, Connections};
 use tokio::task::JoinSet;
 
 const GROUP: &str = "group";
@@ -19,31 +19,40 @@ fn broker() -> (MemoryBroker, MemoryTransport) {
     (broker, transport)
 }
 
-fn service(broker: &MemoryBroker, transport: &MemoryTransport) -> Service {
+fn service(broker: &MemoryBroker, transport: &MemoryTransport) -> (Service, Arc<Connections>) {
     let clock = broker.clock();
     let connections = Arc::new(Connections::new(clock));
     let rng = fastrand::Rng::with_seed(1);
-    Service {
+    let service = Service {
         transport: Arc::new(transport.clone()),
         topic: at(),
         monitor: Monitor::new(&connections),
         backoff: Backoff::of_worker(rng, Duration::from_secs(10)),
         clock,
-    }
+    };
+    (service, connections)
 }
 
-/// Consumes. Returns what the driver would get, and the mailbox by which it would answer.
+/// Consumes. Returns what the driver would get, the mailbox by which it would answer, and what is known of the session.
 fn consuming(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
     services: &mut JoinSet<()>,
-) -> (mpsc::Receiver<Event>, Mailbox<ConsumerCommand>) {
+) -> (mpsc::Receiver<Event>, Mailbox<ConsumerCommand>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
     let sink = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();
-    let (service, group) = (service(broker, transport), GROUP.to_owned());
+    let (service, connections) = service(broker, transport);
+    let group = GROUP.to_owned();
     services.spawn(consume(service, group, commands.clone(), sink, Arc::default()));
-    (events, commands)
+    (events, commands, connections)
+}
+
+/// What the consumer says next. In simulated time a wait without a limit would be one for ever.
+async fn consumed(events: &mut mpsc::Receiver<Event>) -> Consumed {
+    let event = tokio::time::timeout(Duration::from_secs(3_600), events.recv()).await;
+    let Ok(Some(Event::Consumed { event, .. })) = event else { panic!("it says nothing") };
+    event
 }
 
 /// What was to be published during an outage used to go out after it, claims that nobody may run any more among it, had the check been
@@ -54,7 +63,8 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     let mut services = JoinSet::new();
     let mailbox = Mailbox::new();
     broker.restart(Duration::from_secs(20), false, Loss::Error);
-    let work = publish(service(&broker, &transport), Batching::Off, Schema::None, mailbox.clone());
+    let (service, _) = service(&broker, &transport);
+    let work = publish(service, Batching::Off, Schema::None, mailbox.clone());
     services.spawn(work);
     let mut receipts = Vec::new();
     for (key, seconds) in [("claim", Some(10)), ("outcome", None), ("heartbeat", Some(60))] {
@@ -83,7 +93,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
     let (broker, transport) = broker();
     let mut services = JoinSet::new();
     let entry = broker.publish(&at(), Outgoing::default()).entry_id();
-    let (mut events, commands) = consuming(&broker, &transport, &mut services);
+    let (mut events, commands, _) = consuming(&broker, &transport, &mut services);
     broker.lose_acks(&at(), 1);
     let mut told = Vec::new();
     while !told.contains(&"acked") {
@@ -116,7 +126,7 @@ async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
     let (broker, transport) = broker();
     let mut services = JoinSet::new();
     broker.publish_undecodable(&at());
-    let (mut events, commands) = consuming(&broker, &transport, &mut services);
+    let (mut events, commands, _) = consuming(&broker, &transport, &mut services);
     let mut opened = 0;
     while broker.clock().now().0 < MINUTE
         && let Some(Event::Consumed { event, .. }) = events.recv().await
@@ -128,4 +138,47 @@ async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
     }
     // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
     assert!((12..=32).contains(&opened), "opened {opened} times in a minute");
+}
+
+/// What is counted, and told whoever asks how the worker stands.
+#[tokio::test(start_paused = true)]
+async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
+    let (broker, transport) = broker();
+    let mut services = JoinSet::new();
+    let (mut events, commands, connections) = consuming(&broker, &transport, &mut services);
+    let counts = || (connections.lost(), connections.stalled());
+    assert!(matches!(consumed(&mut events).await, Consumed::Opened(1)));
+    commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+    broker.restart(Duration::from_secs(20), false, Loss::Error);
+    assert!(matches!(consumed(&mut events).await, Consumed::Lost));
+    assert_eq!(counts(), (1, 0));
+    assert!(matches!(connections.state(), ConnectionState::Reconnecting { .. }));
+    let Consumed::Opened(session) = consumed(&mut events).await else { panic!("not opened") };
+    assert!(matches!(connections.state(), ConnectionState::Connected));
+    broker.stall_subscription(&at(), GROUP);
+    broker.publish(&at(), Outgoing::default());
+    commands.put(ConsumerCommand::Credit { session, count: 1 });
+    assert!(matches!(consumed(&mut events).await, Consumed::Lost));
+    assert_eq!(counts(), (1, 1));
+    assert!(matches!(connections.state(), ConnectionState::Connected), "it is no outage");
+}
+
+/// The waits that had grown in one outage would have been those of the next one.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_open_for_long_is_opened_again_at_once() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (broker, transport) = broker();
+    let mut services = JoinSet::new();
+    broker.restart(MINUTE, false, Loss::Error);
+    let (mut events, commands, _) = consuming(&broker, &transport, &mut services);
+    let Consumed::Opened(session) = consumed(&mut events).await else { panic!("not opened") };
+    commands.put(ConsumerCommand::Credit { session, count: 1 });
+    tokio::time::sleep(MINUTE).await;
+    transport.lose(Sessions::Consumers, Loss::Error);
+    let lost = broker.clock().now();
+    assert!(matches!(consumed(&mut events).await, Consumed::Lost));
+    assert!(matches!(consumed(&mut events).await, Consumed::Opened(_)));
+    // The last wait in the outage was one of 2.5 s to 5 s.
+    let waited = broker.clock().now().since(lost);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
 }

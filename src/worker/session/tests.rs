@@ -59,6 +59,19 @@ async fn acks_do_not_pass_for_deliveries() {
     assert!(matches!(end, End::Stalled(_)));
 }
 
+/// Who has no room for a task waits for none: its sessions would be given up one after the other.
+#[tokio::test(start_paused = true)]
+async fn who_asked_for_nothing_waits_for_nothing() {
+    let clock = Clock::simulated(0);
+    let (sender, _receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let commands = Mailbox::new();
+    let mut session =
+        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let end = tokio::time::timeout(2 * IDLE_MAX, session.run(&commands, &events)).await;
+    assert!(end.is_err(), "it was given up");
+}
+
 /// An idle worker beside one whose task ran for hours subscribed anew every ten minutes, at first every 15 s: it took the other's
 /// task for one that the broker kept from it.
 #[tokio::test(start_paused = true)]

@@ -129,6 +129,55 @@ fn the_end_of_a_task_that_nobody_here_waits_for_is_nobodys_business_here() {
     assert_eq!(bench.land(&end), []);
 }
 
+/// The same when the others had ended before: nothing that is read any more speaks of them.
+#[test]
+fn who_waits_for_a_batch_shows_what_had_ended_before() {
+    let [first, second] = [member(0), member(1)];
+    let mut bench = Bench::new();
+    for id in [first, second] {
+        bench.machine.delivered(id, Some(2));
+    }
+    let claim = bench.claim(first);
+    bench.land(&claim);
+    bench.machine.finished(first, Epoch(1), Outcome::Completed);
+    let done = bench.outcome();
+    bench.land(&of(second, claim_by(OTHER, 1)));
+    bench.machine.session_lost();
+    bench.land(&of(second, done_by(OTHER, 1, Outcome::Completed)));
+    assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(first)]);
+    bench.machine.view_stored(first);
+    let actions = bench.actions();
+    assert_eq!(actions, [Action::DropPayload(first), Action::ShowOutcome(second)]);
+    bench.machine.view_stored(second);
+    assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
+}
+
+/// The ledger did not say that the message is a batch, so that it was closed with its first task; its delivery says it.
+#[test]
+fn an_entry_that_is_larger_than_it_was_known_to_be_is_acknowledged_at_its_end() {
+    let mut bench = Bench::new();
+    close(&mut bench, member(0), Outcome::Completed);
+    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.delivered(member(0), Some(2));
+    bench.actions();
+    bench.land(&of(member(1), claim_by(OTHER, 1)));
+    let end = of(member(1), done_by(OTHER, 1, Outcome::Completed));
+    assert_eq!(bench.land(&end), [Action::ShowOutcome(member(1))]);
+    bench.machine.view_stored(member(1));
+    assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
+}
+
+/// Somebody asked for the end of a message of the batch that does not exist.
+#[test]
+fn a_task_that_was_never_there_keeps_no_entry_from_being_acknowledged() {
+    let mut bench = Bench::new();
+    bench.land(&Entry::Cancel(member(7)));
+    let done = bench.complete();
+    bench.land(&Entry::Done(done));
+    bench.machine.view_stored(T);
+    assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
+}
+
 #[test]
 fn a_seal_counts_how_its_tasks_have_ended() {
     let next = |entry| TaskId { entry, ..T };
@@ -143,11 +192,20 @@ fn a_seal_counts_how_its_tasks_have_ended() {
     ] {
         close(&mut bench, next(entry), outcome);
     }
+    for entry in [7, 8] {
+        let Entry::Claim(claim) = of(next(entry), claim_by(OTHER, 1)) else {
+            panic!("not a claim")
+        };
+        bench.land(&Entry::Claim(Claim { kind: ClaimKind::Expired, ..claim }));
+        bench.machine.close(next(entry));
+        bench.machine.view_stored(next(entry));
+    }
+    bench.actions();
     // In any order, and more than once.
-    let ids = [6, 1, 2, 4, 3, 1, 5].map(next);
+    let ids = [6, 1, 8, 2, 4, 3, 7, 1, 5].map(next);
     let (counts, ended) = seal_of(&mut bench, &ids);
-    assert_eq!(counts, Counts { completed: 3, failed: 2, cancelled: 1, expired: 0 });
-    assert_eq!(ended, [Ended::Completed, Ended::Failed, Ended::Completed]);
+    assert_eq!(counts, Counts { completed: 3, failed: 2, cancelled: 1, expired: 2 });
+    assert_eq!(ended, [Ended::Completed, Ended::Failed, Ended::Completed, Ended::Failed]);
     assert!(bench.machine.seals_underway());
     assert_eq!(bench.machine.seal(&[next(1).entry_id()]), 0, "one at a time");
     bench.machine.seal_failed();

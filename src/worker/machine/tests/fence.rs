@@ -47,6 +47,18 @@ fn an_attempt_that_the_ledger_still_shows_goes_on() {
     assert_eq!(Bench::new().machine.owners_alive(), [ME]);
 }
 
+/// Each of them is a heartbeat.
+#[test]
+fn an_owner_is_kept_alive_once_however_many_attempts_it_has() {
+    let next = TaskId { entry: T.entry + 1, ..T };
+    let (mut bench, first, _) = Bench::at_work(None);
+    bench.machine.delivered(next, None);
+    let second = bench.claim(next);
+    bench.land(&second);
+    assert_eq!(bench.fence(&[&first, &second]), []);
+    assert_eq!(bench.machine.owners_alive(), [ME, NEW_ME]);
+}
+
 #[test]
 fn an_attempt_that_was_taken_over_meanwhile_is_stopped() {
     let (mut bench, claim, _) = Bench::at_work(None);

@@ -104,6 +104,10 @@ fn no_outcome_leaves_of_an_epoch_that_is_not_the_own_one() {
         bench.machine.finished(T, Epoch(1), Outcome::Completed);
         bench.refused(OUTCOME, &[]);
     }
+    // What was not started may be given back, but not what another worker runs.
+    bench.believe(Stage::Running(Run { owner: OTHER, ..RUN }));
+    bench.machine.finished(T, Epoch(1), Outcome::Released(NextAttempt::default()));
+    bench.refused(OUTCOME, &[]);
 }
 
 #[test]
@@ -155,6 +159,17 @@ fn a_batch_is_not_acknowledged_before_the_end_of_its_last_task() {
     assert!(!left.iter().any(is_ack), "{left:?}");
     assert!(bench.machine.is_aside(first) && bench.machine.is_aside(second));
     assert!(!bench.machine.may_hand_back(T.entry_id()), "the first is being given back");
+}
+
+#[test]
+fn an_entry_that_nobody_knows_is_not_acknowledged() {
+    let mut bench = Bench::new();
+    bench.machine.act(Action::Ack(T.entry_id()));
+    let actions = bench.actions();
+    let [Action::SetAside { violation, epoch: Epoch(0) }] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((violation.id, violation.task), (ACK, None));
 }
 
 #[test]
@@ -218,6 +233,40 @@ fn what_was_set_aside_is_given_back_until_that_is_stored() {
     assert_eq!(bench.land(&Entry::Done(again)), []);
     assert_eq!(bench.machine.fold(T).phase, Phase::Retry);
     assert_eq!(bench.stage(), Some(Stage::Aside { release: None }));
+}
+
+/// Each time that something was read of the task it was given back once more.
+#[test]
+fn what_was_set_aside_is_given_back_once_at_a_time() {
+    let (mut bench, key) = aside();
+    let before = bench.stage();
+    assert_eq!(bench.land(&Entry::Cancel(T)), []);
+    bench.machine.publish_failed(OnceKey { serial: key.serial + 1, ..key });
+    assert_eq!((bench.actions(), bench.stage()), (vec![], before));
+}
+
+/// Its processor has ended: there is nothing to be stopped.
+#[test]
+fn what_is_set_aside_after_its_end_is_not_stopped() {
+    let mut bench = Bench::new();
+    let done = bench.complete();
+    assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(T)]);
+    assert!(!bench.machine.may_show(T, Phase::Cancelled));
+    bench.refused(VIEW, &[Action::DropPayload(T)]);
+}
+
+/// What is half read may show an epoch that is over, of which nothing can be given back.
+#[test]
+fn nothing_is_given_back_before_the_ledger_was_read_to_its_end() {
+    let (mut bench, claim) = Bench::running();
+    bench.machine.fence(OwnerId(7));
+    bench.length = 0;
+    bench.land(&Entry::Claim(claim));
+    assert!(!bench.machine.may_show(T, Phase::Completed));
+    let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
+    bench.refused(VIEW, &[stop, Action::DropPayload(T)]);
+    bench.machine.bootstrap_ended();
+    assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
 }
 
 /// A claim that was on its way when its task was set aside counts when it lands.
@@ -301,6 +350,17 @@ fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
     let (numbers, left) = publish(&mut bench, &[T.entry_id()]);
     assert!(numbers.is_empty() && left.len() == 1, "{numbers:?} {left:?}");
     assert_eq!(publish(&mut bench, &[T.entry_id(), next]), none);
+}
+
+/// The worker would have waited for a seal that never left, and published no other.
+#[test]
+fn a_seal_that_was_refused_is_not_under_way() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    bench.machine.tasks.get_mut(&T).unwrap().deeds = Default::default();
+    bench.machine.seal(&[T.entry_id()]);
+    bench.refused(SEAL, &[]);
+    assert!(!bench.machine.seals_underway());
 }
 
 /// What a seal names is over, whoever was wrong about it.
