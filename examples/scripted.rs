@@ -1,7 +1,8 @@
 //! A worker whose tasks say what it does: for conformance runs by clients of any language.
 //!
 //! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A step is a list of commands,
-//! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message).
+//! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message),
+//! `poll COUNT MS` (up to epoch COUNT it gives the attempt back for MS).
 //!
 //! With `--journal` it writes down what it really ran, for whoever checks it: one line `MICROSECONDS EVENT TASK EPOCH ATTEMPT`
 //! per event, where an event is `ready`, `start`, `cancelled`, `end` or `dropped`.
@@ -132,7 +133,7 @@ impl TaskProcessor for Scripted {
 
     async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
         let mut noted = Noted::start(&self.journal, &context);
-        let mut script = Box::pin(play(&task.0, context.attempt()));
+        let mut script = Box::pin(play(&task.0, &context));
         let result = tokio::select! {
             biased;
             result = &mut script => result,
@@ -147,15 +148,21 @@ impl TaskProcessor for Scripted {
 }
 
 /// Runs the step of this attempt.
-async fn play(script: &str, attempt: u32) -> Result<Text, TaskError> {
+async fn play(script: &str, context: &TaskContext) -> Result<Text, TaskError> {
     let steps: Vec<&str> = script.split('|').skip(1).collect();
-    let index = usize::try_from(attempt).unwrap_or(usize::MAX);
+    let index = usize::try_from(context.attempt()).unwrap_or(usize::MAX);
     let step = steps.get(index - 1).or_else(|| steps.last()).copied().unwrap_or("ok ");
     for command in step.split(',') {
         let command = command.trim_start();
         match command.split_once(' ').unwrap_or((command, "")) {
             ("sleep", ms) => tokio::time::sleep(Duration::from_millis(ms.parse()?)).await,
             ("ok", text) => return Ok(Text(text.to_owned())),
+            ("poll", count_ms) => {
+                let (count, ms) = count_ms.split_once(' ').unwrap_or((count_ms, "1000"));
+                if context.fencing_token().epoch <= count.parse()? {
+                    return Err(TaskError::snooze(Duration::from_millis(ms.parse()?)));
+                }
+            }
             ("fail", text) => return Err(TaskError::retry(text)),
             (other, _) => return Err(TaskError::fatal(format!("no such command: {other}"))),
         }

@@ -238,7 +238,9 @@ impl Simulation {
         let attempt = self.rng.u32(1..=4);
         let entry = if self.rng.bool() {
             let (key, kind) = (key(self.rng.u32(50..90)), ClaimKind::Run);
-            Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None })
+            let siblings = all.iter().filter(|other| other.entry_id() == task.entry_id()).count();
+            let batch_size = task.batch_index.map(|_| u32::try_from(siblings).unwrap_or(u32::MAX));
+            Entry::Claim(Claim { key, attempt, kind, batch_size, base: None })
         } else {
             let (key, outcome) = (key(self.rng.u32(1..=3)), Outcome::Completed);
             Entry::Done(Done { key, attempt, outcome })

@@ -35,6 +35,11 @@ impl Script {
         Self::new(format!("sleep {ms},ok slept"))
     }
 
+    /// Gives its attempt back so many times, each time for a second, then completes.
+    pub(super) fn poll(count: u32) -> Self {
+        Self::new(format!("poll {count} 1000,ok polled"))
+    }
+
     /// Gives the task a budget, an ISO 8601 duration.
     pub(super) fn budget(self, budget: &'static str) -> Self {
         Self { budget: Some(budget), ..self }

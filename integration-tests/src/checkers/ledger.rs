@@ -148,6 +148,7 @@ impl Reading<'_> {
         if claim.kind == ClaimKind::Run {
             self.report.claims += 1;
             self.report.takeovers += usize::from(before.phase == Phase::Running);
+            self.report.bases += usize::from(claim.base.is_some());
             self.report.attempt_max = self.report.attempt_max.max(claim.attempt);
         }
     }

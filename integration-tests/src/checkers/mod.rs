@@ -157,6 +157,8 @@ pub struct Report {
     pub claims: usize,
     /// Accepted claims beyond the first of their task, after neither a failure nor a release: somebody fell silent.
     pub takeovers: usize,
+    /// Claims that ran with a base.
+    pub bases: usize,
     /// Attempts given back.
     pub released: usize,
     /// The highest attempt of any task.

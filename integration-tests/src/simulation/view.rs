@@ -129,6 +129,10 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         if letter.is_some() && !fails {
             wrong(ids::DEAD_LETTER, "it has a dead letter");
         }
+        let told = entries.iter().find(|entry| says(entry, story)).filter(|_| fails);
+        if told.is_some_and(|told| letter.is_none_or(|letter| *letter > told.at)) {
+            wrong(ids::DEAD_LETTER, "its end was shown before its dead letter was stored");
+        }
         let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
         let Some(acked) = acks.get(&(name, id.entry_id())) else { continue };
         if ended.is_none_or(|ended| ended > *acked) {
