@@ -31,6 +31,8 @@ struct Reading {
     read: Vec<(Moment, Position)>,
     /// When it asked for all of it from the start.
     starts: Vec<Moment>,
+    /// Nothing has come since the last of them: until something does a failed request is repeated.
+    waits: bool,
     /// What did not come.
     missed: Vec<(Moment, Position)>,
 }
@@ -39,10 +41,10 @@ impl Reading {
     fn note(&mut self, what: &Happening, at: Moment) {
         if let Happening::Received { position, .. } = what {
             self.read.push((at, *position));
+            self.waits = false;
         } else if let Happening::Missed { position, .. } = what {
             self.missed.push((at, *position));
-        } else if self.starts.last() <= self.read.last().map(|(at, _)| at) {
-            // Until something comes a failed request is repeated.
+        } else if !std::mem::replace(&mut self.waits, true) {
             self.starts.push(at);
         }
     }

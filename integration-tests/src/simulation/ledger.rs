@@ -7,10 +7,10 @@ use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul::protocol::fold::{TaskFold, Verdict};
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::invariants::KeysUsed;
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul::protocol::moment::Moment;
 use longhaul::protocol::seal::Seal;
-use longhaul::transport::memory::{Happening, MemoryBroker};
+use longhaul::transport::memory::{Happening, History, MemoryBroker};
 use longhaul::transport::{Message, TopicPartition};
 use longhaul::{EntryId, Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,12 +96,14 @@ pub(super) struct Story {
     pub(super) claims: Vec<Claimed>,
     /// Epochs whose attempt was given back.
     pub(super) released: BTreeSet<u32>,
+    /// Some worker has missed an outcome. Before it notices that it may count an attempt that was given back, and show so.
+    pub(super) miscounted: bool,
     /// Claims that came to nothing because the epoch was taken: epoch and time.
     pub(super) lost_claims: Vec<(u32, Moment)>,
     /// Failed attempts that are to be tried again: epoch, time, delay in ms.
     pub(super) failures: Vec<(u32, Moment, u64)>,
     pub(super) checkpoints: usize,
-    checkpoint: Option<(Key, Bytes)>,
+    checkpoint: Option<(OnceKey, Bytes)>,
     /// Checkpoints that a later one has made useless, since then.
     superseded: BTreeMap<Key, Moment>,
     /// The longest time for which the key of one stayed.
@@ -117,8 +119,9 @@ pub(super) struct Story {
     pub(super) checkpoint_keys: BTreeSet<Key>,
     /// Those of its keys that the fold did not accept, and that stand before its seal.
     rejected: BTreeSet<Key>,
-    /// The last epoch whose claim has a base, and the keys that were not accepted before it and are still there.
-    base: Option<(Epoch, BTreeSet<Key>)>,
+    /// The epochs whose claim has a base and is still there, each with the keys that were not accepted before it and are still there. Whoever
+    /// lags sweeps by an earlier one than the last.
+    bases: BTreeMap<Epoch, (Key, BTreeSet<Key>)>,
     /// Its keys that went because of that.
     pub(super) superseded_keys: usize,
     /// When a seal first named it.
@@ -161,7 +164,20 @@ impl Told {
                 Err(error) => told.found.push(format!("{}: {error}: {message:?}", ids::KEYS)),
             }
         }
+        broker.look_at_history(|history| told.note_missed(history, &name));
         told
+    }
+
+    fn note_missed(&mut self, history: &History, name: &str) {
+        for event in history.events() {
+            if let Happening::Missed { partition, position, .. } = &event.what
+                && **partition == *name
+                && let Some(Logged { entry: Entry::Done(done), .. }) = self.log.get(position)
+                && let Some(story) = self.stories.get_mut(&done.key.task)
+            {
+                story.miscounted = true;
+            }
+        }
     }
 
     fn take(&mut self, entry: &Entry, message: &Message, stored: &Stored) {
@@ -257,20 +273,21 @@ impl Story {
 
     /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have made it superfluous.
     fn superseded(&mut self, id: TaskId, key: &Key, rejected: bool) -> Option<String> {
-        let what = match (&mut self.base, key) {
-            (None, _) => "a key was tombstoned before its task was sealed",
-            (Some((_, before)), _) if rejected => {
-                before.remove(key);
-                return None;
-            }
-            (Some((_, before)), _) if !before.is_empty() => {
-                "an accepted key was tombstoned before all that were rejected before the base"
-            }
-            (Some((base, _)), Key::Once(once)) if once.epoch < *base => {
-                self.superseded_keys += 1;
-                return None;
-            }
-            (Some(_), _) => "a key was tombstoned that no base makes superfluous",
+        if rejected && !self.bases.is_empty() {
+            self.bases.values_mut().for_each(|(_, before)| drop(before.remove(key)));
+            return None;
+        }
+        let Key::Once(OnceKey { epoch, .. }) = key else { return None };
+        let mut later = self.bases.range(epoch.next()..);
+        if later.any(|(_, (_, before))| before.is_empty()) {
+            self.superseded_keys += 1;
+            self.bases.retain(|_, (claim, _)| claim != key);
+            return None;
+        }
+        let what = if self.bases.range(epoch.next()..).next().is_none() {
+            "a key was tombstoned that no base makes superfluous"
+        } else {
+            "an accepted key was tombstoned before all that were rejected before the base"
         };
         Some(format!("{}: task {id}: {what}: {key:?}", ids::SEAL))
     }
@@ -324,7 +341,7 @@ impl Story {
         match entry {
             Entry::Claim(Claim { key, attempt, kind, base, .. }) => {
                 if base.is_some() {
-                    self.base = Some((key.epoch, self.rejected.clone()));
+                    self.bases.insert(key.epoch, (Key::Once(*key), self.rejected.clone()));
                 }
                 let epoch = key.epoch.0;
                 let attempt = (*kind == ClaimKind::Run).then_some(*attempt);
@@ -347,9 +364,13 @@ impl Story {
             },
             Entry::Checkpoint(key) => {
                 self.checkpoints += 1;
-                if let Some((old, _)) = self.checkpoint.replace((Key::Once(*key), content)) {
-                    self.superseded.insert(old, at);
-                }
+                // In an epoch the serial tells: what was given up for lost may land behind what was published after it.
+                let order = |key: &OnceKey| (key.epoch, key.serial);
+                let older = match &self.checkpoint {
+                    Some((kept, _)) if order(kept) > order(key) => Some(*key),
+                    _ => self.checkpoint.replace((*key, content)).map(|(old, _)| old),
+                };
+                self.superseded.extend(older.map(|old| (Key::Once(old), at)));
             }
             Entry::Cancel(_) => {
                 self.cancelled.get_or_insert(at);
