@@ -62,12 +62,9 @@ impl Machine {
 
     /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
     pub(super) fn close_again(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get(&id) else { return };
         match task.stage {
-            Stage::Closing(Step::Closed) => {
-                task.stage = Stage::Closing(Step::Written);
-                self.try_ack(id);
-            }
+            Stage::Closing(Step::Closed) => self.try_ack(id),
             // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
             Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             Stage::Idle | Stage::Reading => self.begin_closing(id),

@@ -152,21 +152,6 @@ fn who_waits_for_a_batch_shows_what_had_ended_before() {
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
 }
 
-/// The ledger did not say that the message is a batch, so that it was closed with its first task; its delivery says it.
-#[test]
-fn an_entry_that_is_larger_than_it_was_known_to_be_is_acknowledged_at_its_end() {
-    let mut bench = Bench::new();
-    close(&mut bench, member(0), Outcome::Completed);
-    bench.machine.acked(T.entry_id(), T.partition);
-    bench.machine.delivered(member(0), Some(2));
-    bench.actions();
-    bench.land(&of(member(1), claim_by(OTHER, 1)));
-    let end = of(member(1), done_by(OTHER, 1, Outcome::Completed));
-    assert_eq!(bench.land(&end), [Action::ShowOutcome(member(1))]);
-    bench.machine.view_stored(member(1));
-    assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
-}
-
 /// Somebody asked for the end of a message of the batch that does not exist.
 #[test]
 fn a_task_that_was_never_there_keeps_no_entry_from_being_acknowledged() {
@@ -299,6 +284,18 @@ fn an_outcome_that_a_takeover_has_overtaken_is_given_up() {
     bench.land(&claim_by(OTHER, 2));
     assert_eq!(bench.stage(), Some(Stage::Idle));
     assert_eq!(bench.land(&Entry::Done(done)), []);
+}
+
+/// Whatever else is read of the task meanwhile says nothing about the outcome.
+#[test]
+fn an_outcome_is_waited_for_until_it_comes_back() {
+    let mut bench = Bench::new();
+    let done = bench.complete();
+    let before = bench.stage();
+    assert_eq!(bench.land(&Entry::Cancel(T)), []);
+    assert_eq!(bench.land(&claim_by(OTHER, 1)), []);
+    assert_eq!(bench.stage(), before);
+    assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(T)]);
 }
 
 /// The claim that closes a task with no attempt left is the end itself.
