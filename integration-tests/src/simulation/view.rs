@@ -118,7 +118,11 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         for entry in entries {
             let terminal = entry.what.as_ref().is_some_and(|(metadata, _)| metadata.is_terminal());
             if terminal && (ended.is_none_or(|ended| ended > entry.at) || !says(entry, story)) {
-                wrong(ids::VIEW, "an end was shown that the ledger does not have");
+                let shown = entry.what.as_ref().map(|(metadata, _)| {
+                    (metadata.state, &metadata.result, &metadata.failure_reason, metadata.attempts)
+                });
+                let what = format!("an end was shown that the ledger does not have: {shown:?}");
+                wrong(ids::VIEW, &what);
             }
         }
         if ended.is_some() && !is_in_order(evidence, entries, story) {

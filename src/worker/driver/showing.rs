@@ -13,7 +13,7 @@ use crate::task::{Position, TaskId};
 use crate::transport::{Message, Outgoing};
 use crate::worker::keeper::Chore;
 use crate::worker::session::Backoff;
-use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,9 +55,8 @@ impl Driver {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let epoch = task.fold.epoch;
-        let own = lane.bodies.get(task_id).filter(|(at, _)| *at == epoch);
-        let body = match own {
-            Some((_, body)) => body.clone(),
+        let body = match lane.own_body(task_id, task.fold.phase, epoch) {
+            Some(body) => body.clone(),
             None => {
                 self.read_body(id, task_id, task.state_at, false, 0);
                 return;
@@ -228,8 +227,8 @@ impl Driver {
     pub(super) fn dead_letter(&mut self, id: i32, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).cloned() else { return };
-        let own = lane.bodies.get(task_id).filter(|(epoch, _)| *epoch == task.fold.epoch);
-        let Some(body) = own.map(|(_, body)| body.clone()) else {
+        let own = lane.own_body(task_id, task.fold.phase, task.fold.epoch);
+        let Some(body) = own.cloned() else {
             let closing = task.state_at;
             self.read_body(id, task_id, closing, true, 0);
             return;
@@ -242,7 +241,11 @@ impl Driver {
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
                 self.pending.push(Box::pin(async move {
-                    Event::DeadLetter { lane: id, id: task_id, fate: fate(receipt).await }
+                    let fate = fate(receipt).await;
+                    if matches!(fate, Fate::Refused(_)) {
+                        tokio::time::sleep(REFUSED_PAUSE).await;
+                    }
+                    Event::DeadLetter { lane: id, id: task_id, fate }
                 }));
             }
             None => self.dead_letter_without_payload(id, task_id),
@@ -284,18 +287,13 @@ impl Driver {
         let stored = match fate {
             Fate::Stored => true,
             Fate::Unknown => false,
-            // Published again without the payload, which may lie on T for a while; if that is refused too, it is given up.
             Fate::Refused(cause) => {
-                tracing::warn!(task = %task_id, cause, "the dead letter is refused");
-                lane.not_shown.insert(task_id);
-                match lane.payloads.remove(task_id) {
-                    Some(payload) if !payload.bytes.is_empty() => {
-                        let bare = Payload { bytes: Bytes::new(), ..payload };
-                        lane.payloads.insert(task_id, bare);
-                        false
-                    }
-                    _ => true,
+                if lane.make_dead_letter_smaller(task_id, &cause, self.env.clock.now()) {
+                    let topic = &lane.topics.dead_letters;
+                    tracing::error!(%topic, task = %task_id, cause, "a dead letter is refused: publishing it again with less in it");
+                    self.stats.refused();
                 }
+                false
             }
         };
         if stored {
@@ -386,6 +384,24 @@ impl Driver {
 }
 
 impl Lane {
+    /// What this worker itself has to say about the end of a task, if that is how it ended.
+    fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&Body> {
+        let (at, body) = self.bodies.get(id)?;
+        (*at == epoch && body.fits(phase)).then_some(body)
+    }
+
+    /// A dead letter that was refused is published again: without the payload, which lies on T for a while, then without the properties
+    /// of the task. What is left is small, and is published until it is stored: a dead letter that is missing is worse than a task that
+    /// waits for it. Returns whether that is to be told.
+    fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
+        self.not_shown.insert(id);
+        let Payload { bytes, properties, .. } = self.payloads.remove(id).unwrap_or_default();
+        let is_smallest = bytes.is_empty() && properties.is_empty();
+        let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
+        self.payloads.insert(id, Payload { properties, ..Payload::default() });
+        !is_smallest || self.refusals.is_news(cause, now)
+    }
+
     /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
     fn lacks_letter(&self, id: TaskId) -> bool {
         let Some(task) = self.core.machine().task(id) else { return false };

@@ -33,6 +33,12 @@ impl Body {
         }
     }
 
+    /// Whether it can be that of a task in this phase. A result that was published without an answer, and refused when it was published
+    /// again, has made way for the reason why; and then the first one may turn out to have been stored.
+    pub(super) fn fits(&self, phase: Phase) -> bool {
+        matches!(self, Self::Result(_)) == (phase == Phase::Completed)
+    }
+
     /// Reads the body of an accepted outcome from the ledger.
     pub(super) fn read(phase: Phase, bytes: Bytes) -> Self {
         if phase == Phase::Completed {

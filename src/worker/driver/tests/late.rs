@@ -112,3 +112,49 @@ async fn whatever_the_ledger_refuses_is_told() {
     let stats = bench.driver.stats.read();
     assert_eq!((stats.refusals, stats.self_fenced), (1, 0), "a heartbeat was refused: {stats:?}");
 }
+
+/// A result was published and no answer came; published again it was refused, and made way for the reason why. Then the first one came
+/// back from the ledger: the task was shown as completed, without its result and with that reason.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_was_refused_and_then_counts_is_shown() {
+    let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
+    let lane = bench.driver.lanes.get_mut(&-1).expect("one");
+    lane.bodies.insert(task, (Epoch(1), view::Body::Result(b"the result"[..].into())));
+    assert!(lane.refuse_result(key(task, 3), "too large"));
+    bench.allow();
+    bench.driver.show_end(-1, task, Showing::Outcome);
+    bench.run_for(SECOND).await;
+    let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();
+    let [shown] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!(shown.result.as_deref(), Some(&b"the result"[..]));
+    assert_eq!(shown.failure_reason, None);
+}
+
+/// The dead letter of a task without a payload that can be read was given up when the broker refused it once, and the task was
+/// acknowledged: nothing was left of it.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
+    for (payload, refusals) in [("", 1), ("", 5), ("payload", 1), ("payload", 2), ("payload", 3)] {
+        let fatal = |_| async { Err(TaskError::fatal("why")) };
+        let mut bench = Bench::new(brisk(), None, fatal);
+        bench.run_for(SECOND).await;
+        let dead_letters = bench.at(&bench.names.dead_letters, -1);
+        for _ in 0..refusals {
+            bench.broker.next_publish(&dead_letters, crate::transport::memory::Fate::Refused);
+        }
+        let at = bench.at(&bench.names.task, -1);
+        let properties = [("color".to_owned(), "red".to_owned())].into();
+        let message = Outgoing { properties, payload: payload.into(), ..Outgoing::default() };
+        let entry = bench.broker.publish(&at, message).entry_id();
+        bench.run_for(SECOND / 2).await;
+        assert!(!bench.broker.is_acked(&at, "longhaul", entry), "it has no dead letter yet");
+        bench.run_for(10 * SECOND).await;
+        assert!(bench.broker.is_acked(&at, "longhaul", entry));
+        let letters = bench.broker.full_log(&dead_letters);
+        let [letter] = &letters[..] else { panic!("{refusals}: {letters:?}") };
+        assert!(letter.payload.is_empty());
+        let smallest = refusals > usize::from(!payload.is_empty());
+        assert_eq!(letter.properties.contains_key("color"), !smallest, "{payload} {refusals}");
+        assert_eq!(letter.properties["failureReason"], "Processing error: why");
+    }
+}
