@@ -274,7 +274,9 @@ impl Story {
     /// A tombstone of a key of a task that is not sealed was stored: a claim with a base must have made it superfluous.
     fn superseded(&mut self, id: TaskId, key: &Key, rejected: bool) -> Option<String> {
         if rejected && !self.bases.is_empty() {
-            self.bases.values_mut().for_each(|(_, before)| drop(before.remove(key)));
+            for (_, before) in self.bases.values_mut() {
+                before.remove(key);
+            }
             return None;
         }
         let Key::Once(OnceKey { epoch, .. }) = key else { return None };
