@@ -118,3 +118,37 @@ fn a_seal_has_no_more_to_end_than_there_is() {
     assert_eq!(holder.land(&seal), actions);
     assert_eq!(holder.machine.left(), 0, "it has no keys");
 }
+
+/// A reader that is sent back to the start of the ledger knows its seals already.
+#[test]
+fn a_seal_that_is_read_again_changes_nothing() {
+    let mut bench = Bench::new();
+    closed(&mut bench);
+    let Entry::Seal(seal) = sealed(&mut bench) else { panic!("not a seal") };
+    let at = |entry| Position { ledger: 1, entry, batch_index: None };
+    assert_eq!(bench.machine.read_seal(at(1), &seal), [T]);
+    bench.actions();
+    let before = bench.machine.clone();
+    let mut other = seal.clone();
+    other.key.serial += 1;
+    for position in [at(1), at(0)] {
+        assert_eq!(bench.machine.read_seal(position, &other), []);
+        assert_eq!(bench.machine, before);
+    }
+    assert_eq!(bench.machine.read_seal(at(2), &other), []);
+    assert_ne!(bench.machine, before);
+    let unknown = TaskId { entry: 99, ..T };
+    assert_eq!(bench.machine.fold(T), TaskFold::SEALED);
+    assert_eq!(bench.machine.fold(unknown), TaskFold::default());
+}
+
+/// Where all tasks come from another cluster and none of this one is ever sealed, memory does not grow for ever.
+#[test]
+fn dropped_entries_wait_for_a_seal_up_to_a_limit() {
+    const MAX: u64 = 100_000;
+    let mut bench = Bench::new();
+    for entry in 0..=MAX {
+        bench.machine.drop_entry(EntryId { ledger: 1, entry });
+    }
+    assert_eq!(bench.machine.dropped() as u64, MAX);
+}
