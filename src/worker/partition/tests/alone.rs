@@ -49,18 +49,17 @@ impl Alone {
                 break;
             }
             for effect in some {
-                match effect {
-                    Effect::Do(Action::Publish(Entry::Heartbeat(heartbeat))) => {
-                        self.heartbeats.push(heartbeat.clone());
-                        for owner in self.alive.clone() {
-                            let other = Heartbeat { owner, number: 1, ..heartbeat.clone() };
-                            let none = Heartbeat { receipted: 0, underway: Some(0), ..other };
-                            all.extend(self.land(Entry::Heartbeat(none)));
-                        }
-                        all.extend(self.land(Entry::Heartbeat(heartbeat)));
-                    }
-                    other => all.push(other),
+                let Effect::Do(Action::Publish(Entry::Heartbeat(heartbeat))) = effect else {
+                    all.push(effect);
+                    continue;
+                };
+                self.heartbeats.push(heartbeat.clone());
+                for owner in self.alive.clone() {
+                    let other = Heartbeat { owner, number: 1, ..heartbeat.clone() };
+                    let none = Heartbeat { receipted: 0, underway: Some(0), ..other };
+                    all.extend(self.land(Entry::Heartbeat(none)));
                 }
+                all.extend(self.land(Entry::Heartbeat(heartbeat)));
             }
         }
         assert!(self.core.timeout() > self.now, "it would be run again at once");
@@ -126,9 +125,9 @@ impl Alone {
 /// The only entry that was published.
 #[track_caller]
 pub(super) fn published(effects: &[Effect]) -> Entry {
-    let entries = effects.iter().filter_map(|effect| match effect {
-        Effect::Do(Action::Publish(entry)) => Some(entry.clone()),
-        _ => None,
+    let entries = effects.iter().filter_map(|effect| {
+        let Effect::Do(Action::Publish(entry)) = effect else { return None };
+        Some(entry.clone())
     });
     match entries.collect::<Vec<_>>().as_slice() {
         [entry] => entry.clone(),
@@ -139,8 +138,6 @@ pub(super) fn published(effects: &[Effect]) -> Entry {
 /// The claim or outcome that was published.
 #[track_caller]
 pub(super) fn key_of(entry: &Entry) -> OnceKey {
-    match entry.key() {
-        Key::Once(key) => key,
-        other => panic!("{other} is not of a task"),
-    }
+    let Key::Once(key) = entry.key() else { panic!("{entry:?} is not of a task") };
+    key
 }

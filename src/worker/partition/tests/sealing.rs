@@ -27,9 +27,9 @@ fn at(entry: u64) -> TaskId {
 
 /// The seals among what was done, and when.
 fn seals(did: &[(Moment, Effect)]) -> Vec<(Moment, Entry)> {
-    let seals = did.iter().filter_map(|(at, effect)| match effect {
-        Effect::Do(Action::Publish(entry @ Entry::Seal(_))) => Some((*at, entry.clone())),
-        _ => None,
+    let seals = did.iter().filter_map(|(at, effect)| {
+        let Effect::Do(Action::Publish(entry @ Entry::Seal(_))) = effect else { return None };
+        Some((*at, entry.clone()))
     });
     seals.collect()
 }
@@ -49,9 +49,9 @@ fn count(entries: &EntrySet) -> u64 {
 
 /// What this worker has begun to close, and when.
 fn closings(did: &[(Moment, Effect)]) -> Vec<(Moment, TaskId)> {
-    let shown = did.iter().filter_map(|(at, effect)| match effect {
-        Effect::Do(Action::ShowOutcome(id)) => Some((*at, *id)),
-        _ => None,
+    let shown = did.iter().filter_map(|(at, effect)| {
+        let Effect::Do(Action::ShowOutcome(id)) = effect else { return None };
+        Some((*at, *id))
     });
     shown.collect()
 }
@@ -124,11 +124,13 @@ fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
 #[test]
 fn a_worker_under_pressure_rests_between_two_looks() {
     let mut it = alone();
+    let begin = it.now;
     it.closed(at(0));
     it.now = it.now + SOON / 2;
     for entry in 1..=100_001 {
         if entry <= 2 { it.closed(at(entry)) } else { it.completed(at(entry)) }
     }
+    assert_eq!(it.core.look_after_at(), begin + PRESSED, "nothing is due before");
     it.now = it.now + SOON / 2;
     let (first, entry, named) = seal(&it.run_for(PRESSED));
     assert_eq!(named, 1, "as soon as it is old enough");

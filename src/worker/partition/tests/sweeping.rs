@@ -7,9 +7,9 @@ use super::*;
 const LOOK: Duration = Duration::from_secs(450);
 
 fn tombstones(effects: &[Effect]) -> Vec<usize> {
-    let batches = effects.iter().filter_map(|effect| match effect {
-        Effect::Do(Action::Tombstone(keys)) => Some(keys.len()),
-        _ => None,
+    let batches = effects.iter().filter_map(|effect| {
+        let Effect::Do(Action::Tombstone(keys)) = effect else { return None };
+        Some(keys.len())
     });
     batches.collect()
 }
