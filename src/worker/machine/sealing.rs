@@ -178,8 +178,8 @@ impl Machine {
     }
 
     /// Whether a key is of no use to anybody.
-    #[must_use]
-    pub fn has_useless_keys(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn has_useless_keys(&self) -> bool {
         !self.sealing.useless.is_empty()
     }
 

@@ -99,12 +99,6 @@ impl Partition {
         self.settle();
     }
 
-    /// The log is to be read from its start.
-    pub(super) const fn begin_from_start(&mut self) {
-        self.read_to = None;
-        self.from_start = true;
-    }
-
     /// The ledger is not there any more: what will be there instead is read from its start.
     pub fn handle_ledger_deleted(&mut self) {
         // Nor are its settings.
@@ -116,7 +110,7 @@ impl Partition {
         self.machine.fence(self.spare_owner);
         self.silence = Silence::new(self.settings.ledger.heartbeat);
         self.gaps = Gaps::default();
-        self.begin_from_start();
+        self.read_to = None;
         self.mode = Mode::Bootstrap;
         self.freed += self.claims.len();
         self.claims.clear();

@@ -73,8 +73,6 @@ pub struct Partition {
     machine: Machine,
     /// The last position read.
     read_to: Option<Position>,
-    /// The log is about to be read from its start: what comes before that has been asked for is void.
-    from_start: bool,
     silence: Silence,
     mode: Mode,
     /// A drain was asked for; it outlives a self-fence.
@@ -123,7 +121,6 @@ impl Partition {
         Self {
             machine: Machine::new(owner, settings.attempts_max),
             read_to: None,
-            from_start: false,
             silence: Silence::new(settings.ledger.heartbeat),
             mode: Mode::Bootstrap,
             draining: false,
@@ -159,11 +156,7 @@ impl Partition {
 
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
-        if matches!(effect, Some(Effect::Fenced)) {
-            self.from_start = false;
-        }
-        effect
+        self.effects.pop_front()
     }
 
     /// Whether there is anything to do already.
@@ -179,8 +172,10 @@ impl Partition {
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
-        // What is void, or comes again from the start as in a simulation, is old: who was alive then need not be alive now.
-        if self.from_start || self.read_to.is_some_and(|position| inbound.position <= position) {
+        // A self-fence stands first: until it is taken up, what comes was read before, and is void. That, and what comes again from the
+        // start as in a simulation, is old: who was alive then need not be alive now.
+        let is_void = matches!(self.effects.front(), Some(Effect::Fenced));
+        if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
         }
         self.read_to = Some(inbound.position);
@@ -340,7 +335,6 @@ impl Partition {
             self.freed += 1;
         }
         self.agenda.set_by(id, now);
-        self.settle();
     }
 
     /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
@@ -380,18 +374,10 @@ impl Partition {
         self.draining = true;
         if self.mode == Mode::Live {
             self.mode = Mode::Draining;
-            for (id, open) in &self.open {
-                if open.received.is_some() {
-                    self.agenda.set(*id, now);
-                }
+            for id in self.open.keys() {
+                self.agenda.set(*id, now);
             }
         }
-    }
-
-    /// Nothing new is taken.
-    #[must_use]
-    pub const fn is_draining(&self) -> bool {
-        self.draining
     }
 
     /// Processors that have not ended are here.
@@ -433,8 +419,7 @@ impl Partition {
             self.agenda.remove(id);
             return;
         }
-        let wait = Duration::from_millis(fold.next_attempt.delay_ms);
-        let due = if fold.phase == Phase::Retry { now + wait } else { now };
+        let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
         let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, due));
         open.follow(&fold, due);
         if cancelled {

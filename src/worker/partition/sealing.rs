@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The partition looks after finished tasks this often within R.
 const LOOKS_PER_RETENTION: u32 = 8;
 
+/// Workers take turns at what was left behind, so many within R.
+const TURNS_PER_RETENTION: u32 = 4;
+
 /// When a look has left something undone, the next one follows after this.
 const NEXT_LOOK: Duration = Duration::from_millis(100);
 
@@ -46,10 +49,12 @@ pub(super) struct Finished {
     left: VecDeque<(Moment, TaskId, Moment)>,
     /// This worker has set out to close them.
     closing: VecDeque<(Moment, TaskId)>,
-    /// They are in the seal that is under way, unless it was too small for them.
+    /// They are in the last seal of this worker, unless it was too small for them or was not published.
     sealing: Vec<(Moment, TaskId)>,
-    /// When that was published.
+    /// When that was published, or there was nothing to seal.
     sealed_at: Moment,
+    /// When this worker has looked last.
+    looked_at: Moment,
     /// When to look next.
     look_at: Moment,
     /// When a tombstone was stored or read last, or there was none to publish.
@@ -62,29 +67,27 @@ impl Finished {
         self.queue.push_back((now, id));
     }
 
-    /// The seal has come, or will not: what it does not name waits as before.
-    fn unseal(&mut self) {
-        for ended in std::mem::take(&mut self.sealing).into_iter().rev() {
-            self.queue.push_front(ended);
-        }
+    /// There are too many for all of them to wait until R has passed.
+    fn is_pressed(&self) -> bool {
+        self.queue.len() > FINISHED_MAX
     }
 }
 
 impl Partition {
     /// How many finished tasks are not sealed.
-    #[must_use]
-    pub fn finished(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn finished(&self) -> usize {
         let Finished { queue, left, closing, sealing, .. } = &self.finished;
         queue.len() + left.len() + closing.len() + sealing.len()
     }
 
     /// When to look after finished tasks next.
     pub(super) fn look_after_at(&self) -> Moment {
-        let Finished { queue, look_at, .. } = &self.finished;
+        let Finished { queue, looked_at, look_at, .. } = &self.finished;
         match queue.front() {
-            Some((ended, _)) if queue.len() > FINISHED_MAX => {
+            Some((ended, _)) if self.finished.is_pressed() => {
                 let at = *ended + self.sealing_age();
-                at.max(self.finished.sealed_at + NEXT_LOOK).min(*look_at)
+                at.max(*looked_at + NEXT_LOOK).min(*look_at)
             }
             _ => *look_at,
         }
@@ -93,9 +96,9 @@ impl Partition {
     /// How long a finished task keeps its keys.
     fn sealing_age(&self) -> Duration {
         let ledger = &self.settings.ledger;
-        let pressed = self.finished.queue.len() > FINISHED_MAX;
         let least = 2 * ledger.heartbeat + AGE_MIN;
-        if pressed { least.min(ledger.ledger_retention) } else { ledger.ledger_retention }
+        let age = ledger.ledger_retention;
+        if self.finished.is_pressed() { age.min(least) } else { age }
     }
 
     /// After a bootstrap tasks are as old as their outcomes say, by the wall clocks, but for R at most: else workers that live for less
@@ -122,16 +125,15 @@ impl Partition {
         if matches!(self.mode, Mode::Bootstrap) || now < self.look_after_at() {
             return;
         }
+        self.finished.looked_at = now;
         self.finished.look_at = self.next_look(now);
         let patience = 2 * self.settings.ledger.heartbeat;
         if self.machine.seals_underway() && now.since(self.finished.sealed_at) > patience {
             self.machine.seal_failed();
-            self.finished.unseal();
         }
         let more = self.seal(now);
         if self.goes_first(now) && !self.machine.seals_underway() {
             self.machine.merge_seals(SEALS_MAX);
-            self.finished.sealed_at = now;
         }
         self.sweep(now);
         self.forget_dead_owners(now);
@@ -145,27 +147,36 @@ impl Partition {
         if self.machine.seals_underway() {
             return true;
         }
+        self.unseal();
         let mut due = Vec::new();
         self.take_closed(now, &mut due);
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
-        if !due.is_empty() || self.machine.dropped() > 0 {
-            let entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
-            self.machine.seal(&entries);
-            self.finished.sealed_at = now;
-            self.finished.sealing = due;
-            if !self.machine.seals_underway() {
-                // An invariant stood against it: what it was about waits as before.
-                self.finished.unseal();
+        let entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
+        self.machine.seal(&entries);
+        self.finished.sealed_at = now;
+        self.finished.sealing = due;
+        more_due || more_left || !self.finished.closing.is_empty()
+    }
+
+    /// The last seal has come, or will not: what it does not name waits as before.
+    fn unseal(&mut self) {
+        for (ended, id) in std::mem::take(&mut self.finished.sealing).into_iter().rev() {
+            if self.is_over(id) {
+                self.finished.queue.push_front((ended, id));
             }
         }
-        more_due || more_left || !self.finished.closing.is_empty()
+    }
+
+    /// Somebody else's business for now, or that of a later turn.
+    fn leave(&mut self, ended: Moment, id: TaskId, now: Moment) {
+        let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
+        self.finished.left.push_back((ended, id, now + turn));
     }
 
     /// What has come of age.
     fn take_due(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
         let age = self.sealing_age();
-        let again = now + self.settings.ledger.ledger_retention / 4;
         let mut looked = 0;
         while let Some((ended, id)) = self.finished.queue.front().copied()
             && now.since(ended) >= age
@@ -178,7 +189,7 @@ impl Partition {
             if self.machine.may_seal(id.entry_id()) {
                 due.push((ended, id));
             } else if self.is_over(id) {
-                self.finished.left.push_back((ended, id, again));
+                self.leave(ended, id, now);
             }
         }
         false
@@ -186,7 +197,7 @@ impl Partition {
 
     /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it is.
     fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
-        let turn = self.settings.ledger.ledger_retention / 4;
+        let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         let mut looked = 0;
         while let Some((ended, id, look_at)) = self.finished.left.front().copied()
             && look_at <= now
@@ -207,7 +218,7 @@ impl Partition {
                 self.machine.close(id);
                 self.finished.closing.push_back((ended, id));
             } else {
-                self.finished.left.push_back((ended, id, now + turn));
+                self.leave(ended, id, now);
             }
         }
         false
@@ -215,26 +226,22 @@ impl Partition {
 
     /// What this worker has closed that others had left behind.
     fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) {
-        let again = now + self.settings.ledger.ledger_retention / 4;
         for _ in 0..self.finished.closing.len() {
             let Some((ended, id)) = self.finished.closing.pop_front() else { break };
             let Some(task) = self.machine.task(id) else { continue };
             match task.stage {
-                Stage::Closing(Step::Closed) if self.machine.may_seal(id.entry_id()) => {
-                    due.push((ended, id));
-                }
-                Stage::Closing(step) if step < Step::Written => {
+                Stage::Closing(Step::Closed) => due.push((ended, id)),
+                Stage::Closing(Step::DeadLetter | Step::View | Step::Ack) => {
                     self.finished.closing.push_back((ended, id));
                 }
-                Stage::Closing(Step::Ack) => self.finished.closing.push_back((ended, id)),
                 // The ack of a batch waits for its other tasks.
-                Stage::Idle
+                Stage::Closing(Step::Written)
+                | Stage::Idle
                 | Stage::Reading
                 | Stage::Claiming { .. }
                 | Stage::Running(_)
                 | Stage::Finishing { .. }
-                | Stage::Closing(_)
-                | Stage::Aside { .. } => self.finished.left.push_back((ended, id, again)),
+                | Stage::Aside { .. } => self.leave(ended, id, now),
             }
         }
     }
@@ -252,7 +259,7 @@ impl Partition {
     pub fn handle_dropped(&mut self, entry: EntryId, now: Moment) {
         self.machine.drop_entry(entry);
         if self.machine.dropped() >= SEALED_AT_ONCE_MAX {
-            let soon = self.finished.sealed_at + NEXT_LOOK;
+            let soon = self.finished.looked_at + NEXT_LOOK;
             self.finished.look_at = self.finished.look_at.min(soon.max(now));
         }
     }
@@ -263,20 +270,14 @@ impl Partition {
 
     /// A seal was read.
     pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
-        let waited = self.machine.seals_underway();
         for id in self.machine.read_seal(position, seal) {
             self.open.remove(&id);
             self.agenda.remove(id);
             self.waiting.remove(id);
-            self.stalled.remove(&id);
             self.settle_claim(id);
         }
-        if waited && !self.machine.seals_underway() {
-            self.finished.unseal();
-            self.finished.look_at = now;
-        }
-        self.settle();
         self.sweep(now);
+        self.settle();
     }
 
     /// A batch of tombstones is stored, or not all of it is.
@@ -302,9 +303,7 @@ impl Partition {
         } else if !first {
             keys.clear();
         }
-        if !keys.is_empty() || self.machine.has_useless_keys() {
-            self.machine.sweep(keys);
-        }
+        self.machine.sweep(keys);
     }
 
     /// A tombstone was read: somebody sweeps.
@@ -329,6 +328,5 @@ impl Partition {
             self.silence.left(owner);
             self.machine.drop_key(Key::Heartbeat(owner));
         }
-        self.settle();
     }
 }

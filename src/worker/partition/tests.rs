@@ -1,8 +1,13 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
+mod alone;
+mod claiming;
 mod dropping;
+mod following;
 mod holding;
 mod ledger;
+mod sealing;
+mod sweeping;
 
 use super::*;
 use crate::protocol::invariants::TAKEOVER;

@@ -1,0 +1,258 @@
+//! When what is over is sealed: by its age, by how much of it there is, in turns, and again when a seal is lost.
+
+use super::alone::{Alone, OTHER};
+use super::*;
+use crate::protocol::entry_set::EntrySet;
+
+/// Between two looks when nothing is due.
+const LOOK: Duration = Duration::from_secs(450);
+/// Between two turns to close what was left behind.
+const TURN: Duration = Duration::from_secs(900);
+/// Between two looks when something is due.
+const SOON: Duration = Duration::from_millis(100);
+/// What is over keeps its keys for so long even where there is much of it: 2 H and a minute.
+const PRESSED: Duration = Duration::from_secs(80);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A worker at one of its looks, so that R and turns end at later ones.
+fn alone() -> Alone {
+    let mut it = Alone::new();
+    it.run_for(it.core.look_after_at().since(it.now));
+    it
+}
+
+fn at(entry: u64) -> TaskId {
+    TaskId { entry, ..TASK }
+}
+
+/// The seals among what was done, and when.
+fn seals(did: &[(Moment, Effect)]) -> Vec<(Moment, Entry)> {
+    let seals = did.iter().filter_map(|(at, effect)| {
+        let Effect::Do(Action::Publish(entry @ Entry::Seal(_))) = effect else { return None };
+        Some((*at, entry.clone()))
+    });
+    seals.collect()
+}
+
+/// The only seal of what was done, when it was published, and how many entries it names.
+#[track_caller]
+fn seal(did: &[(Moment, Effect)]) -> (Moment, Entry, u64) {
+    match seals(did).as_slice() {
+        [(at, Entry::Seal(seal))] => (*at, Entry::Seal(seal.clone()), count(&seal.entries)),
+        other => panic!("not one seal: {other:?}"),
+    }
+}
+
+fn count(entries: &EntrySet) -> u64 {
+    entries.ranges().map(|range| range.last - range.first + 1).sum()
+}
+
+/// What this worker has begun to close, and when.
+fn closings(did: &[(Moment, Effect)]) -> Vec<(Moment, TaskId)> {
+    let shown = did.iter().filter_map(|(at, effect)| {
+        let Effect::Do(Action::ShowOutcome(id)) = effect else { return None };
+        Some((*at, *id))
+    });
+    shown.collect()
+}
+
+/// A seal that did not come back took its tasks along: they would keep their keys for ever.
+#[test]
+fn a_seal_that_was_lost_is_published_again_after_2h() {
+    let mut it = alone();
+    it.closed(TASK);
+    let (lost_at, _, named) = seal(&it.run_for(R + SECOND));
+    assert_eq!(named, 1);
+    let (again_at, again, named) = seal(&it.run_for(2 * H));
+    assert_eq!(named, 1);
+    let waited = again_at.since(lost_at);
+    assert!(waited > 2 * H && waited <= 2 * H + 2 * SOON, "{waited:?}");
+    assert_eq!(it.core.finished(), 1);
+    it.land(again);
+    assert_eq!(seals(&it.run_for(R)), []);
+    assert!(it.core.machine().is_sealed(TASK) && it.core.finished() == 0);
+}
+
+/// Each reader of a seal takes time for each of its tasks.
+#[test]
+fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
+    let mut it = alone();
+    for entry in 0..10_001 {
+        it.closed(at(entry));
+    }
+    let (_, first, named) = seal(&it.run_for(R));
+    assert_eq!(named, 10_000);
+    it.land(first);
+    let (_, second, named) = seal(&it.run_for(SOON));
+    assert_eq!(named, 1);
+    it.land(second);
+    it.run_for(SOON);
+    assert_eq!(it.core.finished(), 0);
+}
+
+/// Looking through what others have left behind holds up nothing else.
+#[test]
+fn not_more_than_ten_thousand_tasks_are_looked_at_at_once() {
+    let mut it = alone();
+    for entry in 0..10_000 {
+        it.completed(at(entry));
+    }
+    it.closed(at(10_000));
+    assert_eq!(seals(&it.run_for(R - STEP)), []);
+    it.now = it.now + STEP;
+    let first = it.now;
+    assert_eq!(it.run(), []);
+    let (then, _, named) = seal(&it.run_for(SOON));
+    assert_eq!((then.since(first), named), (SOON, 1));
+}
+
+/// More than 100,000 finished tasks are too many to be kept for R.
+#[test]
+fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
+    let mut it = alone();
+    it.closed(at(0));
+    for entry in 1..100_000 {
+        it.completed(at(entry));
+    }
+    assert_eq!(seals(&it.run_for(PRESSED + SECOND)), [], "they are not too many");
+    it.completed(at(100_000));
+    let did = it.run();
+    assert!(matches!(did[..], [Effect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
+}
+
+/// While a seal was under way for long and the next tasks were due by then, the worker looked again at once, and again.
+#[test]
+fn a_worker_under_pressure_rests_between_two_looks() {
+    let mut it = alone();
+    let begin = it.now;
+    it.closed(at(0));
+    it.now = it.now + SOON / 2;
+    for entry in 1..=100_001 {
+        if entry <= 2 { it.closed(at(entry)) } else { it.completed(at(entry)) }
+    }
+    assert_eq!(it.core.look_after_at(), begin + PRESSED, "nothing is due before");
+    it.now = it.now + SOON / 2;
+    let (first, entry, named) = seal(&it.run_for(PRESSED));
+    assert_eq!(named, 1, "as soon as it is old enough");
+    assert_eq!(it.now.since(first), SOON);
+    assert_eq!(seals(&it.run_for(SECOND)), [], "one is under way");
+    it.land(entry);
+    let (_, _, named) = seal(&it.run_for(SOON));
+    assert_eq!(named, 2);
+}
+
+/// A finisher that died, and one other worker.
+#[test]
+fn what_was_left_behind_is_closed_a_quarter_of_r_later_and_sealed_when_that_is_done() {
+    let mut it = alone();
+    it.completed(TASK);
+    assert_eq!(it.run_for(R), []);
+    assert_eq!(it.core.look_after_at(), it.now + LOOK, "nothing is due before");
+    assert_eq!(it.run_for(TURN - STEP), []);
+    let did = it.run_for(STEP);
+    assert_eq!(closings(&did), [(it.now, TASK)]);
+    // The metadata topic is away for a while.
+    assert_eq!(it.run_for(LOOK), []);
+    it.see_to(TASK);
+    let (then, entry, named) = seal(&it.run_for(SECOND));
+    assert_eq!(named, 1);
+    assert!(it.now.since(then) >= SECOND - SOON, "it is looked for soon");
+    it.land(entry);
+    it.run_for(SECOND);
+    assert_eq!(it.core.finished(), 0);
+}
+
+/// Whoever is first may be there and do nothing about it.
+#[test]
+fn each_worker_in_line_waits_one_turn_longer() {
+    let mut it = alone();
+    it.alive = vec![OwnerId(20)];
+    it.run_for(LOOK);
+    let places = [0, 1].map(|place| {
+        let of_place = |entry: &u64| it.core.rank(at(*entry), it.now) == place;
+        at((0..100).find(of_place).expect("some of them are ours"))
+    });
+    for id in places {
+        it.completed(id);
+    }
+    let begin = it.now;
+    let did = it.run_for(R + 3 * TURN);
+    let turns: Vec<_> = closings(&did).into_iter().map(|(at, id)| (id, at.since(begin))).collect();
+    for (place, turn) in [(0, 1), (1, 2)] {
+        let (id, took) = turns[place];
+        let least = R + turn * TURN;
+        assert!(id == places[place] && took >= least && took <= least + LOOK, "{turns:?}");
+    }
+    assert_eq!(turns.len(), 2);
+}
+
+/// Each of them costs an entry on the metadata topic, and an ack.
+#[test]
+fn not_more_than_a_thousand_tasks_that_were_left_behind_are_closed_at_once() {
+    let mut it = alone();
+    for entry in 0..1_002 {
+        it.completed(at(entry));
+    }
+    let begun = closings(&it.run_for(R + TURN + LOOK));
+    assert_eq!(begun.len(), 1_000);
+    for (_, id) in begun {
+        it.see_to(id);
+    }
+    let did = it.run_for(SOON);
+    assert_eq!((seal(&did).2, closings(&did).len()), (1_000, 2));
+}
+
+/// What others see to first is looked at in portions, too, and no portion holds up the next.
+#[test]
+fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
+    let mut it = alone();
+    it.alive = vec![OwnerId(20)];
+    it.run_for(LOOK);
+    let place = |it: &Alone, entry| it.core.rank(at(entry), it.now);
+    let theirs: Vec<u64> = (0..).filter(|entry| place(&it, *entry) == 1).take(10_000).collect();
+    let ours = (theirs[9_999]..).find(|entry| place(&it, *entry) == 0).expect("there is one");
+    for entry in theirs {
+        it.completed(at(entry));
+    }
+    it.completed(at(ours));
+    let ended = it.now;
+    let closings = closings(&it.run_for(R + TURN + LOOK));
+    // The last one was taken a portion later than the others, and is looked at a portion later, too.
+    assert_eq!(closings, [(ended + R + TURN + 2 * SOON, at(ours))]);
+}
+
+/// The broker had forgotten an ack, and delivered what another worker had finished long ago.
+#[test]
+fn what_was_closed_before_its_turn_is_sealed_at_the_next_look_at_it() {
+    let mut it = alone();
+    it.completed(TASK);
+    assert_eq!(it.run_for(R + STEP), []);
+    it.deliver(TASK);
+    it.see_to(TASK);
+    let (_, _, named) = seal(&it.run_for(TURN));
+    assert_eq!(named, 1);
+}
+
+/// The ack of a batch waits for its other tasks, and so does its seal.
+#[test]
+fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    let mut it = alone();
+    it.alive = vec![OTHER];
+    it.claimed(first, Some(2));
+    it.claimed(second, Some(2));
+    it.ended(first, Outcome::Completed);
+    let did = it.run_for(R + 2 * TURN);
+    let shown: Vec<_> = closings(&did).into_iter().map(|(_, id)| id).collect();
+    assert_eq!(shown, [first]);
+    it.core.handle_view_stored(first);
+    assert_eq!(seals(&it.run_for(R)), [], "the other one runs");
+    it.ended(second, Outcome::Completed);
+    it.core.handle_view_stored(second);
+    it.core.handle_acked(TASK.entry_id(), TASK.partition);
+    let did = it.run_for(TURN + LOOK);
+    let (_, entry) = seals(&did).swap_remove(0);
+    it.land(entry);
+    assert_eq!(seals(&it.run_for(2 * R)), []);
+    assert_eq!(it.core.finished(), 0);
+}

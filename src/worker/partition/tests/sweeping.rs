@@ -1,0 +1,74 @@
+//! What goes from the ledger, how much of it at a time, and who sees to it.
+
+use super::alone::{Alone, OTHER};
+use super::following::seal_of;
+use super::*;
+
+const LOOK: Duration = Duration::from_secs(450);
+
+fn tombstones(effects: &[Effect]) -> Vec<usize> {
+    let batches = effects.iter().filter_map(|effect| {
+        let Effect::Do(Action::Tombstone(keys)) = effect else { return None };
+        Some(keys.len())
+    });
+    batches.collect()
+}
+
+/// Who waited for the next look after each batch would sweep two keys a second.
+#[test]
+fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other() {
+    let mut it = Alone::new();
+    for entry in 0..1_250 {
+        it.completed(TaskId { entry, ..TASK });
+    }
+    assert_eq!(tombstones(&it.land(seal_of(1_250))), [1_000]);
+    assert_eq!(it.run(), [], "one batch at a time");
+    for (stored, next) in [(false, vec![1_000]), (true, vec![1_000]), (true, vec![500])] {
+        it.core.handle_tombstoned(stored, it.now);
+        assert_eq!(tombstones(&it.effects()), next, "stored: {stored}");
+    }
+    it.core.handle_tombstoned(true, it.now);
+    assert_eq!(it.effects(), []);
+    assert_eq!(it.core.machine().left(), 0);
+}
+
+/// Whoever stands in for a worker that does nothing does so until something is swept: its own attempt is nothing yet.
+#[test]
+fn the_next_in_line_goes_on_until_something_is_stored() {
+    let mut it = Alone::new();
+    let any = TaskId { ledger: 0, entry: 0, ..TASK };
+    it.alive = vec![OwnerId(11)];
+    it.run_for(H);
+    assert_eq!(it.core.rank(any, it.now), 1);
+    it.completed(TASK);
+    it.run_for(3 * H);
+    assert!(tombstones(&it.land(seal_of(1))).is_empty(), "it is the other one's turn");
+    let mut batches = Vec::new();
+    for (_, effect) in it.run_for(2 * LOOK + 6 * H) {
+        batches.extend(tombstones(&[effect]));
+    }
+    assert_eq!(batches, [2]);
+    it.run_for(2 * LOOK);
+    it.core.handle_tombstoned(false, it.now);
+    assert_eq!(tombstones(&it.effects()), [2]);
+    it.core.handle_tombstoned(true, it.now);
+    assert_eq!(it.core.machine().left(), 0);
+}
+
+/// The heartbeats of workers that did not say goodbye would stay for ever.
+#[test]
+fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
+    let mut it = Alone::new();
+    it.alive = vec![OTHER];
+    it.run_for(H);
+    it.alive.clear();
+    let gone = vec![Key::Heartbeat(OTHER)];
+    let expected = Effect::Do(Action::Tombstone(gone));
+    let did = it.run_for(R - H);
+    assert!(did.iter().all(|(_, effect)| *effect != expected), "{did:?}");
+    let did = it.run_for(3 * LOOK);
+    let gone: Vec<_> = did.iter().filter(|(_, effect)| *effect == expected).collect();
+    assert_eq!(gone.len(), 1, "{did:?}");
+    it.core.handle_tombstoned(true, it.now);
+    assert_eq!(it.run_for(3 * LOOK), [], "its tombstone need not be read");
+}
