@@ -148,6 +148,10 @@ impl Simulation {
         if self.setting.grows && self.rng.u8(..40) == 0 {
             return self.grow();
         }
+        if self.now() + 5 * self.setting.heartbeat > self.passed {
+            // Whoever misses an entry has time to notice before the next thing happens.
+            self.fleet.miss_nothing();
+        }
         match (self.rng.u8(..10), self.setting.course) {
             (0 | 1, Course::Crashes) if index > 0 => self.harm(index).await,
             (0 | 1, Course::Cuts) if self.now() > self.passed => self.cut_off(index),

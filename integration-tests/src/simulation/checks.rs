@@ -236,6 +236,9 @@ impl Evidence<'_> {
             totals.releases += story.released.len();
             totals.checkpoints += story.checkpoints;
             totals.lost_claims += story.lost_claims.len();
+            if matches!(self.setting.course, Course::Calm | Course::Crashes) {
+                totals.at_once += timely::at_once(story);
+            }
             totals.superseded += story.superseded_keys;
             totals.sealed += usize::from(story.sealed.is_some());
             let end = story.state.end();

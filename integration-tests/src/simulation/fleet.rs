@@ -206,6 +206,13 @@ impl Fleet {
         }
     }
 
+    /// From now on everything comes to everybody.
+    pub(super) fn miss_nothing(&self) {
+        for worker in self.places.iter().filter_map(|place| place.worker.as_ref()) {
+            worker.transport.miss_nothing();
+        }
+    }
+
     fn trouble(&mut self, worker: &str, until: Option<Moment>, drained: bool) {
         let (worker, at) = (worker.to_owned(), self.broker.clock().now());
         self.troubles.push(Trouble { worker, at, until, drained, stood_still: false });

@@ -85,6 +85,8 @@ totals! {
     failed,
     /// Claims that came to nothing because another one was first.
     lost_claims,
+    /// Of them those of workers who took their turns, while the broker was sound, at the same moment as another one.
+    at_once,
     /// Waits above the first ceiling of the backoff: it grows.
     long_backoffs,
     /// Steps that workers did not take because an invariant forbade them: each is a mistake of theirs.

@@ -43,9 +43,6 @@ pub(super) fn check(
         if evidence.setting.course == Course::Cuts {
             check_prompt(evidence, *id, story, found);
         }
-        if matches!(evidence.setting.course, Course::Calm | Course::Crashes) {
-            check_turns(*id, story, found);
-        }
         if evidence.setting.course != Course::Rough {
             check_adopters(evidence, &delivered, *id, story, found);
             check_delivered(evidence, &delivered, *id, story, found);
@@ -82,8 +79,8 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     let published = book.owners.get(&id.partition).and_then(|owners| owners.get(&owner));
     let Some((name, published)) = published else { return Some("of nobody".to_owned()) };
     let patience = shrunk(2 * evidence.setting.heartbeat);
-    let from = claim.at - ON_THE_WAY;
-    let recent: Vec<Moment> = published.iter().copied().filter(|at| *at >= from).collect();
+    let recent = claim.at - ON_THE_WAY..=claim.at;
+    let recent: Vec<Moment> = published.iter().copied().filter(|at| recent.contains(at)).collect();
     let silence = if recent.is_empty() { ON_THE_WAY } else { longest_silence(&recent, claim.at) };
     if silence < patience {
         return Some(format!("{name} was silent for {silence:?} only"));
@@ -99,18 +96,15 @@ fn unfounded(evidence: &Evidence<'_>, book: &Book, id: TaskId, claim: &Claimed) 
     (!founded).then(|| format!("nothing was done to {name}"))
 }
 
-/// Of the workers without a delivery, when all of them know the same, one at a time tries to take a task over: each waits for those before it.
-fn check_turns(id: TaskId, story: &Story, found: &mut Vec<String>) {
-    for claim in story.takeovers() {
+/// How many claims came to nothing since another worker took the task over just before. Of the workers without a delivery one at a time tries
+/// that, and each waits for those before it; but who has heard of the owner at other times may come to the same moment once in a while.
+pub(super) fn at_once(story: &Story) -> usize {
+    let rivals = |claim: &Claimed| {
         let near = |at: Moment| at.since(claim.at) < SLOT / 2 && at >= claim.at;
-        let rivals = story.lost_claims.iter();
-        let rivals = rivals.filter(|(epoch, at)| *epoch == claim.epoch && near(*at)).count();
-        if rivals > 0 {
-            let what =
-                format!("{rivals} others claimed epoch {} of task {id} at once", claim.epoch);
-            found.push(format!("{}: {what}", ids::TAKEOVER));
-        }
-    }
+        let lost = story.lost_claims.iter();
+        lost.filter(|(epoch, at)| *epoch == claim.epoch && near(*at)).count()
+    };
+    story.takeovers().map(rivals).sum()
 }
 
 /// When each entry of the task topic came to whom.

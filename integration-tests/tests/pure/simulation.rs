@@ -101,6 +101,7 @@ fn every_seed_ends_well() {
             let count = counters.iter().find(|(other, _)| *other == name).map(|(_, count)| *count);
             assert!(count >= Some(floor), "{count:?} {name}, at least {floor}: {totals}");
         }
+        assert!(200 * totals.at_once <= totals.takeovers, "workers do not take turns: {totals}");
     }
 }
 

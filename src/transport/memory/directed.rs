@@ -332,6 +332,13 @@ impl MemoryTransport {
         }
     }
 
+    /// What was said to [`MemoryTransport::miss`] and has not happened will not happen.
+    pub fn miss_nothing(&self) {
+        if let Some(connection) = self.lock().connections.get_mut(&self.connection()) {
+            connection.missing = None;
+        }
+    }
+
     /// Ends some of the sessions; new ones can be opened at once.
     pub fn lose(&self, which: super::Sessions, loss: Loss) {
         self.lock().lose_some(self.connection(), which, Some(loss));
