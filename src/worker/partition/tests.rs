@@ -1,8 +1,12 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
+mod beginning;
 mod dropping;
 mod holding;
 mod ledger;
+mod looking;
+mod slots;
+mod solo;
 
 use super::*;
 use crate::protocol::invariants::TAKEOVER;
