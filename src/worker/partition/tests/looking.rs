@@ -170,3 +170,14 @@ fn a_draining_worker_adopts_nothing_and_keeps_what_it_is_claiming() {
     let released = |entry: &Entry| matches!(entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)));
     assert!(matches!(&did[..], [Effect::Do(Action::Publish(entry))] if released(entry)), "{did:?}");
 }
+
+/// Such a request proves no task: whoever is delivered it sees to it.
+#[test]
+fn a_request_to_cancel_what_nobody_has_seen_leads_to_nothing() {
+    let mut solo = Solo::new(2);
+    solo.read(Entry::Cancel(TASK));
+    assert_eq!(solo.wait(secs(100)), []);
+    solo.deliver(TASK);
+    let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
+    assert_eq!(kinds, [ClaimKind::Cancelled]);
+}
