@@ -62,9 +62,4 @@ impl<K: Copy + Ord> Agenda<K> {
     pub(super) fn next(&self) -> Option<Moment> {
         self.order.first().map(|(at, _)| *at)
     }
-
-    pub(super) fn clear(&mut self) {
-        self.at.clear();
-        self.order.clear();
-    }
 }

@@ -1,13 +1,10 @@
 //! Beginnings: the first read of the ledger, own heartbeats that come back, the self-fence.
 
 use super::looking::Open;
-use super::sealing::Finished;
 use super::{Effect, Mode, Partition};
 use crate::protocol::config::LedgerConfig;
 use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
-use crate::protocol::gap::Gaps;
 use crate::protocol::moment::Moment;
-use crate::protocol::silence::Silence;
 use crate::worker::machine::Action;
 use std::time::Duration;
 
@@ -101,28 +98,22 @@ impl Partition {
 
     /// The ledger is not there any more: what will be there instead is read from its start.
     pub fn handle_ledger_deleted(&mut self) {
-        // Nor are its settings.
-        self.config = None;
         self.fence();
     }
 
+    /// Forgets all that was read, and what was about to be done by it.
     pub(super) fn fence(&mut self) {
-        self.machine.fence(self.spare_owner);
-        self.silence = Silence::new(self.settings.ledger.heartbeat);
-        self.gaps = Gaps::default();
-        self.read_to = None;
-        self.mode = Mode::Bootstrap;
-        self.freed += self.claims.len();
-        self.claims.clear();
-        self.open.clear();
-        self.agenda.clear();
-        self.waiting.clear();
-        self.stalled.clear();
-        self.reading.clear();
-        self.finished = Finished::default();
-        let dropped = std::mem::take(&mut self.effects);
+        let spare = self.spare_owner;
+        let fresh = Self::new(self.settings.clone(), spare, spare, self.started);
+        let before = std::mem::replace(self, fresh);
+        self.machine = before.machine;
+        self.machine.fence(spare);
+        self.draining = before.draining;
+        self.bodies = before.bodies;
+        self.freed = before.freed + before.claims.len();
+        self.sent = before.sent;
         self.effects.push_back(Effect::Fenced);
-        for effect in dropped {
+        for effect in before.effects {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
                 Effect::Do(Action::Stop { .. } | Action::SetAside { .. }) => {

@@ -58,7 +58,6 @@ impl Open {
         if self.state != (fold.epoch, fold.phase) {
             self.state = (fold.epoch, fold.phase);
             self.due = due;
-            self.stale = None;
         }
     }
 
@@ -70,16 +69,8 @@ impl Open {
     }
 }
 
-/// What time says about claiming a task.
-struct Judgement {
-    /// The retry is due, or the owner stale, for a worker in this role.
-    due: bool,
-    /// When that may change by time alone.
-    again: Option<Moment>,
-}
-
 impl Partition {
-    /// Does what is due. Call it after every other call, and at [`Partition::timeout`].
+    /// Does what is due. Call it after every other call and every effect, and at [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
         slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
         let works = self.mode != Mode::Bootstrap;
@@ -99,7 +90,6 @@ impl Partition {
         }
         self.look_after_finished(now);
         self.settle();
-        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
     }
 
     /// When to call [`Partition::run`] at the latest.
@@ -160,17 +150,14 @@ impl Partition {
         if self.machine.is_aside(id) {
             return self.look_aside(id);
         }
-        let Some(judgement) = self.judge(id, now) else { return };
+        let Some(due) = self.judge(id, now) else { return };
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
             self.hand_back(id);
             return;
         }
-        match self.machine.decide(id, judgement.due) {
-            Decision::Wait => {
-                if let Some(again) = judgement.again {
-                    self.agenda.set(id, again.max(now + Duration::from_millis(1)));
-                }
-            }
+        match self.machine.decide(id, due <= now) {
+            Decision::Wait if due > now => self.agenda.set(id, due),
+            Decision::Wait => {}
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
             // Looked at again with the next own heartbeat.
             Decision::ReadPayload if slots.full => {
@@ -207,7 +194,6 @@ impl Partition {
             self.claims.insert(id, now);
         }
         self.machine.claim(id, claim);
-        self.settle_claim(id);
     }
 
     /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
@@ -238,9 +224,7 @@ impl Partition {
     fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
         if !self.hand_back_in_time(id, now) {
             // What has begun waits here, for as long as it takes: without its payload.
-            if self.machine.fold(id).phase != Phase::New {
-                self.machine.drop_idle_payload(id);
-            }
+            self.machine.drop_idle_payload(id);
             self.waiting.set_by(id, now);
         }
     }
@@ -257,7 +241,7 @@ impl Partition {
             self.hand_back(id);
             return true;
         }
-        self.agenda.set(id, until.max(now + WAIT_FOR_SLOT_MAX));
+        self.agenda.set(id, now + WAIT_FOR_SLOT_MAX);
         false
     }
 
@@ -275,7 +259,9 @@ impl Partition {
         }
     }
 
-    fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judgement> {
+    /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is claimed. `None`: something else than
+    /// time must happen first.
+    fn judge(&mut self, id: TaskId, now: Moment) -> Option<Moment> {
         let task = self.machine.task(id)?;
         let (fold, held) = (task.fold, task.held);
         if task.stage != Stage::Idle {
@@ -283,25 +269,19 @@ impl Partition {
         }
         let own = self.machine.is_own(fold.owner);
         let open = self.open.get(&id)?;
-        let due_at = match fold.phase {
+        match fold.phase {
             Phase::Retry => {
                 let at = open.cancelled.map_or(open.due, |cancelled| open.due.min(cancelled));
                 let patience = 2 * self.settings.ledger.heartbeat;
                 // The last owner has the payload and goes first, as a holder does.
-                if held || own { at } else { at + patience + self.delay(id, now) }
+                Some(if held || own { at } else { at + patience + self.delay(id, now) })
             }
-            Phase::Running if !own => self.stale_at(id, &fold, held, now)?,
-            Phase::New => {
-                return Some(Judgement { due: false, again: None });
+            Phase::Running => self.stale_at(id, &fold, held, now),
+            Phase::New => Some(now),
+            Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
+                None
             }
-            Phase::Running
-            | Phase::Completed
-            | Phase::Final
-            | Phase::Cancelled
-            | Phase::Expired
-            | Phase::Sealed => return None,
-        };
-        Some(Judgement { due: now >= due_at, again: Some(due_at) })
+        }
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.
@@ -309,10 +289,6 @@ impl Partition {
         if !self.silence.is_stale(fold.owner) {
             if let Some(open) = self.open.get_mut(&id) {
                 open.stale = None;
-            }
-            let stale_at = self.silence.stale_at(fold.owner);
-            if now <= stale_at {
-                return Some(stale_at + Duration::from_millis(1));
             }
             match self.silence.extra_at(fold.owner) {
                 Some(at) if at > now => return Some(at),

@@ -298,6 +298,10 @@ impl Partition {
             Some(open) if !found => open.unreadable(),
             _ => Duration::ZERO,
         };
+        if found {
+            // The slot that it was read for is its own.
+            self.waiting.set(id, Moment::default());
+        }
         self.agenda.set(id, now + wait);
         self.settle();
     }

@@ -1,12 +1,16 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
 mod alone;
+mod beginning;
 mod claiming;
 mod dropping;
 mod following;
 mod holding;
 mod ledger;
+mod looking;
 mod sealing;
+mod slots;
+mod solo;
 mod sweeping;
 
 use super::*;

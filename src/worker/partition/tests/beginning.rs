@@ -1,0 +1,239 @@
+//! How a worker begins, and begins anew: what a first read makes of what it finds, and what a self-fence keeps.
+
+use super::solo::{OTHER, Solo, beat, claimed, claims, once, reading, task};
+use super::*;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn self_fence() -> Duration {
+    crate::WorkerConfig::default().ledger().self_fence
+}
+
+/// The ledger is read from its start: with these entries, and then the own heartbeat.
+fn read_anew(solo: &mut Solo, entries: &[Entry]) -> Vec<Effect> {
+    assert!(solo.run().contains(&Effect::Fenced));
+    solo.core.set_spare_owner(OwnerId(solo.core.machine().owner().0 + 1));
+    solo.place = 0;
+    for entry in entries {
+        solo.read(entry.clone());
+    }
+    solo.echoes = true;
+    let did: Vec<_> = solo.wait(H).into_iter().map(|(_, effect)| effect).collect();
+    assert!(did.contains(&Effect::Ready));
+    did
+}
+
+/// Its ledger is deleted, and heartbeats do not come back before [`read_anew`].
+fn fence(solo: &mut Solo) {
+    solo.echoes = false;
+    solo.core.handle_ledger_deleted();
+}
+
+#[test]
+fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fence() {
+    for (lag, ready) in [(self_fence() / 2, true), (self_fence() / 2 + MS, false)] {
+        let mut solo = Solo::fresh(1);
+        solo.echoes = false;
+        solo.run();
+        solo.now = solo.now + lag;
+        let beat = solo.beats.pop().unwrap();
+        solo.read(Entry::Heartbeat(beat));
+        assert_eq!(solo.core.machine().is_ready(), ready, "{lag:?}");
+    }
+}
+
+#[test]
+fn settings_are_written_into_a_ledger_that_has_none() {
+    let ours = Entry::Config(crate::WorkerConfig::default().ledger());
+    let publish = Effect::Do(Action::Publish(ours.clone()));
+    let mut solo = Solo::fresh(1);
+    assert_eq!(solo.run(), [publish.clone(), Effect::Ready]);
+    let mut solo = Solo::fresh(1);
+    solo.read(ours.clone());
+    assert_eq!(solo.run(), [Effect::Ready]);
+    // The next ledger in its place has none, either.
+    fence(&mut solo);
+    assert!(read_anew(&mut solo, &[]).contains(&publish));
+    fence(&mut solo);
+    assert!(!read_anew(&mut solo, &[ours]).contains(&publish));
+}
+
+/// A worker that did not count whom it had read of in its first read took itself for the first in every line.
+#[test]
+fn whom_a_first_read_tells_of_has_a_place_in_line() {
+    let behind =
+        |solo: &Solo| (0..50).filter(|it| solo.core.rank(task(*it), solo.now) == 1).count();
+    let mut solo = Solo::fresh(1);
+    solo.run();
+    assert_eq!(behind(&solo), 0);
+    let mut solo = Solo::fresh(1);
+    solo.read(beat(secs(100), 0));
+    solo.run();
+    assert!((10..40).contains(&behind(&solo)), "{}", behind(&solo));
+}
+
+/// Nothing more was read of it, so nobody would have looked at it again.
+#[test]
+fn what_a_dead_worker_ran_is_adopted_by_one_that_starts_after_its_death() {
+    let mut solo = Solo::fresh(1);
+    solo.read(claimed(TASK));
+    let did = solo.wait(3 * H);
+    let reads: Vec<_> = did.into_iter().filter(|(_, effect)| *effect == reading(TASK)).collect();
+    let [(at, _)] = reads[..] else { panic!("{reads:?}") };
+    assert!((2 * H + MS..2 * H + secs(1)).contains(&at), "{at:?}");
+}
+
+/// A snapshot of a virtual machine that was started again believes what was so then.
+#[test]
+fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
+    for (standstill, fenced) in [(self_fence(), false), (self_fence() + MS, true)] {
+        let mut solo = Solo::new(1);
+        let up = secs(1_000);
+        solo.read(beat(up, 0));
+        solo.wait(2 * H + MS);
+        solo.read(beat(up + 2 * H + MS, 0));
+        solo.wait(secs(1));
+        solo.read(beat(up + 2 * H + MS + secs(1) + standstill, 0));
+        assert_eq!(solo.run().contains(&Effect::Fenced), fenced, "{standstill:?}");
+    }
+}
+
+/// Its timer must say so: the next heartbeat would be too late.
+#[test]
+fn a_worker_that_hears_nothing_fences_itself_in_time() {
+    let mut solo = Solo::new(1);
+    solo.wait(H);
+    let view_at = solo.core.silence.view_at().unwrap();
+    solo.echoes = false;
+    let left = (view_at + self_fence()).since(solo.now);
+    assert_eq!(solo.wait(left), []);
+    assert_eq!(solo.wait(H), [(MS, Effect::Fenced)]);
+}
+
+/// What compaction took away between two reads was missed by the second, and the worker read the ledger a third time.
+#[test]
+fn a_worker_that_reads_anew_misses_nothing_that_is_not_there_any_more() {
+    let mut solo = Solo::new(1);
+    solo.read(beat(secs(100), 5));
+    solo.run();
+    fence(&mut solo);
+    read_anew(&mut solo, &[]);
+    solo.read(beat(secs(200), 9));
+    assert_eq!(solo.run(), []);
+    solo.read(beat(secs(201), 10));
+    assert!(solo.run().contains(&Effect::Fenced), "that one was stored meanwhile");
+}
+
+/// What was claimed and what runs each has a slot; the latter keeps it through a self-fence, and none is given back twice.
+#[test]
+fn a_self_fence_frees_the_slots_of_claims_once_and_those_of_processors_when_they_are_gone() {
+    let mut solo = Solo::new(3);
+    let running = solo.start(TASK);
+    solo.deliver(task(1));
+    let claim = claims(&solo.run()).pop().unwrap();
+    assert_eq!(solo.slots.free(), 1);
+    fence(&mut solo);
+    let attempt = Claim { key: running, ..claim };
+    read_anew(&mut solo, &[Entry::Claim(attempt), Entry::Claim(claim)]);
+    assert_eq!(solo.slots.free(), 2);
+    assert!(solo.core.has_bodies());
+    solo.core.handle_body_gone(TASK, running.epoch, solo.now);
+    solo.run();
+    assert_eq!(solo.slots.free(), 3);
+}
+
+#[test]
+fn a_self_fence_forgets_what_waited_for_a_slot_or_its_payload() {
+    let mut solo = Solo::new(1);
+    for entry in 1..=2 {
+        solo.read_failed(task(entry), Duration::ZERO);
+        solo.deliver(task(entry));
+        solo.core.machine.payload_missing(task(entry));
+    }
+    assert_eq!(solo.run(), [reading(task(1))]);
+    assert_eq!(solo.core.waiting(), 1);
+    fence(&mut solo);
+    assert_eq!(solo.core.waiting(), 0);
+    // Nobody answers what was asked for before, and the one slot is free.
+    read_anew(&mut solo, &[]);
+    solo.read_failed(task(3), Duration::ZERO);
+    solo.deliver(task(3));
+    solo.core.machine.payload_missing(task(3));
+    assert_eq!(solo.run(), [reading(task(3))]);
+}
+
+/// A worker that was told to leave began to take new tasks after a self-fence.
+#[test]
+fn a_worker_that_drains_goes_on_draining_after_a_self_fence() {
+    for drains in [true, false] {
+        let mut solo = Solo::new(1);
+        if drains {
+            solo.core.drain(solo.now);
+        }
+        fence(&mut solo);
+        read_anew(&mut solo, &[]);
+        assert_eq!((solo.core.draining, solo.core.may_take(solo.now)), (drains, !drains));
+    }
+}
+
+/// An attempt that was kept through a self-fence ends under its earlier id, which must count as alive and takes no turn. What was
+/// dropped by the self-fence is not on its way.
+#[test]
+fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
+    let mut solo = Solo::new(2);
+    let running = solo.start(TASK);
+    solo.deliver(task(1));
+    solo.core.run(solo.now, &mut solo.slots);
+    fence(&mut solo);
+    solo.beats.clear();
+    solo.run();
+    let me = solo.core.machine().owner();
+    assert_ne!(me, running.owner);
+    let told: Vec<_> = solo
+        .beats
+        .iter()
+        .map(|beat| (beat.owner, beat.number > 0, beat.receipted, beat.underway))
+        .collect();
+    let mut expected = vec![(me, true, 0, Some(0)), (running.owner, false, 1, Some(0))];
+    expected.sort_unstable_by_key(|(owner, ..)| *owner);
+    assert_eq!(told, expected);
+}
+
+/// A worker that fences itself for years would remember every one of its ids.
+#[test]
+fn what_an_id_has_sent_is_forgotten_with_it() {
+    let mut solo = Solo::new(1);
+    let first = solo.core.machine().owner();
+    solo.deliver(TASK);
+    solo.run();
+    assert_eq!(solo.core.sent.of(first).underway, 1);
+    fence(&mut solo);
+    solo.core.sent.published(first);
+    solo.run();
+    assert_eq!(solo.core.sent.of(first).underway, 0);
+}
+
+#[test]
+fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read() {
+    let mut solo = Solo::new(1);
+    let running = solo.start(TASK);
+    let claim = |owner, epoch| {
+        let (key, kind) = (once(TASK, epoch, owner, 1), ClaimKind::Run);
+        Entry::Claim(Claim { key, attempt: epoch, kind, batch_size: None, base: None })
+    };
+    fence(&mut solo);
+    assert!(solo.run().contains(&Effect::Fenced));
+    solo.place = 0;
+    solo.read(claim(running.owner, 1));
+    solo.read(claim(OTHER, 2));
+    assert_eq!(solo.core.poll_effect(), None);
+    let beat = solo.beats.iter().rfind(|beat| beat.owner == solo.core.machine().owner());
+    solo.read(Entry::Heartbeat(beat.unwrap().clone()));
+    let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
+    let did: Vec<_> = std::iter::from_fn(|| solo.core.poll_effect()).collect();
+    assert!(did.contains(&Effect::Do(stop)), "{did:?}");
+}

@@ -1,0 +1,183 @@
+//! When a task is claimed, and by whom: to the millisecond, by the timer alone.
+
+use super::solo::{Solo, beat, claimed, claims, ended, failed, reading, task};
+use super::*;
+use crate::protocol::rank::adoption_delay;
+use crate::worker::machine::Stage;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn delay(solo: &Solo, task: TaskId) -> Duration {
+    adoption_delay(solo.core.rank(task, solo.now))
+}
+
+/// Whoever has the payload goes first: without that all workers would read it at the same time.
+#[test]
+fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_heartbeats() {
+    let due = secs(5);
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, due);
+    solo.deliver(TASK);
+    let drop = (Duration::ZERO, Effect::Do(Action::DropPayload(TASK)));
+    assert_eq!(solo.wait(secs(60)), [drop, (due, reading(TASK))], "its holder");
+
+    let mut solo = Solo::new(2);
+    let OnceKey { epoch, .. } = solo.start(TASK);
+    solo.core.handle_finished(TASK, epoch, failed(due));
+    solo.core.handle_body_gone(TASK, epoch, solo.now);
+    for effect in solo.run() {
+        let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
+        solo.read(entry);
+    }
+    solo.core.drop_payload_until_due(TASK, solo.now);
+    solo.core.handle_session_lost();
+    solo.run();
+    assert_eq!(solo.wait(secs(60)), [(due, reading(TASK))], "its last owner");
+
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, due);
+    let at = due + 2 * H + delay(&solo, TASK);
+    assert_eq!(solo.wait(secs(60)), [(at, reading(TASK))], "another one");
+}
+
+#[test]
+fn a_cancelled_retry_is_closed_by_others_2_heartbeats_after_the_request() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, secs(3_600));
+    solo.wait(secs(1));
+    solo.read(Entry::Cancel(TASK));
+    let did = solo.wait(secs(60));
+    let kinds: Vec<_> = claims(did.iter().map(|(_, it)| it)).iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [ClaimKind::Cancelled]);
+    assert!((2 * H..2 * H + secs(2)).contains(&did[0].0), "{did:?}");
+}
+
+/// Every entry of a task, one that counts for nothing included, used to be able to put its retry off.
+#[test]
+fn what_is_read_of_a_task_meanwhile_does_not_put_its_retry_off() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, secs(5));
+    solo.deliver(TASK);
+    solo.wait(secs(4));
+    solo.read(ended(TASK, Outcome::Completed));
+    assert_eq!(solo.wait(secs(60)), [(secs(1), reading(TASK))]);
+}
+
+/// One more heartbeat proves the silence; the regular one would come up to H later.
+#[test]
+fn a_silent_owners_task_is_taken_over_2_heartbeats_later_and_in_turn() {
+    for held in [true, false] {
+        let mut solo = Solo::new(2);
+        solo.wait(secs(5));
+        solo.read(claimed(TASK));
+        if held {
+            solo.deliver(TASK);
+        }
+        let (begin, regular) = (solo.now, 2);
+        solo.beats.clear();
+        let did = solo.wait(2 * H + secs(5));
+        let turn = if held { Duration::ZERO } else { adoption_delay(0) };
+        let reads: Vec<_> = did.into_iter().filter(|(_, it)| *it == reading(TASK)).collect();
+        assert_eq!(reads, [(2 * H + MS + turn, reading(TASK))], "held: {held}");
+        let extra = (begin + 2 * H + MS).since(solo.core.started);
+        let uptimes: Vec<_> = solo.beats.iter().map(|it| it.uptime_ms).collect();
+        assert_eq!(uptimes.len(), regular + 1, "{uptimes:?}");
+        assert_eq!(uptimes.last().copied().map(Duration::from_millis), Some(extra));
+    }
+}
+
+/// An owner that was heard of again and fell silent once more was taken over from by all at once.
+#[test]
+fn after_a_sign_of_life_the_line_forms_anew() {
+    let mut solo = Solo::new(2);
+    solo.read(claimed(TASK));
+    assert_eq!(solo.wait(2 * H + Duration::from_millis(300)), []);
+    solo.read(beat(secs(100), 0));
+    let did = solo.wait(2 * H + secs(5));
+    assert_eq!(did, [(2 * H + MS + adoption_delay(0), reading(TASK))]);
+}
+
+#[test]
+fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, Duration::ZERO);
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let did = solo.wait(secs(60)).into_iter().next();
+        let Some((wait, effect)) = did else { panic!("it is asked for no more: {waits:?}") };
+        assert_eq!(effect, reading(TASK));
+        waits.push(wait);
+        // It was asked for then, and nothing else has happened since.
+        solo.now = solo.now - secs(60) + wait;
+        solo.core.handle_payload(TASK, false, solo.now);
+    }
+    let doubling = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000];
+    assert_eq!(waits[1..], doubling.map(Duration::from_millis));
+}
+
+/// A reader that lags claimed and released the same task for ever.
+#[test]
+fn a_task_whose_claims_come_back_late_is_left_alone_for_ever_longer() {
+    let mut solo = Solo::new(2);
+    solo.deliver(TASK);
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let did = solo.wait(secs(100));
+        let [claim] = claims(did.iter().map(|(_, it)| it))[..] else {
+            panic!("{waits:?}: {did:?}")
+        };
+        waits.push(did[0].0);
+        solo.land_claim(claim);
+        for effect in solo.run() {
+            let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
+            assert!(
+                matches!(&entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)))
+            );
+            solo.read(entry);
+        }
+    }
+    assert_eq!(waits, [0, 10, 20, 40, 80, 80].map(secs));
+}
+
+#[test]
+fn nothing_is_claimed_by_a_view_that_is_too_old_and_all_of_it_by_the_next_one() {
+    let mut solo = Solo::new(2);
+    solo.echoes = false;
+    solo.read_failed(TASK, secs(25));
+    solo.deliver(TASK);
+    solo.run();
+    assert_eq!(solo.wait(secs(26)), [], "the last heartbeat came back 2 H ago");
+    solo.echoes = true;
+    let (next, now) = (solo.core.timeout(), solo.now);
+    assert_eq!(solo.wait(secs(20)), [(next.since(now), reading(TASK))]);
+}
+
+#[test]
+fn a_draining_worker_adopts_nothing_and_keeps_what_it_is_claiming() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(task(1), secs(1));
+    solo.deliver(TASK);
+    let claim = claims(&solo.run()).pop().expect("a slot is free");
+    solo.core.drain(solo.now);
+    assert_eq!(solo.wait(secs(60)), [], "neither handed back nor adopted");
+    assert!(matches!(solo.core.machine().task(TASK).unwrap().stage, Stage::Claiming { .. }));
+    solo.land_claim(claim);
+    let did = solo.run();
+    let released = |entry: &Entry| matches!(entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)));
+    assert!(matches!(&did[..], [Effect::Do(Action::Publish(entry))] if released(entry)), "{did:?}");
+}
+
+/// Such a request proves no task: whoever is delivered it sees to it.
+#[test]
+fn a_request_to_cancel_what_nobody_has_seen_leads_to_nothing() {
+    let mut solo = Solo::new(2);
+    solo.read(Entry::Cancel(TASK));
+    assert_eq!(solo.wait(secs(100)), []);
+    solo.deliver(TASK);
+    let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
+    assert_eq!(kinds, [ClaimKind::Cancelled]);
+}

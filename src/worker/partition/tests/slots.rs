@@ -1,0 +1,134 @@
+//! Who waits for a slot, and for how long.
+
+use super::solo::{Solo, claimed, claims, ended, failed, reading, task};
+use super::*;
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn drop(task: TaskId) -> Effect {
+    Effect::Do(Action::DropPayload(task))
+}
+
+/// What was waiting had to wait for the next event, or up to H, after a slot was free.
+#[test]
+fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
+    let mut solo = Solo::new(1);
+    let OnceKey { epoch, .. } = solo.start(TASK);
+    solo.read_failed(task(1), Duration::ZERO);
+    solo.deliver(task(1));
+    assert_eq!(solo.run(), [drop(task(1))], "what waits for long does so without its payload");
+    assert_eq!((solo.core.waiting(), solo.slots.free()), (1, 0));
+    solo.core.handle_finished(TASK, epoch, Outcome::Completed);
+    solo.run();
+    assert_eq!(solo.slots.free(), 0, "the processor is still there");
+    solo.core.handle_body_gone(TASK, epoch, solo.now);
+    solo.core.run(solo.now, &mut solo.slots);
+    assert_eq!(solo.core.poll_effect(), Some(reading(task(1))));
+    assert_eq!(solo.core.waiting(), 0);
+}
+
+/// The slot that a payload was read for was taken to be free when it had come, so the next one was read in for nothing: it was dropped
+/// when no slot was left, and read once more.
+#[test]
+fn so_many_payloads_are_read_as_slots_are_free() {
+    let mut solo = Solo::new(2);
+    for entry in 1..=3 {
+        solo.read_failed(task(entry), Duration::ZERO);
+        solo.deliver(task(entry));
+        // Not here any more, so that it must be read.
+        solo.core.machine.payload_missing(task(entry));
+    }
+    assert_eq!(solo.run(), [reading(task(1)), reading(task(2))]);
+    assert_eq!(solo.core.waiting(), 1);
+    solo.core.handle_payload(task(1), true, solo.now);
+    let did = solo.run();
+    assert_eq!(claims(&did).len(), 1);
+    assert!(!did.contains(&reading(task(3))), "the other slot is for the second one: {did:?}");
+    assert_eq!(solo.slots.free(), 1);
+    solo.core.handle_payload(task(2), false, solo.now);
+    assert_eq!(solo.run(), [reading(task(3))]);
+}
+
+#[test]
+fn a_worker_that_holds_as_much_as_it_may_reads_no_payload_until_it_has_room() {
+    let mut solo = Solo::new(2);
+    solo.slots.set_room(0);
+    solo.read_failed(TASK, Duration::ZERO);
+    solo.deliver(TASK);
+    solo.core.machine.payload_missing(TASK);
+    assert_eq!(solo.wait(3 * H), []);
+    assert_eq!(solo.core.waiting(), 0, "it is no slot that it waits for");
+    solo.slots.set_room(1);
+    let (next, now) = (solo.core.timeout(), solo.now);
+    assert_eq!(solo.wait(H), [(next.since(now), reading(TASK))], "with the next heartbeat");
+}
+
+#[test]
+fn what_is_only_closed_needs_no_slot() {
+    let mut solo = Solo::new(0);
+    solo.read(Entry::Cancel(TASK));
+    solo.deliver(TASK);
+    let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
+    assert_eq!(kinds, [ClaimKind::Cancelled]);
+    assert_eq!(solo.core.waiting(), 0);
+}
+
+#[test]
+fn a_new_task_goes_back_after_a_second_and_nothing_is_kept_of_it() {
+    let mut solo = Solo::new(0);
+    solo.deliver(TASK);
+    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    assert_eq!(solo.wait(secs(60)), [(secs(1), drop(TASK)), (secs(1), back)]);
+    assert_eq!((solo.core.waiting(), solo.core.open_entries()), (0, 0));
+    assert!(solo.core.open.is_empty() && solo.core.machine().task(TASK).is_none());
+}
+
+/// What goes back with a batch is still this worker's to adopt when it is due.
+#[test]
+fn a_retry_whose_batch_went_back_is_adopted_like_any_other() {
+    let mut solo = Solo::new(0);
+    let of_batch = |index| TaskId { batch_index: Some(index), ..TASK };
+    solo.read(claimed(of_batch(1)));
+    solo.read(ended(of_batch(1), failed(secs(60))));
+    for index in 0..2 {
+        solo.core.handle_delivery(of_batch(index), Some(2), solo.now);
+    }
+    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    assert!(solo.wait(secs(1)).contains(&(secs(1), back)));
+    solo.slots = Slots::new(1);
+    let did = solo.wait(secs(120));
+    let [(at, effect)] = &did[..] else { panic!("{did:?}") };
+    assert_eq!(*effect, reading(of_batch(1)));
+    assert!((secs(59) + 2 * H..secs(62) + 2 * H).contains(at), "{at:?}");
+}
+
+/// A consumer that hears nothing compares the backlog with what is held somewhere.
+#[test]
+fn what_went_back_is_held_no_more_although_a_request_to_cancel_it_is_known() {
+    let mut solo = Solo::new(0);
+    solo.read(Entry::Cancel(TASK));
+    solo.deliver(TASK);
+    assert_eq!(solo.core.open_entries(), 1);
+    solo.core.drain(solo.now);
+    let back = Effect::Do(Action::HandBack(TASK.entry_id()));
+    assert!(solo.run().contains(&back));
+    assert!(solo.core.machine().task(TASK).is_some());
+    assert_eq!(solo.core.open_entries(), 0);
+}
+
+/// People are shown why an attempt failed, and for that its payload is needed.
+#[test]
+fn the_payload_of_a_failed_attempt_goes_when_its_failure_was_shown() {
+    let mut solo = Solo::new(1);
+    let OnceKey { epoch, .. } = solo.start(TASK);
+    solo.core.handle_finished(TASK, epoch, failed(secs(60)));
+    for effect in solo.run() {
+        let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
+        solo.read(entry);
+    }
+    assert_eq!(solo.run(), [Effect::Do(Action::ShowRetry(TASK))]);
+    solo.core.drop_payload_until_due(TASK, solo.now);
+    assert_eq!(solo.core.poll_effect(), Some(drop(TASK)));
+}
