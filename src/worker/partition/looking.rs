@@ -90,6 +90,7 @@ impl Partition {
         }
         self.look_after_finished(now);
         self.settle();
+        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
     }
 
     /// When to call [`Partition::run`] at the latest.
