@@ -8,7 +8,7 @@
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
-//! | `b` | size of the batch that the task's message came in (claim) |
+//! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
@@ -57,7 +57,8 @@ pub struct Claim {
     pub attempt: u32,
     /// Whether it runs the task or closes it.
     pub kind: ClaimKind,
-    /// Size of the batch that the message came in, so that workers without the delivery know it.
+    /// How many tasks of the batch that the message came in were not acknowledged one by one, so that workers without the delivery know
+    /// it; `None` when it came alone.
     pub batch_size: Option<u32>,
     /// What makes the task's older keys superfluous.
     pub base: Option<Base>,
@@ -371,13 +372,9 @@ impl<'a> Reader<'a> {
         };
         let batch_size: Option<u32> =
             self.0.contains_key("b").then(|| self.number("b")).transpose()?;
-        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished.
-        let is_right = match (key.task.batch_index, batch_size) {
-            (None, None) => true,
-            (Some(index), Some(size)) => index < size,
-            (None, Some(_)) | (Some(_), None) => false,
-        };
-        if !is_right {
+        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished. The index may be above the number: others
+        // may have acknowledged some of the batch one by one.
+        if key.task.batch_index.is_some() != batch_size.is_some() || batch_size == Some(0) {
             return Err(EntryError::Property("b"));
         }
         let created = self.0.contains_key("f").then(|| self.number("f")).transpose()?;

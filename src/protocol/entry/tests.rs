@@ -148,7 +148,7 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
 }
 
 /// A claim of a task of a batch was believed when it did not say how many tasks the batch has: who closed that task acknowledged the
-/// others, unfinished.
+/// others, unfinished. Of a batch of which others have acknowledged some, one by one, the number is that of the rest.
 #[test]
 fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
     for (batch_index, batch_size, is_right) in [
@@ -156,7 +156,7 @@ fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
         (None, Some(2), false),
         (Some(1), None, false),
         (Some(1), Some(0), false),
-        (Some(1), Some(1), false),
+        (Some(3), Some(1), true),
         (Some(1), Some(2), true),
     ] {
         let key = OnceKey { task: TaskId { batch_index, ..TASK }, ..KEY };

@@ -74,6 +74,7 @@ impl Driver {
             Consumed::Opened(session) => {
                 lane.session = Some(session);
                 lane.credit = 0;
+                lane.replica = None;
             }
             Consumed::Delivery(message) if lane.session.is_some() => {
                 lane.credit = lane.credit.saturating_sub(1);

@@ -96,7 +96,7 @@ pub(super) struct Lane {
     pub(super) keeper: Keeper,
     pub(super) topics: LaneTopics,
     pub(super) payloads: Held<Payload>,
-    /// Tasks that are left out of their entries on M, because with them an entry was too large.
+    /// Tasks that are left out of their entries on M: with them an entry or a dead letter was refused, or they are gone.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
     /// Of their payloads.
@@ -113,6 +113,8 @@ pub(super) struct Lane {
     dead_letters: Option<Mailbox<Publish>>,
     /// What the ledger has refused.
     pub(super) refusals: Refusals,
+    /// What the topic for dead letters refuses.
+    pub(super) refused_letters: Refusals,
     pub(super) consumer: Mailbox<ConsumerCommand>,
     /// What the consumer service must know of others' tasks: see [`Partition::open_entries`].
     pub(super) open_entries: Arc<AtomicU64>,
@@ -128,8 +130,9 @@ pub(super) struct Lane {
     pub(super) shown_at: Option<Position>,
     /// The settings that stand on the ledger: with them it is known again.
     pub(super) landmark: Landmark,
-    /// The last entry that was dropped because it comes from another cluster.
-    replica: Option<EntryId>,
+    /// The last entry of this session that was dropped because it comes from another cluster, and whether that was ever told.
+    pub(super) replica: Option<EntryId>,
+    has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
 }
@@ -162,7 +165,7 @@ impl Lane {
     /// A task that was submitted in another cluster runs there. Here it is acknowledged, once for all messages of its entry.
     pub(super) fn drop_replica(&mut self, message: &Message, now: Moment) {
         let entry = message.position.entry_id();
-        if self.replica.is_none() {
+        if !std::mem::replace(&mut self.has_told_of_replicas, true) {
             let (topic, cluster) = (&self.topics.task, &message.replicated_from);
             tracing::warn!(
                 %topic,
@@ -214,6 +217,7 @@ impl Lane {
             evicting: 0,
             dead_letters: None,
             refusals: Refusals::default(),
+            refused_letters: Refusals::default(),
             consumer: Mailbox::new(),
             open_entries: Arc::default(),
             session: None,
@@ -223,6 +227,7 @@ impl Lane {
             shown_at: None,
             landmark: Landmark::default(),
             replica: None,
+            has_told_of_replicas: false,
             follower: None,
             consumer_service: None,
         };

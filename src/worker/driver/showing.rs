@@ -283,7 +283,9 @@ impl Driver {
     }
 
     pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let lane = self.lanes.get_mut(&id);
+        // A seal or a self-fence may have come in between.
+        let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
         let stored = match fate {
             Fate::Stored => true,
             Fate::Unknown => false,
@@ -298,7 +300,7 @@ impl Driver {
         };
         if stored {
             lane.core.handle_dead_letter_stored(task_id);
-        } else if lane.core.is_at_dead_letter(task_id) {
+        } else {
             self.dead_letter(id, task_id);
         }
     }
@@ -399,7 +401,7 @@ impl Lane {
         let is_smallest = bytes.is_empty() && properties.is_empty();
         let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
         self.payloads.insert(id, Payload { properties, ..Payload::default() });
-        !is_smallest || self.refusals.is_news(cause, now)
+        !is_smallest || self.refused_letters.is_news(cause, now)
     }
 
     /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.

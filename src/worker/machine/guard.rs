@@ -151,7 +151,7 @@ impl Machine {
         if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
     }
 
-    /// A seal is for good, so that each task that it names is looked at: this worker has closed it, or an earlier seal names it. On an error
+    /// A seal is for good, so that each task that it names is looked at: this worker has closed or dropped it, or an earlier seal names it. On an error
     /// the task that stands against it, if one does that is known.
     fn judge_seal(&self, seal: &Seal) -> Result<(), (Option<TaskId>, Breach)> {
         if self.seals().hold_all(&seal.entries) {

@@ -447,12 +447,28 @@ impl Machine {
     }
 
     /// An outcome was refused for what it carries: it is not stored and never will be, and the attempt ends with this one instead.
+    /// After a self-fence that is so as well, whether the outcome waits for the ledger to be read or was published again.
     pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
-        let Some(task) = self.tasks.get(&key.task) else { return };
-        if let Stage::Finishing { serial, epoch, owner, .. } = task.stage
-            && serial == key.serial
+        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        let refused = (key.epoch, key.owner);
+        if let Stage::Finishing { epoch, owner, outcome, .. } = task.stage
+            && (epoch, owner) == refused
+            && outcome != instead
         {
             self.publish_outcome(key.task, epoch, owner, instead);
+        } else if let Stage::Running(run) = &mut task.stage
+            && (run.epoch, run.owner) == refused
+            && run.ended.is_some()
+        {
+            run.ended = Some(instead);
+        }
+    }
+
+    /// The processor of this attempt was to start, and will not.
+    pub fn not_started(&mut self, id: TaskId, started: Epoch) {
+        let running = |task: &&mut Box<Task>| matches!(task.stage, Stage::Running(Run { epoch, .. }) if epoch == started);
+        if let Some(task) = self.tasks.get_mut(&id).filter(running) {
+            task.stage = Stage::Idle;
         }
     }
 

@@ -74,6 +74,7 @@ impl Machine {
         if is_gone(task) {
             self.forget(id);
         }
+        self.look_at_base(id);
     }
 
     fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {

@@ -257,6 +257,15 @@ impl Machine {
         self.sealing.based.insert(id);
     }
 
+    /// A tombstone of the task was read: what its base made superfluous may all be gone. A sweep looks at those tasks only of which
+    /// something may be left.
+    pub(super) fn look_at_base(&mut self, id: TaskId) {
+        let left = |task: &Task| task.superseded(id).next().is_some();
+        if self.sealing.based.contains(&id) && !self.task(id).is_some_and(left) {
+            self.sealing.based.remove(&id);
+        }
+    }
+
     /// A tombstone was read.
     pub(super) fn read_tombstone_of(&mut self, key: &Key) {
         let Sealing { seals, left, useless, .. } = &mut self.sealing;

@@ -101,17 +101,27 @@ impl Partition {
         self.fence();
     }
 
-    /// Forgets all that was read, and what was about to be done by it.
+    /// Forgets all that was read, and what was about to be done by it. What no ledger says stays: the wish to drain, processors that have not
+    /// ended and their slots, what each owner id has sent, and what the machine keeps of running attempts.
     pub(super) fn fence(&mut self) {
+        // The spare id is used up: the driver draws the next one when it takes up the fence.
         let spare = self.spare_owner;
         let fresh = Self::new(self.settings.clone(), spare, spare, self.started);
         let before = std::mem::replace(self, fresh);
         self.machine = before.machine;
-        self.machine.fence(spare);
         self.draining = before.draining;
         self.bodies = before.bodies;
         self.freed = before.freed + before.claims.len();
         self.sent = before.sent;
+        for effect in &before.effects {
+            // No processor will come of it: its epoch is given back when the ledger was read.
+            if let Effect::Do(Action::Start { task, epoch, .. }) = effect {
+                self.bodies.remove(&(*task, *epoch));
+                self.freed += 1;
+                self.machine.not_started(*task, *epoch);
+            }
+        }
+        self.machine.fence(spare);
         self.effects.push_back(Effect::Fenced);
         for effect in before.effects {
             match effect {

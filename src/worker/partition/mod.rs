@@ -172,8 +172,8 @@ impl Partition {
         now: Moment,
         wall_ms: u64,
     ) -> Option<Verdict> {
-        // A self-fence stands first: until it is taken up, what comes was read before, and is void. That, and what comes again from the
-        // start as in a simulation, is old: who was alive then need not be alive now.
+        // What was read before a self-fence may still come until the follower is opened anew, and in a simulation a follower begins again
+        // by itself. It is old, and would make owners look alive that were so only then.
         let is_void = matches!(self.effects.front(), Some(Effect::Fenced));
         if is_void || self.read_to.is_some_and(|position| inbound.position <= position) {
             return None;
@@ -249,12 +249,12 @@ impl Partition {
                 self.drop_payload_until_due(id, now);
             }
         }
+        if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
+            self.sweep(now);
+        }
         self.settle();
         if let Some(id) = id {
             self.settle_claim(id);
-        }
-        if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
-            self.sweep(now);
         }
         verdict
     }

@@ -4,6 +4,7 @@ mod alone;
 mod beginning;
 mod claiming;
 mod dropping;
+mod fencing;
 mod following;
 mod holding;
 mod ledger;

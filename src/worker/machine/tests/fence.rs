@@ -232,3 +232,18 @@ fn the_end_of_another_epoch_is_not_published() {
     assert_eq!(bench.actions(), []);
     assert!(matches!(bench.stage(), Some(Stage::Running(run)) if run.ended.is_none()));
 }
+
+/// A result was refused for its size, and before the worker heard of that it had fenced itself: the attempt was published as completed once more,
+/// with the reason of the refusal for its result.
+#[test]
+fn a_refusal_that_comes_after_a_self_fence_ends_the_attempt() {
+    let (mut bench, claim, done) = Bench::at_work(Some(Outcome::Completed));
+    let Some(Entry::Done(done)) = done else { panic!("it has ended") };
+    bench.machine.fence(NEW_ME);
+    bench.machine.publish_refused(done.key, Outcome::Final);
+    assert_eq!(bench.actions(), [], "the ledger is to be read first");
+    bench.length = 0;
+    bench.land(&claim);
+    bench.machine.bootstrap_ended();
+    assert_eq!(bench.outcome().outcome, Outcome::Final);
+}
