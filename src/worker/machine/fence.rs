@@ -6,7 +6,7 @@
 
 use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::entry::Outcome;
-use crate::protocol::key::OwnerId;
+use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 
 impl Machine {
@@ -22,6 +22,14 @@ impl Machine {
         let kept = |(id, task): (TaskId, Box<Task>)| Some((id, Box::new(keep(&task)?)));
         self.tasks = tasks.into_iter().filter_map(kept).collect();
         self.forget_former();
+    }
+
+    /// The processor of this attempt was to start, and will not.
+    pub fn not_started(&mut self, id: TaskId, started: Epoch) {
+        let running = |task: &&mut Box<Task>| matches!(task.stage, Stage::Running(Run { epoch, .. }) if epoch == started);
+        if let Some(task) = self.tasks.get_mut(&id).filter(running) {
+            task.stage = Stage::Idle;
+        }
     }
 
     /// The own heartbeat came back: the ledger was read to its end.

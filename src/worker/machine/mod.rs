@@ -464,14 +464,6 @@ impl Machine {
         }
     }
 
-    /// The processor of this attempt was to start, and will not.
-    pub fn not_started(&mut self, id: TaskId, started: Epoch) {
-        let running = |task: &&mut Box<Task>| matches!(task.stage, Stage::Running(Run { epoch, .. }) if epoch == started);
-        if let Some(task) = self.tasks.get_mut(&id).filter(running) {
-            task.stage = Stage::Idle;
-        }
-    }
-
     fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
         let serial = self.next_serial();
         let Some(task) = self.tasks.get_mut(&id) else { return };
