@@ -24,7 +24,6 @@ use longhaul_wire::messages::{Command, CommandMessage, CommandPing};
 use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Largest message, without metadata.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -199,21 +198,11 @@ impl SteppedBroker {
             self.machine.copy(read.collect());
         }
         for job in std::mem::take(&mut self.compactions) {
-            self.run_compaction(&job);
+            let (reader, storage) = (self.log.reader(), Arc::new(self.storage.clone()));
+            let done = run::run_into(&mut self.files, &job, &reader, storage);
+            self.machine.compacted(&job, done);
         }
         self.perform();
-    }
-
-    fn run_compaction(&mut self, job: &CompactionJob) {
-        let previous = job.previous.as_deref().and_then(|it| self.files.get(it)).cloned();
-        let (reader, storage) = (self.log.reader(), Arc::new(self.storage.clone()));
-        let done = run::run(job, previous.as_ref(), &reader, storage, &AtomicBool::new(false));
-        let done = done.map(|file| {
-            let slots = Arc::clone(file.slots());
-            self.files.insert(job.file.clone(), file);
-            slots
-        });
-        self.machine.compacted(job, done);
     }
 
     /// Writes what was composed. Says whether there was something.

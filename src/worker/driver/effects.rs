@@ -131,16 +131,10 @@ impl Driver {
         let receipt = lane.publish(entry, &content, expires);
         let counted = entry.counted();
         self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
+            let fate = fate_with_pause(receipt).await;
             match counted {
                 None => Event::Published { lane: id, fate },
-                Some(key) => {
-                    if matches!(fate, Fate::Refused(_)) {
-                        // What comes next may be refused as well, and so on.
-                        tokio::time::sleep(REFUSED_PAUSE).await;
-                    }
-                    Event::Receipt { lane: id, key, fate }
-                }
+                Some(key) => Event::Receipt { lane: id, key, fate },
             }
         }));
     }
@@ -193,6 +187,15 @@ pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
         Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Fate::Unknown,
         Err(PublishError::Refused(cause)) => Fate::Refused(cause),
     }
+}
+
+/// The same, but a refusal is told after a pause: what is published in its place may be refused as well, and so on.
+pub(super) async fn fate_with_pause(receipt: oneshot::Receiver<Receipt>) -> Fate {
+    let fate = fate(receipt).await;
+    if matches!(fate, Fate::Refused(_)) {
+        tokio::time::sleep(REFUSED_PAUSE).await;
+    }
+    fate
 }
 
 impl Lane {

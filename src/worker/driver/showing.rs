@@ -1,6 +1,6 @@
 //! What people read: entries on the metadata topic, and dead letters.
 
-use super::effects::{REFUSED_PAUSE, fate, fetch, fetch_at_last};
+use super::effects::{REFUSED_PAUSE, fate, fate_with_pause, fetch, fetch_at_last};
 use super::lane::{Lane, Payload};
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
@@ -241,10 +241,7 @@ impl Driver {
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
                 self.pending.push(Box::pin(async move {
-                    let fate = fate(receipt).await;
-                    if matches!(fate, Fate::Refused(_)) {
-                        tokio::time::sleep(REFUSED_PAUSE).await;
-                    }
+                    let fate = fate_with_pause(receipt).await;
                     Event::DeadLetter { lane: id, id: task_id, fate }
                 }));
             }

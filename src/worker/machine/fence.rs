@@ -26,8 +26,10 @@ impl Machine {
 
     /// The processor of this attempt was to start, and will not.
     pub fn not_started(&mut self, id: TaskId, started: Epoch) {
-        let running = |task: &&mut Box<Task>| matches!(task.stage, Stage::Running(Run { epoch, .. }) if epoch == started);
-        if let Some(task) = self.tasks.get_mut(&id).filter(running) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && let Stage::Running(Run { epoch, .. }) = task.stage
+            && epoch == started
+        {
             task.stage = Stage::Idle;
         }
     }

@@ -219,7 +219,8 @@ impl Task {
         self.trail.superseded(id, checkpoint)
     }
 
-    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one owner, so that is not compared.
+    /// Whether the worker runs, or ends, the epoch that the fold shows as running. An epoch has one owner, so that is not compared;
+    /// in a ledger that took the place of another `check_kept` sees to that.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
         match self.stage {

@@ -113,15 +113,6 @@ impl Partition {
         self.bodies = before.bodies;
         self.freed = before.freed + before.claims.len();
         self.sent = before.sent;
-        for effect in &before.effects {
-            // No processor will come of it: its epoch is given back when the ledger was read.
-            if let Effect::Do(Action::Start { task, epoch, .. }) = effect {
-                self.bodies.remove(&(*task, *epoch));
-                self.freed += 1;
-                self.machine.not_started(*task, *epoch);
-            }
-        }
-        self.machine.fence(spare);
         self.effects.push_back(Effect::Fenced);
         for effect in before.effects {
             match effect {
@@ -134,8 +125,15 @@ impl Partition {
                         self.sent.given_up(key.owner);
                     }
                 }
+                // No processor will come of it: its epoch is given back when the ledger was read.
+                Effect::Do(Action::Start { task, epoch, .. }) => {
+                    self.bodies.remove(&(task, epoch));
+                    self.freed += 1;
+                    self.machine.not_started(task, epoch);
+                }
                 Effect::Do(_) | Effect::Ready | Effect::Fenced | Effect::Refused(_) => {}
             }
         }
+        self.machine.fence(spare);
     }
 }

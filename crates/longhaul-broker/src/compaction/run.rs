@@ -6,6 +6,7 @@ use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -79,6 +80,23 @@ pub(crate) fn run(
         },
     )?;
     writer.finish().map_err(text)
+}
+
+/// Compacts a topic here and now, and puts the new view to the others: for simulations.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_into(
+    files: &mut HashMap<String, CompactedFile>,
+    job: &CompactionJob,
+    reader: &Reader,
+    storage: Arc<dyn Storage>,
+) -> Result<Arc<[Slot]>, String> {
+    let previous = job.previous.as_deref().and_then(|it| files.get(it)).cloned();
+    let file = run(job, previous.as_ref(), reader, storage, &AtomicBool::new(false))?;
+    let slots = Arc::clone(file.slots());
+    files.insert(job.file.clone(), file);
+    Ok(slots)
 }
 
 /// Runs a compaction on a thread of its own, which gets what processor time others leave.

@@ -13,7 +13,6 @@ use crate::state::replay::replay;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// A broker that does nothing by itself.
 pub(super) struct Node {
@@ -159,15 +158,8 @@ impl Node {
     /// Compacts what waits longest. Says which topic that was, and what is left of it.
     pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[Slot]>>)> {
         let job = self.compactions.pop_front()?;
-        let previous = job.previous.as_deref().and_then(|it| self.files.get(it)).cloned();
         let storage = Arc::new(self.storage.clone());
-        let result =
-            run::run(&job, previous.as_ref(), &self.log.reader(), storage, &AtomicBool::new(false));
-        let result = result.map(|file| {
-            let slots = Arc::clone(file.slots());
-            self.files.insert(job.file.clone(), file);
-            slots
-        });
+        let result = run::run_into(&mut self.files, &job, &self.log.reader(), storage);
         let slots = result.as_ref().ok().map(Arc::clone);
         self.machine.compacted(&job, result);
         Some((job, slots))

@@ -47,8 +47,7 @@ pub(crate) async fn publish(
     batching: Batching,
     keys: impl IntoIterator<Item = String>,
 ) -> Result<Vec<Position>> {
-    let mut publisher = transport.publisher(topic, batching, Schema::None).await?;
-    publish_all(&mut publisher, keys.into_iter().map(|key| outgoing(&key))).await
+    publish_each(transport, topic, batching, keys.into_iter().map(|key| outgoing(&key))).await
 }
 
 /// Publishes a tombstone for each key, in order.
@@ -58,9 +57,18 @@ pub(crate) async fn tombstone(
     batching: Batching,
     keys: impl IntoIterator<Item = String>,
 ) -> Result<Vec<Position>> {
-    let mut publisher = transport.publisher(topic, batching, Schema::None).await?;
     let message = |key| Outgoing { key: Some(key), null: true, ..Outgoing::default() };
-    publish_all(&mut publisher, keys.into_iter().map(message)).await
+    publish_each(transport, topic, batching, keys.into_iter().map(message)).await
+}
+
+async fn publish_each(
+    transport: &PulsarTransport,
+    topic: &TopicPartition,
+    batching: Batching,
+    messages: impl Iterator<Item = Outgoing>,
+) -> Result<Vec<Position>> {
+    let mut publisher = transport.publisher(topic, batching, Schema::None).await?;
+    publish_all(&mut publisher, messages).await
 }
 
 pub(crate) fn keys(count: usize) -> impl Iterator<Item = String> {

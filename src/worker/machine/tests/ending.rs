@@ -95,10 +95,8 @@ fn a_task_whose_last_key_goes_is_forgotten() {
     assert_eq!(bench.machine.task(T), None);
 }
 
-/// The ack of a batch waits for all of its tasks; whoever waits with it shows the end of those that others have run, although it
-/// does not hold them any more.
-#[test]
-fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
+/// A batch of two: the first has ended here and its outcome is on its way, the second runs elsewhere, and neither is held any more.
+fn half_of_a_batch() -> (Bench, Done) {
     let [first, second] = [member(0), member(1)];
     let mut bench = Bench::new();
     for id in [first, second] {
@@ -110,6 +108,15 @@ fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
     let done = bench.outcome();
     bench.land(&of(second, claim_by(OTHER, 1)));
     bench.machine.session_lost();
+    (bench, done)
+}
+
+/// The ack of a batch waits for all of its tasks; whoever waits with it shows the end of those that others have run, although it
+/// does not hold them any more.
+#[test]
+fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
+    let [first, second] = [member(0), member(1)];
+    let (mut bench, done) = half_of_a_batch();
     bench.actions();
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(first)]);
     bench.machine.view_stored(first);
@@ -133,16 +140,7 @@ fn the_end_of_a_task_that_nobody_here_waits_for_is_nobodys_business_here() {
 #[test]
 fn who_waits_for_a_batch_shows_what_had_ended_before() {
     let [first, second] = [member(0), member(1)];
-    let mut bench = Bench::new();
-    for id in [first, second] {
-        bench.machine.delivered(id, Some(2));
-    }
-    let claim = bench.claim(first);
-    bench.land(&claim);
-    bench.machine.finished(first, Epoch(1), Outcome::Completed);
-    let done = bench.outcome();
-    bench.land(&of(second, claim_by(OTHER, 1)));
-    bench.machine.session_lost();
+    let (mut bench, done) = half_of_a_batch();
     bench.land(&of(second, done_by(OTHER, 1, Outcome::Completed)));
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(first)]);
     bench.machine.view_stored(first);
