@@ -14,9 +14,6 @@ use std::time::Duration;
 /// At least this long between two heartbeats, extra ones included.
 const HEARTBEAT_SPACING_MIN: Duration = Duration::from_millis(100);
 
-/// The clocks of two machines part by at most this part of the time that passes.
-const DRIFT_PART: u32 = 16;
-
 /// Heartbeats that may be on their way at once. Older ones count as lost.
 const UNDERWAY_MAX: usize = 64;
 
@@ -47,30 +44,28 @@ struct Seen {
 }
 
 /// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
-/// little; nothing but a clock that stood still shows too much.
+/// little; nothing but a clock that stood still shows too much. So the most that was seen counts, in spans of a little over 2 H, and
+/// not for ever: after a standstill of the owner's own machine it leads by less from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lead {
-    /// The most that was seen before what is recent, less what the clocks may have parted by since. `None`: what was heard first may
-    /// have been on its way for long.
-    before: Option<i128>,
-    /// The most that was seen recently, and since when: all heartbeats of a standstill are read in a moment.
+    /// The most in each of the two spans before. What was heard first alone tells nothing: it may have been on its way for long.
+    before: [Option<i128>; 2],
+    /// The most in this span, and since when: all heartbeats of a standstill are read in a moment.
     recent: i128,
     since: Moment,
 }
 
 impl Lead {
     /// The uptime leads by so much now. Returns how much of that is new.
-    fn heard(&mut self, lead: i128, now: Moment, patience: Duration) -> Duration {
-        let ahead = self.before.and_then(|before| u64::try_from(lead - before).ok());
-        let elapsed = now.since(self.since);
-        if elapsed > patience {
-            let parted = signed(elapsed / DRIFT_PART);
-            let before =
-                self.before.map_or(self.recent, |before| (before - parted).max(self.recent));
-            *self = Self { before: Some(before), recent: lead, since: now };
+    fn heard(&mut self, lead: i128, now: Moment, span: Duration) -> Duration {
+        let before = self.before.into_iter().flatten().max();
+        if now.since(self.since) > span {
+            let before = [Some(self.recent), self.before[0]];
+            *self = Self { before, recent: lead, since: now };
         } else {
             self.recent = self.recent.max(lead);
         }
+        let ahead = before.and_then(|before| u64::try_from(lead - before).ok());
         Duration::from_millis(ahead.unwrap_or_default())
     }
 }
@@ -144,11 +139,11 @@ impl Silence {
     /// machine was suspended in a way its clock did not notice.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {
         self.heard(owner, now);
-        let patience = 2 * self.heartbeat;
+        let span = 2 * self.heartbeat;
         let Some(seen) = self.owners.get_mut(&owner) else { return Duration::ZERO };
         let lead = signed(uptime) - signed(now.0);
-        let first = Lead { before: None, recent: lead, since: now };
-        seen.lead.get_or_insert(first).heard(lead, now, patience)
+        let first = Lead { before: [None; 2], recent: lead, since: now };
+        seen.lead.get_or_insert(first).heard(lead, now, span)
     }
 
     /// The owner's heartbeat key was tombstoned: it left.
@@ -347,20 +342,33 @@ mod tests {
         heard.collect()
     }
 
-    /// What a clock that stood still leads by is measured from the most that was seen more than 2 H ago, whatever came late since then; but
-    /// for the part by which the clocks may differ, which is a sixteenth of the time between.
+    /// What a clock that stood still leads by is measured from the most that was heard in the last two spans of 2 H, whatever came late
+    /// in them.
     #[test]
     fn a_lead_is_measured_from_the_best_that_was_heard() {
         // One of the first ones was late.
         assert_eq!(aheads(&[(0, 5), (10, 10), (31, 31), (40, 40)]), [0; 4]);
         assert_eq!(aheads(&[(10, 10), (15, 20), (31, 31), (40, 40)]), [0; 4]);
-        // All are late for 48 s, in which the clocks may have parted by 3 s.
+        // All are late for 48 s.
         let late = [(0, 0), (32, 32), (55, 64), (103, 112), (120, 120)];
-        assert_eq!(aheads(&late), [0, 0, 0, 0, 3]);
+        assert_eq!(aheads(&late), [0; 5]);
         // In time until the jump.
         assert_eq!(aheads(&[(0, 0), (32, 32), (64, 64), (156, 96)]), [0, 0, 0, 60]);
         // Two H after the first one nothing is known yet.
         assert_eq!(aheads(&[(0, 0), (20, 20), (90, 30)]), [0; 3]);
+    }
+
+    /// Another worker's machine stood still for half a minute. The most that its uptime had ever led by was remembered, so a standstill of
+    /// this machine minutes later, as long as the other one's, went unnoticed, and this worker ran what others had taken over.
+    #[test]
+    fn an_owner_that_has_stood_still_itself_tells_of_a_standstill_all_the_same() {
+        let in_time = [(0, 0), (21, 21), (42, 42)];
+        let behind = [(50, 80), (71, 101), (92, 122), (113, 143)];
+        let heard: Vec<(u64, u64)> = in_time.into_iter().chain(behind).collect();
+        assert_eq!(aheads(&heard), [0; 7]);
+        // Twenty-six seconds pass for the other one while one does here.
+        let jump: Vec<(u64, u64)> = heard.into_iter().chain([(139, 144)]).collect();
+        assert_eq!(aheads(&jump).last(), Some(&25));
     }
 
     #[test]

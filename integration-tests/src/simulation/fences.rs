@@ -343,14 +343,22 @@ impl One<'_> {
                     let other = *logged.stored.by != **self.worker
                         && matches!(logged.entry, Entry::Heartbeat(_))
                         && logged.stored.sent >= from;
-                    other.then_some((*at, logged.owner))
+                    other.then(|| (*at, logged.owner, Arc::clone(&logged.stored.by)))
                 })
             };
             let before =
                 heard(trouble.at - 6 * setting.heartbeat, trouble.at - 4 * setting.heartbeat);
             let after = heard(until - BRIEFLY, until + 4 * setting.heartbeat);
-            let (Some((_, one)), Some((at, other))) = (before, after) else { continue };
-            if !ready || one != other {
+            let (Some((_, one, by)), Some((at, other, _))) = (before, after) else { continue };
+            // Whoever has stood still itself leads by less since then, which is known only when all that is compared is from after it.
+            let told = !self.evidence.fleet.troubles.iter().any(|it| {
+                let recent = trouble.at - 10 * setting.heartbeat;
+                *it.worker == *by
+                    && it.stood_still
+                    && it.until.is_none_or(|end| end > recent)
+                    && it.at < until
+            });
+            if !ready || one != other || !told {
                 continue;
             }
             totals.standstills += 1;

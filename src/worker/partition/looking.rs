@@ -61,8 +61,12 @@ impl Open {
         }
     }
 
-    /// The payload could not be read. Returns how long to wait.
-    pub(super) fn unreadable(&mut self) -> Duration {
+    /// The payload was read, or could not be. Returns how long to wait.
+    pub(super) fn was_read(&mut self, found: bool) -> Duration {
+        if found {
+            self.unreadable_count = 0;
+            return Duration::ZERO;
+        }
         let wait = UNREADABLE_WAIT * (1 << self.unreadable_count.min(6));
         self.unreadable_count += 1;
         wait
@@ -165,7 +169,7 @@ impl Partition {
                 self.stalled.insert(id);
             }
             Decision::ReadPayload if slots.free() > self.reading.len() => {
-                self.reading.insert(id);
+                self.reading.insert(id, self.machine.fold(id).epoch);
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),

@@ -88,7 +88,7 @@ pub struct Partition {
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
-    reading: BTreeSet<TaskId>,
+    reading: BTreeMap<TaskId, Epoch>,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
     /// Processors that have not ended, superseded ones included: each has a slot.
@@ -129,7 +129,7 @@ impl Partition {
             open: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
-            reading: BTreeSet::new(),
+            reading: BTreeMap::new(),
             stalled: BTreeSet::new(),
             claims: BTreeMap::new(),
             bodies: BTreeSet::new(),
@@ -273,6 +273,7 @@ impl Partition {
         } else if !fold.phase.is_terminal() {
             let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
             open.received = Some(now);
+            open.was_read(true);
             self.agenda.set(id, now);
             self.drop_payload_until_due(id, now);
         }
@@ -292,13 +293,16 @@ impl Partition {
 
     /// A payload was read from the task topic, or is not there (`found` false).
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
-        self.reading.remove(&id);
+        let asked = self.reading.remove(&id);
         self.machine.payload_read(id, found);
-        let wait = match self.open.get_mut(&id) {
-            Some(open) if !found => open.unreadable(),
-            _ => Duration::ZERO,
-        };
-        if found {
+        if asked.is_some_and(|epoch| epoch != self.machine.fold(id).epoch) {
+            // Somebody else has claimed the task meanwhile.
+            self.machine.drop_idle_payload(id);
+        }
+        // Its delivery may have brought it.
+        let here = self.machine.task(id).is_some_and(|task| task.payload);
+        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(here));
+        if here {
             // The slot that it was read for is its own.
             self.waiting.set(id, Moment::default());
         }

@@ -1,7 +1,8 @@
 //! When a task is claimed, and by whom: to the millisecond, by the timer alone.
 
-use super::solo::{Solo, beat, claimed, claims, ended, failed, reading, task};
+use super::solo::{OTHER, Solo, beat, claimed, claims, ended, failed, once, reading, task};
 use super::*;
+use crate::protocol::entry::Done;
 use crate::protocol::rank::adoption_delay;
 use crate::worker::machine::Stage;
 
@@ -117,6 +118,53 @@ fn a_payload_that_cannot_be_read_is_asked_for_ever_more_rarely() {
     }
     let doubling = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000];
     assert_eq!(waits[1..], doubling.map(Duration::from_millis));
+}
+
+/// The waits of a task's next attempt began where those of the one before had ended: a retry came a minute late for four reads that
+/// failed.
+#[test]
+fn whoever_has_read_a_payload_meanwhile_asks_for_it_soon_the_next_time() {
+    let drop = Effect::Do(Action::DropPayload(TASK));
+    for (read, delivered) in [(true, false), (false, true), (true, true)] {
+        let mut solo = Solo::new(2);
+        solo.read_failed(TASK, Duration::ZERO);
+        solo.wait(secs(60));
+        for _ in 0..5 {
+            solo.core.handle_payload(TASK, false, solo.now);
+            assert_eq!(solo.wait(secs(20)).len(), 1);
+        }
+        if !read {
+            solo.core.handle_payload(TASK, false, solo.now);
+        }
+        if delivered {
+            solo.deliver(TASK);
+        }
+        if read {
+            solo.core.handle_payload(TASK, !delivered, solo.now);
+        }
+        let [claim] = claims(&solo.run())[..] else { panic!("it has the payload") };
+        solo.read(Entry::Claim(Claim { key: once(TASK, 2, OTHER, 3), ..claim }));
+        let (key, outcome) = (once(TASK, 2, OTHER, 4), failed(secs(30)));
+        solo.read(Entry::Done(Done { key, attempt: 2, outcome }));
+        assert_eq!(solo.run(), [drop.clone()]);
+        assert_eq!(solo.wait(secs(60)).len(), 1, "it is read again");
+        solo.core.handle_payload(TASK, false, solo.now);
+        assert_eq!(solo.wait(secs(1)), [(Duration::from_millis(500), reading(TASK))]);
+    }
+}
+
+/// What was read for a takeover that another worker was quicker with stayed in memory until the task's next entry, hours later perhaps.
+#[test]
+fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, Duration::ZERO);
+    assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
+    let key = once(TASK, 2, OTHER, 3);
+    let kind = ClaimKind::Run;
+    solo.read(Entry::Claim(Claim { key, attempt: 2, kind, batch_size: None, base: None }));
+    solo.core.handle_payload(TASK, true, solo.now);
+    assert_eq!(solo.run(), [Effect::Do(Action::DropPayload(TASK))]);
+    assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
 
 /// A reader that lags claimed and released the same task for ever.
