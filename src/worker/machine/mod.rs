@@ -34,6 +34,7 @@ pub use task::{Run, Stage, Step, Task, Trail};
 
 use reading::is_gone;
 use sealing::Sealing;
+pub(in crate::worker) use sealing::TOMBSTONES_AT_ONCE_MAX;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};

@@ -32,6 +32,9 @@ pub(super) struct Sealing {
     sweeping: BTreeSet<Key>,
 }
 
+/// So many keys of one sort go in one batch of tombstones.
+pub(in crate::worker) const TOMBSTONES_AT_ONCE_MAX: usize = 1_000;
+
 /// So many dropped entries wait for their seal at most. What is dropped beyond that stays a hole between those that are sealed.
 const DROPPED_MAX: usize = 100_000;
 
@@ -157,14 +160,14 @@ impl Machine {
             .filter(|key| !self.sealing.sweeping.contains(key))
     }
 
-    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of keys that are of no use to anybody. One such batch is
-    /// under way at a time; [`Machine::tombstoned`] ends it.
+    /// Publishes tombstones of keys that [`Machine::sweepable`] named, and of some that are of no use to anybody. One such batch
+    /// is under way at a time; [`Machine::tombstoned`] ends it.
     pub fn sweep(&mut self, keys: Vec<Key>) {
         if !self.may_sweep() {
             return;
         }
         let mut all = keys;
-        all.extend(self.sealing.useless.iter().copied());
+        all.extend(self.sealing.useless.iter().copied().take(TOMBSTONES_AT_ONCE_MAX));
         if !all.is_empty() {
             self.sealing.sweeping.extend(all.iter().copied());
             self.act(Action::Tombstone(all));

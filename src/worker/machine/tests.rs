@@ -210,6 +210,23 @@ fn a_checkpoint_that_lands_late_replaces_no_newer_one() {
     assert_eq!(bench.actions(), [Action::Tombstone(vec![Key::Once(first)])]);
 }
 
+/// The superseded checkpoints of an eighth of R all went in one batch, however many there were.
+#[test]
+fn keys_of_no_use_go_a_batch_at_a_time() {
+    let mut bench = Bench::new();
+    for serial in 0..2_500 {
+        bench.machine.drop_key(Key::Once(OnceKey { task: T, epoch: Epoch(1), owner: ME, serial }));
+    }
+    let mut batches = Vec::new();
+    while bench.machine.has_useless_keys() {
+        bench.machine.sweep(Vec::new());
+        let [Action::Tombstone(keys)] = &bench.actions()[..] else { panic!("nothing goes") };
+        batches.push(keys.len());
+        bench.machine.tombstoned(true);
+    }
+    assert_eq!(batches, [1_000, 1_000, 500]);
+}
+
 /// Completes and closes the task, and answers with the keys of its claim and its outcome.
 fn closed(bench: &mut Bench) -> [Key; 2] {
     let done = bench.complete();

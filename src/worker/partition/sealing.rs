@@ -9,7 +9,7 @@ use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::protocol::seal::Seal;
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Stage, Step, Task};
+use crate::worker::machine::{Stage, Step, TOMBSTONES_AT_ONCE_MAX, Task};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -27,9 +27,6 @@ const SEALED_AT_ONCE_MAX: usize = 10_000;
 
 /// Tasks left behind that are being closed at the same time.
 const CLOSING_MAX: usize = 1_000;
-
-/// Tombstones that are under way at the same time.
-const TOMBSTONES_AT_ONCE_MAX: usize = 1_000;
 
 /// Above so many finished tasks the oldest are sealed before R has passed.
 const FINISHED_MAX: usize = 100_000;
