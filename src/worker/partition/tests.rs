@@ -1,6 +1,5 @@
 //! A few partitions on one log, with a clock of their own: no broker, no runtime.
 
-mod alone;
 mod beginning;
 mod claiming;
 mod dropping;

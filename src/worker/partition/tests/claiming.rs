@@ -1,7 +1,7 @@
 //! Claims that come late, fail or lose, payloads that are not there, and a worker that drains.
 
-use super::alone::{Alone, key_of, published};
 use super::following::start;
+use super::solo::{Solo, key_of, published};
 use super::*;
 use crate::protocol::entry::NextAttempt;
 
@@ -16,7 +16,7 @@ fn is_start(effect: &Effect) -> bool {
 #[test]
 fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
     for (lag, runs) in [(H, true), (H + MILLISECOND, false)] {
-        let mut it = Alone::new();
+        let mut it = Solo::new(2);
         it.deliver(TASK);
         let claim = published(&it.run());
         it.now = it.now + lag;
@@ -32,7 +32,7 @@ fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
 /// Only an own claim that came late shows that this worker lags.
 #[test]
 fn who_reads_late_that_another_worker_was_first_may_claim_next() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.deliver(TASK);
     let claim = published(&it.run());
     it.run_for(H + Duration::from_secs(1));
@@ -44,7 +44,7 @@ fn who_reads_late_that_another_worker_was_first_may_claim_next() {
 
 #[test]
 fn a_claim_of_unknown_fate_is_made_again_at_once_in_the_same_slot() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.slots = Slots::new(1);
     it.deliver(TASK);
     let lost = published(&it.run());
@@ -52,7 +52,7 @@ fn a_claim_of_unknown_fate_is_made_again_at_once_in_the_same_slot() {
     let claim = published(&it.run());
     assert!(key_of(&claim).serial > key_of(&lost).serial);
     it.run_for(H);
-    let underway = it.heartbeats.last().map(|last| (last.receipted, last.underway));
+    let underway = it.beats.last().map(|last| (last.receipted, last.underway));
     assert_eq!(underway, Some((0, Some(1))), "the first one is not on its way");
     assert!(it.land(claim).iter().any(is_start));
     it.core.handle_finished(TASK, Epoch(1), Outcome::Completed);
@@ -63,13 +63,13 @@ fn a_claim_of_unknown_fate_is_made_again_at_once_in_the_same_slot() {
 
 #[test]
 fn an_outcome_that_was_refused_is_not_on_its_way() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     start(&mut it, TASK);
     it.core.handle_finished(TASK, Epoch(1), Outcome::Completed);
     let refused = published(&it.effects());
     it.core.handle_publish_refused(key_of(&refused), Outcome::Final);
     it.run_for(H);
-    let underway = it.heartbeats.last().map(|last| (last.receipted, last.underway));
+    let underway = it.beats.last().map(|last| (last.receipted, last.underway));
     assert_eq!(underway, Some((1, Some(1))));
 }
 
@@ -77,7 +77,7 @@ fn an_outcome_that_was_refused_is_not_on_its_way() {
 #[test]
 fn a_payload_that_cannot_be_read_is_asked_for_again_after_a_while() {
     let read = [Effect::Do(Action::ReadPayload(TASK))];
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.claimed(TASK, None);
     it.ended(TASK, Outcome::Failed(NextAttempt { at_ms: 0, delay_ms: 3_000 }));
     it.deliver(TASK);
@@ -96,7 +96,7 @@ fn a_payload_that_cannot_be_read_is_asked_for_again_after_a_while() {
 
 #[test]
 fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     start(&mut it, TASK);
     it.core.handle_finished(TASK, Epoch(1), Outcome::Failed(HOUR));
     let done = published(&it.effects());
@@ -112,7 +112,7 @@ fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled()
 
 #[test]
 fn what_waits_for_a_slot_is_counted() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.slots = Slots::new(0);
     for entry in 0..2 {
         it.deliver(TaskId { entry, ..TASK });
@@ -123,7 +123,7 @@ fn what_waits_for_a_slot_is_counted() {
 
 #[test]
 fn a_draining_worker_gives_back_what_it_had_claimed() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.deliver(TASK);
     let claim = published(&it.run());
     it.core.drain(it.now);
@@ -136,7 +136,7 @@ fn a_draining_worker_gives_back_what_it_had_claimed() {
 #[test]
 fn a_drain_outlives_a_bootstrap() {
     for drains_first in [true, false] {
-        let mut it = Alone::new();
+        let mut it = Solo::new(2);
         if drains_first {
             it.core.drain(it.now);
         }

@@ -1,6 +1,6 @@
 //! What each call leads to at once: the driver asks after every event whether there is anything to do, before it takes the next one.
 
-use super::alone::{Alone, OTHER, key_of, published};
+use super::solo::{OTHER, Solo, key_of, published};
 use super::*;
 use crate::protocol::entry::{Heartbeat, NextAttempt};
 use crate::protocol::entry_set::{Ended, EntrySet};
@@ -35,7 +35,7 @@ fn heartbeat(receipted: u64, uptime_ms: u64) -> Entry {
 }
 
 /// Claims the task, and lets the claim land.
-pub(super) fn start(it: &mut Alone, id: TaskId) {
+pub(super) fn start(it: &mut Solo, id: TaskId) {
     it.deliver(id);
     let claim = published(&it.run());
     it.core.handle_receipt(key_of(&claim));
@@ -45,7 +45,7 @@ pub(super) fn start(it: &mut Alone, id: TaskId) {
 
 #[test]
 fn each_step_of_a_task_follows_from_the_call_before() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     assert!(!it.core.has_effects() && !it.core.has_bodies());
     start(&mut it, TASK);
     assert!(it.core.has_bodies());
@@ -83,7 +83,7 @@ fn each_step_of_a_task_follows_from_the_call_before() {
 
 #[test]
 fn a_seal_ends_what_is_held_and_its_keys_go() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.completed(TASK);
     it.deliver(SECOND);
     let claim = published(&it.run());
@@ -105,7 +105,7 @@ fn a_seal_ends_what_is_held_and_its_keys_go() {
 
 #[test]
 fn a_payload_that_nobody_waits_for_any_more_is_dropped() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.core.handle_payload(TASK, true, it.now);
     assert_eq!(it.effects(), [act(Action::DropPayload(TASK))]);
 }
@@ -113,7 +113,7 @@ fn a_payload_that_nobody_waits_for_any_more_is_dropped() {
 /// The broker delivers again what was held when the session ended, here or elsewhere.
 #[test]
 fn nothing_is_held_after_the_session_has_ended() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.land(Entry::Cancel(SECOND));
     for id in [TASK, SECOND] {
         it.deliver(id);
@@ -128,7 +128,7 @@ fn nothing_is_held_after_the_session_has_ended() {
 
 #[test]
 fn what_is_known_of_a_task_goes_with_its_last_key_or_its_end() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.land(Entry::Cancel(TASK));
     assert!(it.core.timeout() <= it.now && it.core.open.contains_key(&TASK));
     it.land(Entry::Tombstone(Key::Cancel(TASK)));
@@ -142,7 +142,7 @@ fn what_is_known_of_a_task_goes_with_its_last_key_or_its_end() {
 /// Whoever follows a ledger anew may be shown entries twice, and those are hours old: who was alive then need not be alive now.
 #[test]
 fn an_entry_that_is_read_again_says_nothing_of_who_is_alive() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     let (then, now) = (it.now, it.now + H);
     holding::land(&mut it.core, 5, heartbeat(0, 1), then);
     for place in [5, 4] {
@@ -155,7 +155,7 @@ fn an_entry_that_is_read_again_says_nothing_of_who_is_alive() {
 
 #[test]
 fn who_said_goodbye_takes_no_turn_and_owes_no_entries() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.land(heartbeat(5, 1));
     assert_eq!(it.core.silence.live_owners(it.now).count(), 1);
     it.land(Entry::Tombstone(Key::Heartbeat(OTHER)));
@@ -167,7 +167,7 @@ fn who_said_goodbye_takes_no_turn_and_owes_no_entries() {
 #[test]
 fn the_payload_of_a_failed_attempt_is_dropped_when_its_end_was_shown() {
     let next = NextAttempt { at_ms: 0, delay_ms: 3_600_000 };
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     start(&mut it, TASK);
     it.core.handle_finished(TASK, Epoch(1), Outcome::Failed(next));
     let done = published(&it.effects());
@@ -184,7 +184,7 @@ fn the_payload_of_a_failed_attempt_is_dropped_when_its_end_was_shown() {
 /// An owner id that was used before would move entries that were written under it.
 #[test]
 fn each_self_fence_takes_the_id_that_was_drawn_for_it() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     for spare in [70, 71] {
         it.core.set_spare_owner(OwnerId(spare));
         it.core.handle_ledger_deleted();

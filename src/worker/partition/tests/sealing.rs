@@ -1,6 +1,6 @@
 //! When what is over is sealed: by its age, by how much of it there is, in turns, and again when a seal is lost.
 
-use super::alone::{Alone, OTHER};
+use super::solo::{OTHER, Solo};
 use super::*;
 use crate::protocol::entry_set::EntrySet;
 
@@ -15,8 +15,8 @@ const PRESSED: Duration = Duration::from_secs(80);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A worker at one of its looks, so that R and turns end at later ones.
-fn alone() -> Alone {
-    let mut it = Alone::new();
+fn alone() -> Solo {
+    let mut it = Solo::new(2);
     it.run_for(it.core.look_after_at().since(it.now));
     it
 }
@@ -208,7 +208,7 @@ fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
     let mut it = alone();
     it.alive = vec![OwnerId(20)];
     it.run_for(LOOK);
-    let place = |it: &Alone, entry| it.core.rank(at(entry), it.now);
+    let place = |it: &Solo, entry| it.core.rank(at(entry), it.now);
     let theirs: Vec<u64> = (0..).filter(|entry| place(&it, *entry) == 1).take(10_000).collect();
     let ours = (theirs[9_999]..).find(|entry| place(&it, *entry) == 0).expect("there is one");
     for entry in theirs {

@@ -1,14 +1,15 @@
-//! One partition whose clock goes exactly where it is told, and which wakes only when its own timer says so.
+//! One partition whose clock goes exactly where it is told, which wakes only when its own timer says so, and whose publishes a test lets land,
+//! fail or get lost one by one.
 
-use super::holding::{land, live};
+use super::holding::{effects, land, live};
 use super::*;
 use crate::protocol::entry::{Done, Heartbeat, NextAttempt};
 
-/// Another worker.
-pub(super) const OTHER: OwnerId = OwnerId(9);
+/// Another worker. It stands behind this one in line for what one does for all.
+pub(super) const OTHER: OwnerId = OwnerId(10);
 
-/// In this time it may wake, and ask for effects, so often at most: beyond that it spins.
-const STEPS_MAX: usize = 2_000;
+/// It wakes, and does something, so often in a test at most: beyond that it spins.
+const STEPS_MAX: usize = 50_000;
 
 pub(super) struct Solo {
     pub(super) core: Partition,
@@ -16,10 +17,14 @@ pub(super) struct Solo {
     pub(super) now: Moment,
     /// Own heartbeats come back at once.
     pub(super) echoes: bool,
+    /// These publish heartbeats whenever it does.
+    pub(super) alive: Vec<OwnerId>,
     /// Own heartbeats, in order.
     pub(super) beats: Vec<Heartbeat>,
     /// The last place of the ledger that was read.
     pub(super) place: u64,
+    /// The last number of another worker's keys.
+    serial: u64,
 }
 
 pub(super) fn task(entry: u64) -> TaskId {
@@ -87,7 +92,9 @@ impl Solo {
     }
 
     fn of(core: Partition, slots: usize, now: Moment) -> Self {
-        Self { core, slots: Slots::new(slots), now, echoes: true, beats: Vec::new(), place: 0 }
+        let (alive, beats) = (Vec::new(), Vec::new());
+        let slots = Slots::new(slots);
+        Self { core, slots, now, echoes: true, alive, beats, place: 0, serial: 1_000 }
     }
 
     pub(super) fn read(&mut self, entry: Entry) {
@@ -105,6 +112,17 @@ impl Solo {
         self.core.handle_delivery(task, None, self.now);
     }
 
+    /// The entry is read now. Returns what that leads to at once.
+    pub(super) fn land(&mut self, entry: Entry) -> Vec<Effect> {
+        self.read(entry);
+        self.effects()
+    }
+
+    /// What the last call has led to.
+    pub(super) fn effects(&mut self) -> Vec<Effect> {
+        effects(&mut self.core)
+    }
+
     /// Does what is due now, until nothing is left. Returns the effects without own heartbeats.
     pub(super) fn run(&mut self) -> Vec<Effect> {
         let mut did = Vec::new();
@@ -112,32 +130,49 @@ impl Solo {
             self.core.run(self.now, &mut self.slots);
             match self.core.poll_effect() {
                 None => return did,
-                Some(Effect::Do(Action::Publish(Entry::Heartbeat(beat)))) => {
-                    self.beats.push(beat.clone());
-                    if self.echoes {
-                        self.read(Entry::Heartbeat(beat));
-                    }
-                }
+                Some(Effect::Do(Action::Publish(Entry::Heartbeat(beat)))) => self.beat(beat),
                 Some(effect) => did.push(effect),
             }
         }
         panic!("it does not come to rest: {:?}", did.last());
     }
 
-    /// So long it is called only when its timer says so. Returns the effects, and how long after the beginning they came.
-    pub(super) fn wait(&mut self, time: Duration) -> Vec<(Duration, Effect)> {
-        let begin = self.now;
+    /// It publishes a heartbeat, and so does everybody who is alive.
+    fn beat(&mut self, beat: Heartbeat) {
+        for owner in self.alive.clone() {
+            let uptime_ms = beat.uptime_ms;
+            let subscription = beat.subscription.clone();
+            let (number, receipted, underway) = (1, 0, Some(0));
+            let other = Heartbeat { owner, subscription, number, receipted, underway, uptime_ms };
+            self.read(Entry::Heartbeat(other));
+        }
+        self.beats.push(beat.clone());
+        if self.echoes {
+            self.read(Entry::Heartbeat(beat));
+        }
+    }
+
+    /// So long it is called only when its timer says so. Returns the effects, and when they came.
+    pub(super) fn run_for(&mut self, time: Duration) -> Vec<(Moment, Effect)> {
+        let until = self.now + time;
         let mut did = Vec::new();
         for _ in 0..STEPS_MAX {
-            did.extend(self.run().into_iter().map(|effect| (self.now.since(begin), effect)));
+            did.extend(self.run().into_iter().map(|effect| (self.now, effect)));
             let next = self.core.timeout().max(self.now);
-            if next > begin + time {
-                self.now = begin + time;
+            if next > until {
+                self.now = until;
                 return did;
             }
             self.now = next;
         }
         panic!("it does not sleep: {:?}", did.last());
+    }
+
+    /// The same, with how long after the beginning they came.
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<(Duration, Effect)> {
+        let begin = self.now;
+        let did = self.run_for(time).into_iter();
+        did.map(|(at, effect)| (at.since(begin), effect)).collect()
     }
 
     /// Claims a new task and reads the claim back: it runs.
@@ -155,4 +190,61 @@ impl Solo {
         self.core.handle_receipt(claim.key);
         self.read(Entry::Claim(claim));
     }
+
+    fn key(&mut self, task: TaskId) -> OnceKey {
+        self.serial += 1;
+        once(task, 1, OTHER, self.serial)
+    }
+
+    /// Another worker claims the task.
+    pub(super) fn claimed(&mut self, id: TaskId, batch_size: Option<u32>) {
+        let (key, kind) = (self.key(id), ClaimKind::Run);
+        self.land(Entry::Claim(Claim { key, attempt: 1, kind, batch_size, base: None }));
+    }
+
+    /// Another worker, which has claimed it, ends it.
+    pub(super) fn ended(&mut self, id: TaskId, outcome: Outcome) {
+        let key = self.key(id);
+        self.land(Entry::Done(Done { key, attempt: 1, outcome }));
+    }
+
+    /// Another worker has completed the task, and this one does nothing about it.
+    pub(super) fn completed(&mut self, id: TaskId) {
+        self.claimed(id, None);
+        self.ended(id, Outcome::Completed);
+    }
+
+    /// Another worker has completed the task, and this one has seen to its end.
+    pub(super) fn closed(&mut self, id: TaskId) {
+        self.completed(id);
+        self.deliver(id);
+        self.see_to(id);
+    }
+
+    /// The entry on the metadata topic is stored, and so is the ack.
+    pub(super) fn see_to(&mut self, id: TaskId) {
+        self.core.handle_view_stored(id);
+        self.core.handle_acked(id.entry_id(), id.partition);
+        self.effects();
+    }
+}
+
+/// The only entry that was published.
+#[track_caller]
+pub(super) fn published(effects: &[Effect]) -> Entry {
+    let entries = effects.iter().filter_map(|effect| {
+        let Effect::Do(Action::Publish(entry)) = effect else { return None };
+        Some(entry.clone())
+    });
+    match entries.collect::<Vec<_>>().as_slice() {
+        [entry] => entry.clone(),
+        other => panic!("not one entry: {other:?} of {effects:?}"),
+    }
+}
+
+/// The claim or outcome that was published.
+#[track_caller]
+pub(super) fn key_of(entry: &Entry) -> OnceKey {
+    let Key::Once(key) = entry.key() else { panic!("{entry:?} is not of a task") };
+    key
 }

@@ -1,7 +1,7 @@
 //! What goes from the ledger, how much of it at a time, and who sees to it.
 
-use super::alone::{Alone, OTHER};
 use super::following::seal_of;
+use super::solo::{OTHER, Solo};
 use super::*;
 
 const LOOK: Duration = Duration::from_secs(450);
@@ -17,7 +17,7 @@ fn tombstones(effects: &[Effect]) -> Vec<usize> {
 /// Who waited for the next look after each batch would sweep two keys a second.
 #[test]
 fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     for entry in 0..1_250 {
         it.completed(TaskId { entry, ..TASK });
     }
@@ -35,7 +35,7 @@ fn tombstones_are_published_a_thousand_at_a_time_and_one_batch_follows_the_other
 /// Whoever stands in for a worker that does nothing does so until something is swept: its own attempt is nothing yet.
 #[test]
 fn the_next_in_line_goes_on_until_something_is_stored() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     let any = TaskId { ledger: 0, entry: 0, ..TASK };
     it.alive = vec![OwnerId(11)];
     it.run_for(H);
@@ -58,7 +58,7 @@ fn the_next_in_line_goes_on_until_something_is_stored() {
 /// The heartbeats of workers that did not say goodbye would stay for ever.
 #[test]
 fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
-    let mut it = Alone::new();
+    let mut it = Solo::new(2);
     it.alive = vec![OTHER];
     it.run_for(H);
     it.alive.clear();
