@@ -1,13 +1,11 @@
 //! How a worker begins, and begins anew: what a first read makes of what it finds, and what a self-fence keeps.
 
-use super::solo::{OTHER, Solo, beat, claimed, claims, once, reading, task};
+use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading, task};
 use super::*;
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
-
-const MS: Duration = Duration::from_millis(1);
 
 fn self_fence() -> Duration {
     crate::WorkerConfig::default().ledger().self_fence
@@ -35,7 +33,7 @@ fn fence(solo: &mut Solo) {
 
 #[test]
 fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fence() {
-    for (lag, ready) in [(self_fence() / 2, true), (self_fence() / 2 + MS, false)] {
+    for (lag, ready) in [(self_fence() / 2, true), (self_fence() / 2 + MILLISECOND, false)] {
         let mut solo = Solo::fresh(1);
         solo.echoes = false;
         solo.run();
@@ -84,20 +82,20 @@ fn what_a_dead_worker_ran_is_adopted_by_one_that_starts_after_its_death() {
     let did = solo.wait(3 * H);
     let reads: Vec<_> = did.into_iter().filter(|(_, effect)| *effect == reading(TASK)).collect();
     let [(at, _)] = reads[..] else { panic!("{reads:?}") };
-    assert!((2 * H + MS..2 * H + secs(1)).contains(&at), "{at:?}");
+    assert!((2 * H + MILLISECOND..2 * H + secs(1)).contains(&at), "{at:?}");
 }
 
 /// A snapshot of a virtual machine that was started again believes what was so then.
 #[test]
 fn a_clock_that_others_have_outrun_by_more_than_the_self_fence_stood_still() {
-    for (standstill, fenced) in [(self_fence(), false), (self_fence() + MS, true)] {
+    for (standstill, fenced) in [(self_fence(), false), (self_fence() + MILLISECOND, true)] {
         let mut solo = Solo::new(1);
         let up = secs(1_000);
         solo.read(beat(up, 0));
-        solo.wait(2 * H + MS);
-        solo.read(beat(up + 2 * H + MS, 0));
+        solo.wait(2 * H + MILLISECOND);
+        solo.read(beat(up + 2 * H + MILLISECOND, 0));
         solo.wait(secs(1));
-        solo.read(beat(up + 2 * H + MS + secs(1) + standstill, 0));
+        solo.read(beat(up + 2 * H + MILLISECOND + secs(1) + standstill, 0));
         assert_eq!(solo.run().contains(&Effect::Fenced), fenced, "{standstill:?}");
     }
 }
@@ -111,7 +109,7 @@ fn a_worker_that_hears_nothing_fences_itself_in_time() {
     solo.echoes = false;
     let left = (view_at + self_fence()).since(solo.now);
     assert_eq!(solo.wait(left), []);
-    assert_eq!(solo.wait(H), [(MS, Effect::Fenced)]);
+    assert_eq!(solo.wait(H), [(MILLISECOND, Effect::Fenced)]);
 }
 
 /// What compaction took away between two reads was missed by the second, and the worker read the ledger a third time.

@@ -1,11 +1,10 @@
 //! Claims that come late, fail or lose, payloads that are not there, and a worker that drains.
 
 use super::following::start;
-use super::solo::{Solo, key_of, published};
+use super::solo::{MILLISECOND, Solo, key_of, published};
 use super::*;
 use crate::protocol::entry::NextAttempt;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: NextAttempt = NextAttempt { at_ms: 0, delay_ms: 3_600_000 };
 
 fn is_start(effect: &Effect) -> bool {

@@ -1,6 +1,6 @@
 //! Entries whose tasks are nobody's to run: seals name them, so that they leave no holes.
 
-use super::holding::claim;
+use super::solo::claimed;
 use super::*;
 
 fn at(entry: u64) -> TaskId {
@@ -63,7 +63,7 @@ fn what_was_dropped_twice_or_is_claimed_by_nobody_who_lives_is_sealed_once() {
     }
     assert_eq!(pair.did(0).iter().filter(|did| did.starts_with("seal")).count(), 1);
     // What lands behind the seal goes.
-    pair.log.push(claim());
+    pair.log.push(claimed(TASK));
     pair.run_until(0, "tombstone 1");
 }
 

@@ -1,8 +1,8 @@
 //! What each call leads to at once: the driver asks after every event whether there is anything to do, before it takes the next one.
 
-use super::solo::{OTHER, Solo, key_of, published};
+use super::solo::{MILLISECOND, OTHER, Solo, beat, key_of, land, published};
 use super::*;
-use crate::protocol::entry::{Heartbeat, NextAttempt};
+use crate::protocol::entry::NextAttempt;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::key::SealKey;
 use crate::protocol::seal::{Counts, Seal};
@@ -21,17 +21,6 @@ pub(super) fn seal_of(entries: u64) -> Entry {
     }
     let key = SealKey { owner: OTHER, serial: 1 };
     Entry::Seal(Seal { key, counts: Counts::default(), entries: set })
-}
-
-fn heartbeat(receipted: u64, uptime_ms: u64) -> Entry {
-    Entry::Heartbeat(Heartbeat {
-        owner: OTHER,
-        subscription: "longhaul".to_owned(),
-        number: 1,
-        receipted,
-        underway: Some(0),
-        uptime_ms,
-    })
 }
 
 /// Claims the task, and lets the claim land.
@@ -144,23 +133,23 @@ fn what_is_known_of_a_task_goes_with_its_last_key_or_its_end() {
 fn an_entry_that_is_read_again_says_nothing_of_who_is_alive() {
     let mut it = Solo::new(2);
     let (then, now) = (it.now, it.now + H);
-    holding::land(&mut it.core, 5, heartbeat(0, 1), then);
+    land(&mut it.core, 5, beat(MILLISECOND, 0), then);
     for place in [5, 4] {
-        holding::land(&mut it.core, place, heartbeat(0, 2), now);
+        land(&mut it.core, place, beat(2 * MILLISECOND, 0), now);
     }
     assert_eq!(it.core.silence.silent_since(OTHER), then);
-    holding::land(&mut it.core, 6, heartbeat(0, 3), now);
+    land(&mut it.core, 6, beat(3 * MILLISECOND, 0), now);
     assert_eq!(it.core.silence.silent_since(OTHER), now);
 }
 
 #[test]
 fn who_said_goodbye_takes_no_turn_and_owes_no_entries() {
     let mut it = Solo::new(2);
-    it.land(heartbeat(5, 1));
+    it.land(beat(MILLISECOND, 5));
     assert_eq!(it.core.silence.live_owners(it.now).count(), 1);
     it.land(Entry::Tombstone(Key::Heartbeat(OTHER)));
     assert_eq!(it.core.silence.live_owners(it.now).count(), 0);
-    assert_eq!(it.land(heartbeat(50, 2)), [], "nothing counts that it had said before");
+    assert_eq!(it.land(beat(2 * MILLISECOND, 50)), [], "nothing counts that it had said before");
 }
 
 /// Its entry on the metadata topic carries the payload.

@@ -1,6 +1,6 @@
 //! The settings in the ledger, and a ledger that is read again.
 
-use super::holding::{claim, effects, land, live};
+use super::solo::{claimed, effects, land, live};
 use super::*;
 
 fn config(version: u32, heartbeat: Duration) -> LedgerConfig {
@@ -51,9 +51,9 @@ fn a_fence_frees_what_was_claimed_and_forgets_what_was_read() {
     core.run(now, &mut slots);
     assert_eq!((slots.free(), core.open_entries(), core.waiting()), (2, 0, 0));
     // What was read before the driver began anew is void.
-    land(&mut core, 9, claim(), now);
+    land(&mut core, 9, claimed(TASK), now);
     assert_eq!(core.machine().task(TASK), None);
     assert!(effects(&mut core).contains(&Effect::Fenced));
-    land(&mut core, 1, claim(), now);
+    land(&mut core, 1, claimed(TASK), now);
     assert!(core.machine().task(TASK).is_some());
 }

@@ -1,6 +1,8 @@
 //! When a task is claimed, and by whom: to the millisecond, by the timer alone.
 
-use super::solo::{OTHER, Solo, beat, claimed, claims, ended, failed, once, reading, task};
+use super::solo::{
+    MILLISECOND, OTHER, Solo, beat, claimed, claims, ended, failed, once, reading, task,
+};
 use super::*;
 use crate::protocol::entry::Done;
 use crate::protocol::rank::adoption_delay;
@@ -9,8 +11,6 @@ use crate::worker::machine::Stage;
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
-
-const MS: Duration = Duration::from_millis(1);
 
 fn delay(solo: &Solo, task: TaskId) -> Duration {
     adoption_delay(solo.core.rank(task, solo.now))
@@ -83,8 +83,8 @@ fn a_silent_owners_task_is_taken_over_2_heartbeats_later_and_in_turn() {
         let did = solo.wait(2 * H + secs(5));
         let turn = if held { Duration::ZERO } else { adoption_delay(0) };
         let reads: Vec<_> = did.into_iter().filter(|(_, it)| *it == reading(TASK)).collect();
-        assert_eq!(reads, [(2 * H + MS + turn, reading(TASK))], "held: {held}");
-        let extra = (begin + 2 * H + MS).since(solo.core.started);
+        assert_eq!(reads, [(2 * H + MILLISECOND + turn, reading(TASK))], "held: {held}");
+        let extra = (begin + 2 * H + MILLISECOND).since(solo.core.started);
         let uptimes: Vec<_> = solo.beats.iter().map(|it| it.uptime_ms).collect();
         assert_eq!(uptimes.len(), regular + 1, "{uptimes:?}");
         assert_eq!(uptimes.last().copied().map(Duration::from_millis), Some(extra));
@@ -99,7 +99,7 @@ fn after_a_sign_of_life_the_line_forms_anew() {
     assert_eq!(solo.wait(2 * H + Duration::from_millis(300)), []);
     solo.read(beat(secs(100), 0));
     let did = solo.wait(2 * H + secs(5));
-    assert_eq!(did, [(2 * H + MS + adoption_delay(0), reading(TASK))]);
+    assert_eq!(did, [(2 * H + MILLISECOND + adoption_delay(0), reading(TASK))]);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! One partition whose clock goes exactly where it is told, which wakes only when its own timer says so, and whose publishes a test lets land,
 //! fail or get lost one by one.
 
-use super::holding::{effects, land, live};
 use super::*;
 use crate::protocol::entry::{Done, Heartbeat, NextAttempt};
 
 /// Another worker. It stands behind this one in line for what one does for all.
 pub(super) const OTHER: OwnerId = OwnerId(10);
+
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// It wakes, and does something, so often in a test at most: beyond that it spins.
 const STEPS_MAX: usize = 50_000;
@@ -25,6 +26,22 @@ pub(super) struct Solo {
     pub(super) place: u64,
     /// The last number of another worker's keys.
     serial: u64,
+}
+
+/// A partition whose bootstrap has ended, and the time.
+pub(super) fn live() -> (Partition, Moment) {
+    let mut pair = Pair::new(1);
+    let now = pair.now;
+    (pair.workers.remove(0).core, now)
+}
+
+pub(super) fn effects(core: &mut Partition) -> Vec<Effect> {
+    std::iter::from_fn(|| core.poll_effect()).collect()
+}
+
+pub(super) fn land(core: &mut Partition, place: u64, entry: Entry, now: Moment) {
+    let position = Position { ledger: 2, entry: place, batch_index: None };
+    core.handle_entry(&Inbound { position, publish_time_ms: WALL_MS, entry }, now, WALL_MS);
 }
 
 pub(super) fn task(entry: u64) -> TaskId {
