@@ -306,8 +306,10 @@ impl One<'_> {
                 let stored = &logged.stored;
                 of_owner(logged) && stored.at + 3 * heartbeat > sent && stored.at + BRIEFLY < sent
             });
+            // What is on its way at a heartbeat may have been read already, and makes up for one that has not.
+            let sure = |logged: &Logged| matches!(&logged.entry, Entry::Heartbeat(beat) if beat.underway == Some(0));
             let told = self.reading.read.iter().find(|(read, place)| {
-                let logged = self.log.get(place).filter(|logged| of_owner(logged));
+                let logged = self.log.get(place).filter(|it| of_owner(it) && sure(it));
                 *read > *at && logged.is_some_and(|it| it.stored.sent > sent + BRIEFLY)
             });
             let Some((told, _)) = told.filter(|_| ready && counted) else { continue };

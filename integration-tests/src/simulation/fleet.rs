@@ -169,13 +169,15 @@ impl Fleet {
     pub(super) fn stop(&mut self, index: usize, time: Duration, stop: Stop) {
         let place = &self.places[index];
         let Some(worker) = &place.worker else { return };
-        match stop {
+        let stopped = match stop {
             Stop::BlackHole => worker.transport.freeze_for(time),
-            Stop::Suspended => worker.transport.suspend_for(time),
-            Stop::StandsStill => {
-                worker.transport.suspend_for(time);
-                place.clock.stand_still(time);
-            }
+            Stop::Suspended | Stop::StandsStill => worker.transport.suspend_for(time),
+        };
+        if !stopped {
+            return;
+        }
+        if stop == Stop::StandsStill {
+            place.clock.stand_still(time);
         }
         let (name, draining) = (worker.name.clone(), worker.draining);
         self.trouble(&name, Some(self.broker.clock().now() + time), draining);

@@ -96,8 +96,8 @@ impl State {
                 state.cut(id, None);
                 state.after(time, Effect::Restore(id));
             }),
-            Chaos::BlackHole => self.on_any_process(|state, id| state.freeze_for(id, time)),
-            Chaos::Suspension => self.on_any_process(|state, id| state.suspend_for(id, time)),
+            Chaos::BlackHole => self.on_any_process(|state, id| _ = state.freeze_for(id, time)),
+            Chaos::Suspension => self.on_any_process(|state, id| _ = state.suspend_for(id, time)),
             Chaos::Calm => {
                 self.note("calm".to_owned());
                 self.set_faults(self.faults.calm());

@@ -281,9 +281,9 @@ impl MemoryTransport {
         self.lock().freeze(self.connection(), "frozen");
     }
 
-    /// A black hole that ends so much later.
-    pub fn freeze_for(&self, time: Duration) {
-        self.lock().freeze_for(self.connection(), time);
+    /// A black hole that ends so much later. False: there is one already, or the process is stopped, and nothing changes.
+    pub fn freeze_for(&self, time: Duration) -> bool {
+        self.lock().freeze_for(self.connection(), time)
     }
 
     /// Ends the black hole.
@@ -301,9 +301,9 @@ impl MemoryTransport {
         self.lock().resume(self.connection());
     }
 
-    /// SIGSTOP, and SIGCONT so much later.
-    pub fn suspend_for(&self, time: Duration) {
-        self.lock().suspend_for(self.connection(), time);
+    /// SIGSTOP, and SIGCONT so much later. False: it is stopped or in a black hole already, and nothing changes.
+    pub fn suspend_for(&self, time: Duration) -> bool {
+        self.lock().suspend_for(self.connection(), time)
     }
 
     /// Cuts the network: all sessions end, and nothing can be opened until [`Self::restore`].

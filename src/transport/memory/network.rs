@@ -108,16 +108,23 @@ impl State {
         Some(freeze)
     }
 
-    pub(super) fn freeze_for(&mut self, connection: ConnectionId, time: Duration) {
-        if let Some(freeze) = self.freeze(connection, "in a black hole") {
-            self.after(time, Effect::Resume { connection, freeze });
-        }
+    /// False: it is frozen already, for as long as was said then.
+    pub(super) fn freeze_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
+        let freeze = self.freeze(connection, "in a black hole");
+        self.resume_in(connection, freeze, time)
     }
 
-    pub(super) fn suspend_for(&mut self, connection: ConnectionId, time: Duration) {
-        if let Some(freeze) = self.suspend(connection) {
+    /// False: it is frozen already, for as long as was said then.
+    pub(super) fn suspend_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
+        let freeze = self.suspend(connection);
+        self.resume_in(connection, freeze, time)
+    }
+
+    fn resume_in(&mut self, connection: ConnectionId, freeze: Option<u32>, time: Duration) -> bool {
+        if let Some(freeze) = freeze {
             self.after(time, Effect::Resume { connection, freeze });
         }
+        freeze.is_some()
     }
 
     /// What was killed does not come back.

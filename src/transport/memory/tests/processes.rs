@@ -81,7 +81,7 @@ async fn a_suspended_process_takes_no_step_but_what_it_sent_lands() {
     }));
     sleep(Duration::from_millis(2_500)).await;
     assert_eq!(broker.full_log(&at()).len(), 3);
-    worker.suspend_for(20 * SECOND);
+    assert!(worker.suspend_for(20 * SECOND));
     sleep(19 * SECOND).await;
     assert_eq!(broker.full_log(&at()).len(), 3);
     sleep(3 * SECOND).await;
