@@ -13,7 +13,7 @@ use super::entry_set::{Ended, EntrySet, Range};
 use super::key::SealKey;
 use crate::task::{EntryId, Position};
 use bytes::{BufMut, Bytes, BytesMut};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The largest body of a seal, in bytes.
 pub const SEAL_BYTES_MAX: usize = 64 * 1024;
@@ -143,10 +143,11 @@ fn take(rest: &mut &[u8]) -> Option<u128> {
 pub struct Seals {
     /// What any seal says, those included that are gone since another one covers them.
     all: EntrySet,
-    seals: BTreeMap<SealKey, Placed>,
-    /// Of them those that may go: one that stands behind it says as much. That stays so, because the later one may itself go only
-    /// when one behind it says all that both say.
-    covered: BTreeSet<SealKey>,
+    /// Those that say what no later one says as well.
+    needed: BTreeMap<SealKey, Placed>,
+    /// Those that may go, with what each says: one that stands behind it says as much. That stays so, because the later one may itself go
+    /// only when one behind it says all that both say.
+    covered: BTreeMap<SealKey, EntrySet>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -173,41 +174,44 @@ impl Seals {
     pub fn read(&mut self, at: Position, seal: &Seal) {
         self.all = self.all.union(&seal.entries);
         let Seal { key, counts, ref entries, .. } = *seal;
-        for (earlier, placed) in &self.seals {
-            if !self.covered.contains(earlier) && entries.covers(&placed.entries) {
-                self.covered.insert(*earlier);
+        let covered = &mut self.covered;
+        self.needed.retain(|earlier, placed| {
+            let is_covered = entries.covers(&placed.entries);
+            if is_covered {
+                covered.insert(*earlier, std::mem::take(&mut placed.entries));
             }
-        }
-        self.covered.remove(&key);
-        self.seals.insert(key, Placed { at, counts, entries: entries.clone() });
+            !is_covered
+        });
+        covered.remove(&key);
+        self.needed.insert(key, Placed { at, counts, entries: entries.clone() });
     }
 
     /// The tombstone of a seal was read. What it said stays: another seal says it.
     pub fn gone(&mut self, key: SealKey) {
-        self.seals.remove(&key);
+        self.needed.remove(&key);
         self.covered.remove(&key);
     }
 
     /// How many say what no later one says as well.
     #[must_use]
     pub fn needed(&self) -> usize {
-        self.seals.len() - self.covered.len()
+        self.needed.len()
     }
 
     /// The seals that may go, with what each says: one that stands behind it says as much.
     pub fn covered(&self) -> impl Iterator<Item = (SealKey, &EntrySet)> {
-        self.covered.iter().filter_map(|key| {
-            let placed = self.seals.get(key)?;
-            Some((*key, &placed.entries))
-        })
+        self.covered.iter().map(|(key, entries)| (*key, entries))
     }
 
-    /// The union of those seals that no other covers, the smallest first, as far as it fits into one: `None` when there are fewer
-    /// than two that fit.
+    /// The union of the smallest of those seals that no other covers, of as many as fit into one; `None` when these are fewer than two,
+    /// or than `min`. With `min` = n there are never more than n times as many seals as could hold it all: n of them that do not fit into
+    /// one are an n-th of a seal each, on average.
     #[must_use]
-    pub fn merged(&self) -> Option<(Counts, EntrySet)> {
-        let needed = self.seals.iter().filter(|(key, _)| !self.covered.contains(key));
-        let mut seals: Vec<&Placed> = needed.map(|(_, placed)| placed).collect();
+    pub fn merged(&self, min: usize) -> Option<(Counts, EntrySet)> {
+        if self.needed.len() < min.max(2) {
+            return None;
+        }
+        let mut seals: Vec<&Placed> = self.needed.values().collect();
         seals.sort_by_key(|placed| (placed.entries.len(), placed.at));
         let (mut counts, mut union, mut merged) = (Counts::default(), EntrySet::default(), 0);
         for placed in seals {
@@ -217,7 +221,7 @@ impl Seals {
             }
             (counts, union, merged) = (counts.plus(placed.counts), next, merged + 1);
         }
-        (merged >= 2).then_some((counts, union))
+        (merged >= min.max(2)).then_some((counts, union))
     }
 }
 
@@ -314,16 +318,16 @@ mod tests {
     fn a_union_says_what_its_seals_say_and_is_no_larger_than_a_seal_may_be() {
         let mut seals = Seals::default();
         seals.read(at(1), &seal(1, &[1, 2]));
-        assert_eq!(seals.merged(), None);
+        assert_eq!(seals.merged(2), None);
         seals.read(at(2), &seal(2, &[3, 9]));
-        let (counts, union) = seals.merged().expect("there are two");
+        let (counts, union) = seals.merged(2).expect("there are two");
         assert_eq!((counts.completed, union), (4, seal(3, &[1, 2, 3, 9]).entries));
         // Every other entry: two bytes for each, and more, so that two such seals are too large for one.
         for serial in 3..5 {
             let entries: Vec<u64> = (0..15_000).map(|n| 100_000 * serial + 2 * n).collect();
             seals.read(at(serial), &seal(serial, &entries));
         }
-        let (counts, union) = seals.merged().expect("there are four");
+        let (counts, union) = seals.merged(2).expect("there are four");
         assert!(encode(&union).len() <= SEAL_BYTES_MAX);
         assert_eq!(counts.completed, 15_004);
     }
@@ -377,7 +381,7 @@ mod tests {
         let mut seals = Seals::default();
         seals.read(at(1), &spread(1, 0..10_000));
         seals.read(at(2), &spread(2, 10_000..21_845));
-        let union = seals.merged().map(|(_, union)| union);
+        let union = seals.merged(2).map(|(_, union)| union);
         assert_eq!(union, Some(spread(3, 0..21_845).entries));
     }
 
@@ -388,7 +392,7 @@ mod tests {
         seals.read(at(1), &spread(1, 100..21_900));
         seals.read(at(2), &spread(2, 0..20));
         seals.read(at(3), &spread(3, 30..60));
-        let union = seals.merged().map(|(_, union)| union);
+        let union = seals.merged(2).map(|(_, union)| union);
         assert_eq!(union, Some(spread(2, 0..20).entries.union(&spread(3, 30..60).entries)));
     }
 }

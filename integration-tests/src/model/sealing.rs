@@ -30,7 +30,7 @@ pub fn moves(
             .fold(0_u8, |mask, message| mask | 1 << message);
         let subsets = (1..=can).filter(|messages| messages & !can == 0);
         into.extend(subsets.map(|messages| Move::Seal { worker: number, messages }));
-        if world.budget.merges > 0 && machine.seals().merged().is_some() {
+        if world.budget.merges > 0 && machine.seals().merged(2).is_some() {
             into.push(Move::Merge { worker: number });
         }
     }
@@ -230,7 +230,7 @@ impl Settle<'_> {
             .collect();
         match self.bounds.fault {
             Fault::MergeForgets => {
-                if let Some((_, union)) = worker.machine.seals().merged() {
+                if let Some((_, union)) = worker.machine.seals().merged(2) {
                     let mut less = EntrySet::default();
                     let last = union.ranges().last().map(|range| range.last).unwrap_or_default();
                     for range in union.ranges() {

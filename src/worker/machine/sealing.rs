@@ -129,12 +129,12 @@ impl Machine {
         }
     }
 
-    /// Publishes the union of the seals that no other covers, where there are at least so many, so that they can go.
+    /// Publishes the union of the smallest seals that no other covers, where at least so many fit into one, so that they can go.
     pub fn merge_seals(&mut self, min: usize) {
-        if !self.ready || self.sealing.underway.is_some() || self.sealing.seals.needed() < min {
+        if !self.ready || self.sealing.underway.is_some() {
             return;
         }
-        if let Some((counts, union)) = self.sealing.seals.merged() {
+        if let Some((counts, union)) = self.sealing.seals.merged(min) {
             self.publish_seal(counts, union);
         }
     }

@@ -22,6 +22,9 @@ const TURNS_PER_RETENTION: u32 = 4;
 /// When a look has left something undone, the next one follows after this.
 const NEXT_LOOK: Duration = Duration::from_millis(100);
 
+/// While there are too many finished tasks a look follows the one before after this: not a seal for every few tasks.
+const PRESSED_LOOK: Duration = Duration::from_secs(5);
+
 /// Tasks that go into a seal at one go, so that reading it takes no worker long.
 const SEALED_AT_ONCE_MAX: usize = 10_000;
 
@@ -48,7 +51,7 @@ pub(super) struct Finished {
     closing: VecDeque<(Moment, TaskId)>,
     /// They are in the last seal of this worker, unless it was too small for them or was not published.
     sealing: Vec<(Moment, TaskId)>,
-    /// When that was published, or there was nothing to seal.
+    /// When the seal was published that is under way.
     sealed_at: Moment,
     /// When this worker has looked last.
     looked_at: Moment,
@@ -80,11 +83,15 @@ impl Partition {
 
     /// When to look after finished tasks next.
     pub(super) fn look_after_at(&self) -> Moment {
-        let Finished { queue, looked_at, look_at, .. } = &self.finished;
+        let Finished { queue, looked_at, look_at, sealed_at, .. } = &self.finished;
         match queue.front() {
+            // One seal at a time: when it has come back, or is given up.
+            _ if self.machine.seals_underway() => {
+                *sealed_at + 2 * self.settings.ledger.heartbeat + Duration::from_millis(1)
+            }
             Some((ended, _)) if self.finished.is_pressed() => {
                 let at = *ended + self.sealing_age();
-                at.max(*looked_at + NEXT_LOOK).min(*look_at)
+                at.max(*looked_at + PRESSED_LOOK).min(*look_at)
             }
             _ => *look_at,
         }
@@ -123,37 +130,33 @@ impl Partition {
             return;
         }
         self.finished.looked_at = now;
-        self.finished.look_at = self.next_look(now);
-        let patience = 2 * self.settings.ledger.heartbeat;
-        if self.machine.seals_underway() && now.since(self.finished.sealed_at) > patience {
-            self.machine.seal_failed();
-        }
-        let more = self.seal(now);
-        if self.goes_first(now) && !self.machine.seals_underway() {
+        self.machine.seal_failed();
+        // Before anything is sealed: whoever has something to seal at each look would merge nothing.
+        if self.goes_first(now) {
             self.machine.merge_seals(SEALS_MAX);
         }
+        let more = self.machine.seals_underway() || self.seal(now);
+        if self.machine.seals_underway() {
+            self.finished.sealed_at = now;
+        }
+        self.finished.look_at = if more { now + NEXT_LOOK } else { self.next_look(now) };
         self.sweep(now);
         self.forget_dead_owners(now);
-        if more || self.machine.seals_underway() {
-            self.finished.look_at = now + NEXT_LOOK;
-        }
     }
 
     /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
     fn seal(&mut self, now: Moment) -> bool {
-        if self.machine.seals_underway() {
-            return true;
-        }
         self.unseal();
         let mut due = Vec::new();
         self.take_closed(now, &mut due);
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
-        let entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
-        self.machine.seal(&entries);
-        self.finished.sealed_at = now;
+        let mut entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
+        entries.sort_unstable();
+        entries.dedup();
+        let too_many = self.machine.seal(&entries) < entries.len();
         self.finished.sealing = due;
-        more_due || more_left || !self.finished.closing.is_empty()
+        too_many || more_due || more_left || !self.finished.closing.is_empty()
     }
 
     /// The last seal has come, or will not: what it does not name waits as before.
@@ -272,6 +275,9 @@ impl Partition {
             self.agenda.remove(id);
             self.waiting.remove(id);
             self.settle_claim(id);
+        }
+        if !self.machine.seals_underway() {
+            self.unseal();
         }
         self.sweep(now);
         self.settle();

@@ -30,7 +30,7 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     for worker in &pair.workers {
         let machine = worker.core.machine();
         assert!((0..10).all(|entry| machine.is_sealed(at(entry))));
-        let (counts, union) = machine.seals().merged().expect("there are two seals");
+        let (counts, union) = machine.seals().merged(2).expect("there are two seals");
         assert_eq!((counts.completed, union.len()), (5, 1), "{union:?}");
         assert_eq!(machine.dropped(), 0);
     }

@@ -137,8 +137,37 @@ fn a_worker_under_pressure_rests_between_two_looks() {
     assert_eq!(it.now.since(first), SOON);
     assert_eq!(seals(&it.run_for(SECOND)), [], "one is under way");
     it.land(entry);
-    let (_, _, named) = seal(&it.run_for(SOON));
-    assert_eq!(named, 2);
+    let (second, _, named) = seal(&it.run_for(PRESSED));
+    assert_eq!((second.since(first), named), (5 * SECOND, 2));
+}
+
+/// Whoever had sealed a tenth of a second's tasks sealed those of the next as soon as the seal was back, ten times a second, and merged none of
+/// them: a day made 864,000 keys that no compaction removes, and a start of hours.
+#[test]
+fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
+    let (r, h, g) = (60 * SECOND, 2 * SECOND, 15 * SECOND);
+    let ledger = crate::WorkerConfig::default().ledger();
+    let ledger = LedgerConfig { ledger_retention: r, heartbeat: h, self_fence: g, ..ledger };
+    let mut it = Solo::with(ledger, 2);
+    it.run();
+    let (mut published, mut needed_max) = (0, 0);
+    for entry in 0..15_000 {
+        it.closed(at(entry));
+        for (_, effect) in it.run_for(SECOND / 50) {
+            match effect {
+                Effect::Do(Action::Publish(seal @ Entry::Seal(_))) => {
+                    published += 1;
+                    it.land(seal);
+                }
+                Effect::Do(Action::Tombstone(_)) => it.core.handle_tombstoned(true, it.now),
+                other => panic!("{other:?}"),
+            }
+        }
+        needed_max = needed_max.max(it.core.machine().seals().needed());
+    }
+    // Four minutes of seals, one every eighth of R, and two unions.
+    assert!((30..=40).contains(&published), "{published} seals");
+    assert_eq!(needed_max, 16);
 }
 
 /// A finisher that died, and one other worker.

@@ -102,7 +102,11 @@ impl Solo {
 
     /// It has read nothing.
     pub(super) fn fresh(slots: usize) -> Self {
-        let ledger = crate::WorkerConfig::default().ledger();
+        Self::with(crate::WorkerConfig::default().ledger(), slots)
+    }
+
+    /// It has read nothing.
+    pub(super) fn with(ledger: LedgerConfig, slots: usize) -> Self {
         let settings = PartitionSettings { ledger, partition: -1, attempts_max: 3 };
         let now = Moment(Duration::from_secs(10_000));
         Self::of(Partition::new(settings, OwnerId(1), OwnerId(100), now), slots, now)
