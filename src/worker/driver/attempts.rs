@@ -129,11 +129,11 @@ impl Driver {
         lane.renewals.remove((task, epoch));
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if let Some(outcome) = outcome {
-            self.leave_checkpoint(id, (task, epoch), &running.checkpoints, outcome);
-            let Some(lane) = self.lanes.get_mut(&id) else { return };
-            let awaited = lane.core.machine().awaits_end(task, epoch);
-            if awaited && !matches!(outcome, Outcome::Released(_)) {
-                lane.bodies.insert(task, (epoch, body));
+            if lane.core.machine().awaits_end(task, epoch) {
+                lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
+                if !matches!(outcome, Outcome::Released(_)) {
+                    lane.bodies.insert(task, (epoch, body));
+                }
             }
             lane.core.handle_finished(task, epoch, outcome);
         }

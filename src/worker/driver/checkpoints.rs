@@ -2,13 +2,14 @@
 //! a newer one has taken its place.
 //!
 //! Invariants:
-//! - Of an attempt at most one checkpoint is on its way, but for the one that an attempt leaves behind when it ends.
+//! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its outcome.
 //! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is waited for.
 
 use super::effects::fate;
+use super::lane::Lane;
 use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
-use crate::protocol::key::Epoch;
+use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::worker::processor::Given;
@@ -123,21 +124,29 @@ impl Driver {
         }
         self.publish_checkpoint(id, task, epoch);
     }
+}
 
+impl Lane {
     /// An attempt has ended, and another one may follow: what it gave last stands on the ledger before its outcome does.
-    pub(super) fn leave_checkpoint(
+    pub(super) fn keep_last_checkpoint(
         &mut self,
-        id: i32,
         (task, epoch): (TaskId, Epoch),
         checkpoints: &Checkpoints,
         outcome: Outcome,
     ) {
         let follows = matches!(outcome, Outcome::Failed(_) | Outcome::Released(_));
-        let Some(given) = checkpoints.unstored().filter(|_| follows) else { return };
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if let Some(key) = lane.core.handle_checkpoint(task, epoch) {
-            // Nobody waits for the receipt: if it is lost, the next attempt finds an earlier one.
-            drop(lane.publish(&Entry::Checkpoint(key), &given.bytes, None));
+        if let Some(given) = checkpoints.unstored().filter(|_| follows) {
+            self.last_checkpoints.insert(task, (epoch, given.bytes));
+        }
+    }
+
+    /// The outcome of an attempt is about to be published, for the first time or again: what it gave last goes before it, under a fresh key.
+    /// Nobody waits for the receipt: when it is lost so is, more often than not, that of the outcome, and both are published again.
+    pub(super) fn publish_last_checkpoint(&mut self, OnceKey { task, epoch, .. }: OnceKey) {
+        let last = self.last_checkpoints.get(task).filter(|(given_in, _)| *given_in == epoch);
+        let Some(bytes) = last.map(|(_, bytes)| bytes.clone()) else { return };
+        if let Some(key) = self.core.handle_checkpoint(task, epoch) {
+            drop(self.publish(&Entry::Checkpoint(key), &bytes, None));
         }
     }
 }

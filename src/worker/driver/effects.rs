@@ -63,7 +63,7 @@ impl Driver {
                 if why == Stop::Fenced {
                     tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
                     self.stats.fenced();
-                    lane.bodies.remove(task);
+                    lane.forget_outcome(task);
                 }
                 self.halt(id, task, epoch, halt);
             }
@@ -100,7 +100,7 @@ impl Driver {
         if let Some(lane) = self.lanes.get_mut(&id)
             && let Some(task) = task
         {
-            lane.bodies.remove(task);
+            lane.forget_outcome(task);
             lane.not_shown.remove(&task);
         }
     }
@@ -125,6 +125,9 @@ impl Driver {
         if matches!(entry, Entry::Checkpoint(_)) {
             // `checkpoints.rs` publishes it: it has the bytes.
             return;
+        }
+        if let Entry::Done(done) = entry {
+            lane.publish_last_checkpoint(done.key);
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);

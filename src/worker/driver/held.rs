@@ -4,6 +4,7 @@ use super::lane::Payload;
 use super::view::Body;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -17,6 +18,12 @@ impl Weigh for Payload {
     fn weight(&self) -> usize {
         let properties: usize = self.properties.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.bytes.len() + properties
+    }
+}
+
+impl Weigh for (Epoch, Bytes) {
+    fn weight(&self) -> usize {
+        self.1.len()
     }
 }
 

@@ -105,6 +105,8 @@ pub(super) struct Lane {
     pub(super) renewals: Agenda<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) bodies: Held<(Epoch, Body)>,
+    /// What attempts gave last that are about to end, or have ended and whose outcome is not on the ledger.
+    pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) view: Mailbox<Publish>,
     /// Tasks that are to leave M, and how many are about to: tombstones must not hold up live outcomes.
@@ -211,6 +213,7 @@ impl Lane {
             running_bytes: 0,
             renewals: Agenda::default(),
             bodies: Held::default(),
+            last_checkpoints: Held::default(),
             ledger,
             view,
             to_evict: VecDeque::new(),
@@ -269,25 +272,38 @@ impl Lane {
         services.spawn(env.gate.wrap(follow(service, from_start, sink, presence)))
     }
 
-    /// Drops the body of the task's outcome, up to 1 MiB, if this entry of the ledger has superseded it: nobody would ask again.
+    /// Drops the body of the task's outcome, up to 1 MiB, and its last checkpoint, if this entry of the ledger has superseded them: nobody
+    /// would ask again.
     pub(super) fn drop_superseded(&mut self, entry: &Entry) {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
         if self.bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
             self.bodies.remove(id);
         }
+        let ends = |epoch| self.core.machine().is_to_end(id, epoch);
+        if self.last_checkpoints.get(id).is_some_and(|(epoch, _)| !ends(*epoch)) {
+            self.last_checkpoints.remove(id);
+        }
+    }
+
+    /// The attempt's outcome is of no more use.
+    pub(super) fn forget_outcome(&mut self, id: TaskId) {
+        self.bodies.remove(id);
+        self.last_checkpoints.remove(id);
     }
 
     /// After a self-fence: only the outcomes of attempts that are kept are published again, and only their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
         self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
+        self.last_checkpoints.retain(|id, (epoch, _)| machine.is_to_end(id, *epoch));
         self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
     }
 
     /// What is held here and does not run.
     pub(super) fn load(&self) -> Load {
-        let bytes = self.payloads.bytes().saturating_sub(self.running_bytes) + self.bodies.bytes();
+        let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
+        let bytes = payloads + self.bodies.bytes() + self.last_checkpoints.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
@@ -295,6 +311,7 @@ impl Lane {
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet) {
         for range in sealed.ranges() {
             self.bodies.forget(range.tasks());
+            self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
             self.keeper.forget(range.tasks());
         }

@@ -5,7 +5,6 @@
 //! that has left the ledger is named by a seal, which every bootstrap reads.
 
 use super::{Action, Machine, Run, Stage, Stop, Task};
-use crate::protocol::entry::Outcome;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 
@@ -53,12 +52,15 @@ impl Machine {
     pub fn owners_alive(&self) -> Vec<OwnerId> {
         let mut owners = vec![self.owner];
         if !self.former.is_empty() {
-            let kept = self.tasks().filter_map(|(_, task)| owner_at_work(task));
-            owners.extend(kept.filter(|owner| self.former.contains(owner)));
+            owners.extend(self.owners_at_work().filter(|owner| self.former.contains(owner)));
             owners.sort_unstable();
             owners.dedup();
         }
         owners
+    }
+
+    fn owners_at_work(&self) -> impl Iterator<Item = OwnerId> {
+        self.tasks().filter_map(|(_, task)| task.stage.attempt()).map(|(_, owner)| owner)
     }
 
     /// A kept attempt goes on only if the ledger shows it as running.
@@ -80,8 +82,7 @@ impl Machine {
     /// An id under which an attempt still runs is never forgotten.
     fn forget_former(&mut self) {
         const FORMER_MAX: usize = 64;
-        let at_work: Vec<OwnerId> =
-            self.tasks().filter_map(|(_, task)| owner_at_work(task)).collect();
+        let at_work: Vec<OwnerId> = self.owners_at_work().collect();
         let mut excess = self.former.len().saturating_sub(FORMER_MAX);
         self.former.retain(|owner| {
             let kept = excess == 0 || at_work.contains(owner);
@@ -95,7 +96,6 @@ impl Machine {
 fn keep(task: &Task) -> Option<Task> {
     let run = match task.stage {
         Stage::Running(run) => run,
-        Stage::Finishing { outcome: Outcome::Released(_), .. } => return None,
         Stage::Finishing { epoch, owner, outcome, .. } => {
             Run { epoch, owner, ended: Some(outcome) }
         }
@@ -108,16 +108,4 @@ fn keep(task: &Task) -> Option<Task> {
     let Task { batch_size, payload, deeds, .. } = *task;
     let kept = Task { stage: Stage::Running(run), batch_size, payload, deeds, ..Task::default() };
     Some(kept)
-}
-
-fn owner_at_work(task: &Task) -> Option<OwnerId> {
-    match task.stage {
-        Stage::Running(run) => Some(run.owner),
-        Stage::Finishing { owner, .. } => Some(owner),
-        Stage::Idle
-        | Stage::Reading
-        | Stage::Claiming { .. }
-        | Stage::Closing(_)
-        | Stage::Aside { .. } => None,
-    }
 }

@@ -218,18 +218,19 @@ impl Machine {
         matches!(stage, Some(Stage::Running(run)) if run.epoch == epoch && run.ended.is_none())
     }
 
+    /// Whether this epoch's attempt runs, or its outcome is not on the ledger.
+    #[must_use]
+    pub fn is_to_end(&self, id: TaskId, epoch: Epoch) -> bool {
+        let attempt = self.task(id).and_then(|task| task.stage.attempt());
+        attempt.is_some_and(|(attempt, _)| attempt == epoch)
+    }
+
     /// Whether an outcome of this epoch may have to be published again, or shown: it has not been superseded.
     #[must_use]
     pub fn may_need_outcome(&self, id: TaskId, epoch: Epoch) -> bool {
-        let Some(task) = self.task(id) else { return false };
-        match task.stage {
-            Stage::Running(run) => run.epoch == epoch,
-            Stage::Finishing { epoch: finishing, .. } => finishing == epoch,
-            Stage::Aside { .. } => false,
-            Stage::Idle | Stage::Reading | Stage::Claiming { .. } | Stage::Closing(_) => {
-                task.fold.epoch == epoch
-            }
-        }
+        let current =
+            |task: &Task| task.stage.attempt().map_or(task.fold.epoch, |(epoch, _)| epoch);
+        self.task(id).is_some_and(|task| !task.is_aside() && current(task) == epoch)
     }
 
     /// Whether an owner id is this process's, now or formerly.
@@ -405,18 +406,10 @@ impl Machine {
 
     /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is not running any more.
     pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
-        let run = match self.tasks.get(&id)?.stage {
-            Stage::Running(run) if run.epoch == epoch && self.ready => run,
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Running(_)
-            | Stage::Finishing { .. }
-            | Stage::Closing(_)
-            | Stage::Aside { .. } => return None,
-        };
+        let attempt = self.tasks.get(&id)?.stage.attempt();
+        let (_, owner) = attempt.filter(|(attempt, _)| *attempt == epoch && self.ready)?;
         let serial = self.next_serial();
-        let key = OnceKey { task: id, epoch, owner: run.owner, serial };
+        let key = OnceKey { task: id, epoch, owner, serial };
         self.act(Action::Publish(Entry::Checkpoint(key)));
         Some(key)
     }

@@ -75,6 +75,21 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// The attempt that runs, or has ended and whose outcome is not on the ledger: its epoch, and the owner of that.
+    #[must_use]
+    pub const fn attempt(self) -> Option<(Epoch, OwnerId)> {
+        match self {
+            Self::Running(Run { epoch, owner, .. }) | Self::Finishing { epoch, owner, .. } => {
+                Some((epoch, owner))
+            }
+            Self::Idle
+            | Self::Reading
+            | Self::Claiming { .. }
+            | Self::Closing(_)
+            | Self::Aside { .. } => None,
+        }
+    }
+
     /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a batch is whoever's who sees their
     /// end; so are payloads.
     #[must_use]
@@ -223,16 +238,7 @@ impl Task {
     /// in a ledger that took the place of another `check_kept` sees to that.
     #[must_use]
     pub fn is_at_work(&self) -> bool {
-        match self.stage {
-            Stage::Running(Run { epoch, .. }) | Stage::Finishing { epoch, .. } => {
-                self.fold.epoch == epoch
-            }
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Closing(_)
-            | Stage::Aside { .. } => false,
-        }
+        self.stage.attempt().is_some_and(|(epoch, _)| self.fold.epoch == epoch)
     }
 
     /// Whether this worker does nothing more about it because an invariant was about to be broken.

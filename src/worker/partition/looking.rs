@@ -169,7 +169,7 @@ impl Partition {
                 self.stalled.insert(id);
             }
             Decision::ReadPayload if slots.free() > self.reading.len() => {
-                self.reading.insert(id, self.machine.fold(id).epoch);
+                self.reading.insert(id);
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),
@@ -266,7 +266,7 @@ impl Partition {
 
     /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is claimed. `None`: something else than
     /// time must happen first.
-    fn judge(&mut self, id: TaskId, now: Moment) -> Option<Moment> {
+    pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Moment> {
         let task = self.machine.task(id)?;
         let (fold, held) = (task.fold, task.held);
         if task.stage != Stage::Idle {

@@ -88,7 +88,7 @@ pub struct Partition {
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     stalled: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
-    reading: BTreeMap<TaskId, Epoch>,
+    reading: BTreeSet<TaskId>,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
     /// Processors that have not ended, superseded ones included: each has a slot.
@@ -129,7 +129,7 @@ impl Partition {
             open: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
-            reading: BTreeMap::new(),
+            reading: BTreeSet::new(),
             stalled: BTreeSet::new(),
             claims: BTreeMap::new(),
             bodies: BTreeSet::new(),
@@ -293,19 +293,19 @@ impl Partition {
 
     /// A payload was read from the task topic, or is not there (`found` false).
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
-        let asked = self.reading.remove(&id);
+        self.reading.remove(&id);
         self.machine.payload_read(id, found);
-        if asked.is_some_and(|epoch| epoch != self.machine.fold(id).epoch) {
-            // Somebody else has claimed the task meanwhile.
-            self.machine.drop_idle_payload(id);
-        }
+        let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.
-        let here = self.machine.task(id).is_some_and(|task| task.payload);
-        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(here));
-        if here {
+        let read = found || here(&self.machine);
+        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read));
+        self.drop_unless_wanted(id, now);
+        if here(&self.machine) {
             // The slot that it was read for is its own.
             self.waiting.set(id, Moment::default());
         }
+        // A claim that closes a cancelled task needs none.
+        let wait = if self.machine.fold(id).cancel { Duration::ZERO } else { wait };
         self.agenda.set(id, now + wait);
         self.settle();
     }

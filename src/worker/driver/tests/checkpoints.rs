@@ -100,3 +100,35 @@ async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
     let found = bench.checkpoints();
     assert!(found.len() <= 7 && found.last().map(String::as_str) == Some("500"), "{found:?}");
 }
+
+/// What an attempt had given last was published once, when it ended, and nobody asked what became of it: an outage at that moment cost the next
+/// attempt all of the work, and of a self-fence only the outcome came through.
+#[tokio::test(start_paused = true)]
+async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_the_next_one() {
+    for (outage, fenced) in [(3 * SECOND, false), (60 * SECOND, true)] {
+        let diary = Diary::default();
+        let notes = diary.clone();
+        let mut bench = Bench::new(brisk(), None, move |context| {
+            let notes = notes.clone();
+            async move {
+                if let Some(found) = context.last_checkpoint() {
+                    notes.note(String::from_utf8_lossy(found));
+                    return Ok(Text("done".to_owned()));
+                }
+                tokio::time::sleep(3 * SECOND).await;
+                context.checkpoint("an hour's work").await?;
+                tokio::time::sleep(SECOND).await;
+                Err(TaskError::retry("out of luck"))
+            }
+        });
+        bench.submit(&[]);
+        bench.run_for(2 * SECOND).await;
+        bench.transport.freeze();
+        bench.run_for(outage).await;
+        bench.transport.thaw();
+        bench.run_for(60 * SECOND).await;
+        assert_eq!(diary.lines(), ["an hour's work"]);
+        assert_eq!(bench.driver.stats.read().self_fenced >= 1, fenced);
+        assert_eq!(bench.driver.lanes[&-1].last_checkpoints.len(), 0);
+    }
+}

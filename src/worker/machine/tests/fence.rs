@@ -105,18 +105,38 @@ fn an_outcome_that_was_not_read_back_is_published_again() {
     assert_eq!(bench.land(&first), [Action::ShowOutcome(T)]);
 }
 
+/// A task that had asked for an hour's rest was due at once when a self-fence came before its outcome was read back.
 #[test]
-fn what_was_given_back_is_not_kept() {
+fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
+    let hour = Outcome::Released(NextAttempt { at_ms: 3_600_000, delay_ms: 3_600_000 });
+    let (mut bench, claim, first) = Bench::at_work(Some(hour));
+    bench.fence(&[&claim]);
+    let Some(Stage::Finishing { outcome, owner, .. }) = bench.stage() else {
+        panic!("{:?}", bench.stage())
+    };
+    assert_eq!((outcome, owner), (hour, ME));
+    let Some(first) = first else { panic!("nothing was published") };
+    bench.land(&first);
+    assert_eq!(bench.stage(), Some(Stage::Idle));
+}
+
+/// A claim that came back too late, and was given back, and then the worker fenced itself before that was read.
+#[test]
+fn a_late_claim_is_given_back_after_a_self_fence_too() {
     let mut bench = Bench::new();
     bench.machine.delivered(T, None);
     let claim = bench.claim(T);
     bench.length += 1;
     let position = Position { ledger: 0, entry: bench.length, batch_index: None };
     bench.machine.read(ReadEntry { position, entry: &claim, publish_time_ms: 0, late: true });
-    let released = bench.outcome();
-    assert!(matches!(released.outcome, Outcome::Released(_)));
+    assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
     bench.machine.fence(NEW_ME);
-    assert_eq!(bench.machine.task(T), None);
+    bench.length = 0;
+    bench.land(&claim);
+    bench.machine.bootstrap_ended();
+    let done = bench.outcome();
+    assert_eq!(done.key.owner, ME);
+    assert!(matches!(done.outcome, Outcome::Released(_)));
 }
 
 /// The ledger shows a claim of this process that nothing here runs: of a former id, as well.

@@ -167,6 +167,58 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");
 }
 
+/// So did what was read for the retry of a task that another worker then failed at once more, or whose owner was heard again.
+#[test]
+fn a_payload_that_was_read_for_a_claim_that_is_off_is_dropped() {
+    let hour = || ended(TASK, failed(secs(3_600)));
+    for then in [beat(secs(100), 0), hour()] {
+        let mut solo = Solo::new(2);
+        solo.read(claimed(TASK));
+        let wait = 2 * H + secs(5);
+        assert_eq!(solo.wait(wait).pop().map(|(_, effect)| effect), Some(reading(TASK)));
+        solo.read(then);
+        solo.run();
+        solo.core.handle_payload(TASK, true, solo.now);
+        assert_eq!(solo.run(), [Effect::Do(Action::DropPayload(TASK))]);
+        assert_eq!(solo.wait(secs(10)), []);
+    }
+}
+
+/// Four payloads that were read in vain for one epoch or another counted as four that could not be read.
+#[test]
+fn a_payload_that_was_read_and_dropped_counts_as_read() {
+    let mut solo = Solo::new(2);
+    solo.read(claimed(TASK));
+    for uptime in 0..4 {
+        solo.wait(2 * H + secs(5));
+        solo.read(beat(secs(100 + 50 * uptime), 0));
+        solo.core.handle_payload(TASK, true, solo.now);
+        solo.run();
+    }
+    assert_eq!(solo.wait(2 * H + secs(5)).len(), 1, "read again");
+    solo.core.handle_payload(TASK, false, solo.now);
+    let wait = Duration::from_millis(500);
+    assert_eq!(solo.wait(secs(5)).first().map(|(at, _)| *at), Some(wait));
+}
+
+/// The wait for the next try at the payload put off a claim that needs none.
+#[test]
+fn a_task_that_is_cancelled_while_its_payload_is_read_is_closed_at_once() {
+    let mut solo = Solo::new(2);
+    solo.read_failed(TASK, Duration::ZERO);
+    for _ in 0..6 {
+        assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
+        solo.core.handle_payload(TASK, false, solo.now);
+    }
+    assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
+    solo.read(Entry::Cancel(TASK));
+    solo.run();
+    solo.wait(2 * H + secs(5));
+    solo.core.handle_payload(TASK, false, solo.now);
+    let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
+    assert_eq!(kinds, [ClaimKind::Cancelled]);
+}
+
 /// A reader that lags claimed and released the same task for ever.
 #[test]
 fn a_task_whose_claims_come_back_late_is_left_alone_for_ever_longer() {
