@@ -160,12 +160,17 @@ impl WorkerConfig {
 
     /// The part that all workers on a ledger share.
     pub(crate) fn ledger(&self) -> LedgerConfig {
+        // The ledger tells whole milliseconds, and a worker must agree with what it has written itself.
+        let whole = |time: Duration| {
+            Duration::from_secs(time.as_secs())
+                + Duration::from_millis(u64::from(time.subsec_millis()))
+        };
         LedgerConfig {
             version: 1,
             subscription: self.subscription.clone(),
-            heartbeat: self.heartbeat,
-            ledger_retention: self.ledger_retention,
-            self_fence: self.self_fence,
+            heartbeat: whole(self.heartbeat),
+            ledger_retention: whole(self.ledger_retention),
+            self_fence: whole(self.self_fence),
             protocol_min: PROTOCOL_VERSION,
         }
     }
@@ -174,10 +179,25 @@ impl WorkerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entry::Entry;
 
     #[test]
     fn defaults_are_valid() {
         assert_eq!(WorkerConfig::default().validate(), Ok(()));
+    }
+
+    /// With a self-fence of a seventh of R no worker could start: it refused the settings that it had written itself, which say whole
+    /// milliseconds.
+    #[test]
+    fn a_worker_agrees_with_the_settings_that_it_writes() {
+        let third = Duration::from_secs(10) / 3;
+        let part = WorkerConfig::default().ledger_retention / 7;
+        let config = WorkerConfig { heartbeat: third, self_fence: part, ..WorkerConfig::default() };
+        assert_eq!(config.validate(), Ok(()));
+        let written = Entry::Config(config.ledger());
+        let (key, properties, body) =
+            (written.key().to_string(), written.properties(), written.body(b""));
+        assert_eq!(Entry::read(Some(&key), &properties, &body, false), Ok(written));
     }
 
     /// A heartbeat of `Duration::MAX`, meant as none, was a panic.

@@ -50,16 +50,24 @@ struct Seen {
 struct Lead {
     /// The most in each of the two spans before. What was heard first alone tells nothing: it may have been on its way for long.
     before: [Option<i128>; 2],
-    /// The most in this span, and since when: all heartbeats of a standstill are read in a moment.
+    /// The most in this span, and since when. It lasts until an own heartbeat comes back that was sent in it: those of others that were
+    /// written during a standstill come before that, however long it takes to read them.
     recent: i128,
     since: Moment,
 }
 
 impl Lead {
-    /// The uptime leads by so much now. Returns how much of that is new.
-    fn heard(&mut self, lead: i128, now: Moment, span: Duration) -> Duration {
+    /// The uptime leads by so much now, and all is read that was written before `view_at`. Returns how much of the lead is new.
+    fn heard(
+        &mut self,
+        lead: i128,
+        now: Moment,
+        view_at: Option<Moment>,
+        span: Duration,
+    ) -> Duration {
         let before = self.before.into_iter().flatten().max();
-        if now.since(self.since) > span {
+        let caught_up = view_at.is_some_and(|at| at >= self.since);
+        if caught_up && now.since(self.since) > span {
             let before = [Some(self.recent), self.before[0]];
             *self = Self { before, recent: lead, since: now };
         } else {
@@ -139,11 +147,11 @@ impl Silence {
     /// machine was suspended in a way its clock did not notice.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {
         self.heard(owner, now);
-        let span = 2 * self.heartbeat;
+        let (view_at, span) = (self.view_at, 2 * self.heartbeat);
         let Some(seen) = self.owners.get_mut(&owner) else { return Duration::ZERO };
         let lead = signed(uptime) - signed(now.0);
         let first = Lead { before: [None; 2], recent: lead, since: now };
-        seen.lead.get_or_insert(first).heard(lead, now, span)
+        seen.lead.get_or_insert(first).heard(lead, now, view_at, span)
     }
 
     /// The owner's heartbeat key was tombstoned: it left.
@@ -300,10 +308,29 @@ mod tests {
             silence.heard_heartbeat(OTHER, Duration::from_secs(uptime), at(now)).as_secs()
         };
         for tens in 5..20 {
+            beat(&mut silence, [10 * tens + 50]);
             assert_eq!(hear(&mut silence, 10 * tens, 10 * tens + 50), 0);
         }
         let ahead: Vec<u64> = (20..400).map(|tens| hear(&mut silence, 10 * tens, 241)).collect();
         assert!(ahead.is_sorted() && ahead.last() > Some(&3_700), "{ahead:?}");
+    }
+
+    /// On a busy ledger it takes a while to read what was written in the meantime. What others led by rose with each of their heartbeats, and
+    /// so did what it was compared with: a standstill of twenty minutes whose backlog took 45 s to read went unnoticed.
+    #[test]
+    fn a_standstill_is_noticed_although_its_backlog_is_read_slowly() {
+        let mut silence = Silence::new(H);
+        for tens in 5..20 {
+            beat(&mut silence, [10 * tens]);
+            silence.heard_heartbeat(OTHER, Duration::from_secs(10 * tens), at(10 * tens));
+        }
+        silence.send(at(200));
+        // Two minutes for an hour, and the own heartbeat is not among what is read in them.
+        let ahead = (0..360).map(|tens| {
+            let uptime = Duration::from_secs(200 + 10 * tens);
+            silence.heard_heartbeat(OTHER, uptime, at(200 + tens / 3)).as_secs()
+        });
+        assert_eq!(ahead.max(), Some(3_590 - 119));
     }
 
     /// Whoever comes back from behind a black hole says a dozen old things at once. That is no standstill of whoever hears them.
@@ -313,6 +340,7 @@ mod tests {
         let late = (20..60).map(|tens| (10 * tens, 600));
         let in_time = (5..20).map(|tens| (10 * tens, 10 * tens));
         for (uptime, now) in in_time.chain(late).chain([(610, 610)]) {
+            beat(&mut silence, [now]);
             // It may have a new owner id since then.
             for owner in if now < 600 { vec![OTHER] } else { vec![OTHER, OwnerId(8)] } {
                 let ahead = silence.heard_heartbeat(owner, Duration::from_secs(uptime), at(now));
@@ -327,6 +355,8 @@ mod tests {
         let mut silence = Silence::new(H);
         for beat in 0..100_000 {
             let now = Moment(Duration::from_millis(9_600) * beat);
+            let number = silence.send(now);
+            silence.came_back(number, now);
             let ahead = silence.heard_heartbeat(OTHER, Duration::from_secs(10) * beat, now);
             assert!(ahead < H, "{ahead:?} at {beat}");
         }
@@ -336,6 +366,7 @@ mod tests {
     fn aheads(heartbeats: &[(u64, u64)]) -> Vec<u64> {
         let mut silence = Silence::new(H);
         let heard = heartbeats.iter().map(|(uptime, now)| {
+            beat(&mut silence, [*now]);
             let uptime = Duration::from_secs(*uptime);
             silence.heard_heartbeat(OTHER, uptime, at(*now)).as_secs()
         });
