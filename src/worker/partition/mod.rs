@@ -199,6 +199,8 @@ impl Partition {
             Entry::Done(done) => done.key.owner,
             Entry::Checkpoint(key) => key.owner,
             Entry::Seal(seal) => seal.key.owner,
+            // Superseded checkpoints of tasks that run go each second, by who runs them.
+            Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
             Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.note_swept(now),
             Entry::Tombstone(Key::Heartbeat(owner)) => {
                 self.silence.left(*owner);

@@ -55,6 +55,28 @@ fn the_next_in_line_goes_on_until_something_is_stored() {
     assert_eq!(it.core.machine().left(), 0);
 }
 
+/// Each superseded checkpoint of whatever runs passed for a sign that somebody sweeps: where the first in line did nothing, nobody did.
+#[test]
+fn who_drops_a_checkpoint_of_a_running_task_does_not_sweep() {
+    let mut it = Solo::new(2);
+    it.alive = vec![OwnerId(11)];
+    it.run_for(H);
+    it.completed(TASK);
+    it.run_for(3 * H);
+    assert!(tombstones(&it.land(seal_of(1))).is_empty(), "it is the other one's turn");
+    let running = TaskId { entry: 5, ..TASK };
+    it.claimed(running, None);
+    let mut batches = Vec::new();
+    for serial in 0..100 {
+        let key = OnceKey { task: running, epoch: Epoch(1), owner: OTHER, serial };
+        it.land(Entry::Tombstone(Key::Once(key)));
+        for (_, effect) in it.run_for((2 * LOOK + 6 * H) / 100) {
+            batches.extend(tombstones(&[effect]));
+        }
+    }
+    assert_eq!(batches, [2]);
+}
+
 /// The heartbeats of workers that did not say goodbye would stay for ever.
 #[test]
 fn the_heartbeat_of_an_owner_that_was_silent_for_r_goes_once() {
