@@ -54,8 +54,6 @@ pub(super) struct Keeper {
     writing: Option<Position>,
     /// Bytes logged when it was written.
     logged_then: u64,
-    /// Topics with new acks.
-    acked: BTreeSet<u32>,
     /// Bytes of the log's files, and whether the disk is full, as the driver reports it.
     disk_bytes: u64,
     is_full: bool,
@@ -70,15 +68,10 @@ impl Keeper {
             checkpoint: Position { segment: 0, offset: 0 },
             writing: None,
             logged_then: 0,
-            acked: BTreeSet::new(),
             disk_bytes: 0,
             is_full: false,
             segments: Vec::new(),
         }
-    }
-
-    pub(super) fn note_ack(&mut self, topic: u32) {
-        self.acked.insert(topic);
     }
 
     pub(super) const fn disk_bytes(&self) -> u64 {
