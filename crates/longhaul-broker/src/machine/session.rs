@@ -100,7 +100,7 @@ impl Machine {
         let Some(session) = self.session(conn) else { return };
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
-        if was_full && session.under_way < window {
+        if was_full {
             let topics: Vec<u32> = session.consumers.values().map(|it| it.topic).collect();
             self.dirty.extend(topics);
         }
