@@ -22,6 +22,7 @@ mod keeping;
 mod policies;
 mod producing;
 mod sessions;
+mod starting;
 mod support;
 
 const START: u64 = 1_700_000_000_000;

@@ -70,6 +70,17 @@ fn a_round_comes_every_second() {
 }
 
 #[test]
+fn a_round_that_finds_nothing_to_do_records_nothing() {
+    let mut rig = rig(3);
+    rig.ack(5, Cumulative, vec![id(1)]);
+    set(&mut rig, Policy::MessageTtl(Some(100)));
+    rig.pass(1_000);
+    let end = rig.machine.recorded();
+    (0..3).for_each(|_| drop(rig.pass(1_000)));
+    assert_eq!((rig.machine.recorded(), rig.first()), (end, 2));
+}
+
+#[test]
 fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     let mut rig = rig(0);
     let subscribe = CommandSubscribe {

@@ -190,6 +190,34 @@ fn who_waits_enters_when_all_others_have_gone() {
     assert_eq!(closed, [(1, 1), (2, 3)], "those that wait, too");
 }
 
+/// Who had its turn and comes back with the epoch of it does not wait for another one.
+#[test]
+fn who_was_fenced_does_not_wait() {
+    let mut rig = Rig::new();
+    let with_epoch = |topic_epoch| CommandProducer {
+        topic_epoch: Some(topic_epoch),
+        ..producer(2, 7, AccessMode::WaitForExclusive)
+    };
+    rig.ask(1, CommandProducer { producer_name: None, ..with_epoch(5) });
+    assert_eq!(refusal(&rig.ask(2, with_epoch(4))), code(ServerError::ProducerFenced));
+    let waits = success(&rig.ask(2, with_epoch(5)));
+    assert_eq!((waits.producer_ready, waits.last_sequence_id), (Some(false), Some(-1)));
+    let shared = rig.ask(2, producer(3, 7, AccessMode::Shared));
+    assert_eq!(refusal(&shared), code(ServerError::ProducerBusy));
+}
+
+/// Behind somebody who waits to be the only producer nobody else enters.
+#[test]
+fn who_waits_keeps_others_out() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Err(ServerError::ProducerBusy.into()));
+    assert_eq!(rig.produce(2, 3, AccessMode::Exclusive), Err(ServerError::ProducerFenced.into()));
+    assert_eq!(rig.produce(2, 3, AccessMode::ExclusiveWithFencing), Ok(true));
+    assert!(rig.machine.live[&0].producers.waiting.is_empty());
+}
+
 #[test]
 fn who_waits_publishes_nothing_and_goes_on_waiting() {
     let mut rig = Rig::new();
