@@ -182,8 +182,7 @@ impl Machine {
     )]
     pub(super) fn command(&mut self, conn: u64, command: Command) {
         match command {
-            Command::Ping(_) => self.send(conn, CommandPong {}),
-            // The driver has noted that the client is there.
+            // It is known already that the client is there.
             Command::Pong(_) => {}
             Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
             Command::Lookup(it) => self.lookup(conn, &it),

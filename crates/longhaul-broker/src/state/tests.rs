@@ -259,11 +259,13 @@ fn what_is_acknowledged_is_kept_in_pieces() {
         kept.cursor.ack(4 + 3 * number);
         kept.cursor.ack_in_batch(5 + 3 * number, &[1], 2);
     }
-    let acks = it.snapshot().into_iter().filter_map(|it| match it {
-        Change::Ack(it) => Some((it.ranges.len(), it.batches.len())),
-        _ => None,
-    });
-    assert_eq!(acks.collect::<Vec<_>>(), [(20_000, 0), (2, 0), (0, 10_000), (0, 1)]);
+    let mut acks = Vec::new();
+    for change in it.snapshot() {
+        if let Change::Ack(it) = change {
+            acks.push((it.ranges.len(), it.batches.len()));
+        }
+    }
+    assert_eq!(acks, [(20_000, 0), (2, 0), (0, 10_000), (0, 1)]);
     assert!(cursor(&restored(&it)) == cursor(&it));
 }
 

@@ -417,7 +417,7 @@ fn a_connection_has_only_so_much_under_way() {
     rig.machine.settings.window_bytes = 5_000;
     (0..5).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     let first = CommandSubscribe { sub_type: 1, ..subscribe(5) };
-    rig.ask(2, CommandSubscribe { subscription: "other".to_owned(), ..first.clone() });
+    rig.ask(2, CommandSubscribe { subscription: "other".to_owned(), ..first });
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1]);
     assert_eq!(delivered(&rig.ask(1, CommandFlow { consumer_id: 5, message_permits: 1 })), [0; 0]);
     let flow = CommandFlow { consumer_id: 5, message_permits: 2 };

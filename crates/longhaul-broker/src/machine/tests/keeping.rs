@@ -262,7 +262,7 @@ fn state(rig: &mut Rig) -> CompactionState {
     let [Effect::Reply(1, Ok(AdminReply::Compaction(it)))] = &effects[..] else {
         panic!("{effects:?}")
     };
-    it.status.clone()
+    it.status
 }
 
 #[test]
