@@ -142,8 +142,7 @@ impl Machine {
         if is_durable {
             self.change(change)?;
         } else {
-            let applied = self.state.apply(&change);
-            applied.map_err(|cause| Refusal::new(ServerError::MetadataError, cause.to_string()))?;
+            self.apply(&change)?;
         }
         let cursor = self
             .state
@@ -164,7 +163,6 @@ impl Machine {
         }
         // Room under a limit on what is not acknowledged.
         self.dirty.insert(topic);
-        self.keeper.note_ack(topic);
         Ok(())
     }
 

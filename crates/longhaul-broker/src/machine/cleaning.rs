@@ -58,8 +58,7 @@ impl Machine {
             return;
         }
         // One at a time: to look at a segment is to look at every entry there is.
-        let has_entries =
-            |it: &&(u32, u64)| self.state.live().get(&it.0).is_some_and(|&live| live > 0);
+        let has_entries = |it: &&(u32, u64)| self.state.live().contains_key(&it.0);
         let next = segments.iter().filter(has_entries).find(|it| it.0 > self.cleaner.last);
         let Some(&(segment, bytes)) = next.or_else(|| segments.iter().find(has_entries)) else {
             return;
@@ -99,7 +98,7 @@ impl Machine {
     }
 
     /// Whether every subscription has acknowledged the entry and no policy keeps it. The same rules as for trimming, but for what
-    /// lies behind an entry that is still open.
+    /// lies behind an entry that is still open. What is not on disk yet was shown to nobody, so that nobody has acknowledged it.
     fn is_dead(&self, id: u32, topic: &Topic, ordinal: u64, publish_time: u64) -> bool {
         let Some(live) = self.live.get(&id) else { return false };
         let policies = &live.policies;
@@ -108,9 +107,7 @@ impl Machine {
         let mut subscriptions = topic.durable().peekable();
         !is_compacted(topic, policies)
             && subscriptions.peek().is_some()
-            && ordinal < live.readable
             && oldest.is_some_and(|oldest| publish_time < oldest)
-            && retention.megabytes >= 0
             && subscriptions.all(|it| it.cursor.is_acked(ordinal))
     }
 

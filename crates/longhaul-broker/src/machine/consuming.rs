@@ -178,12 +178,8 @@ impl Machine {
         for key in told {
             let is_active = Some(key == active);
             let change = CommandActiveConsumerChange { consumer_id: key.id, is_active };
-            if newcomer.is_some_and(|it| it.conn == key.conn) {
-                // Behind the SUCCESS of the newcomer.
-                self.send_after_commit(key.conn, change);
-            } else {
-                self.send(key.conn, change);
-            }
+            // Behind the SUCCESS of the newcomer.
+            self.send_after_commit(key.conn, change);
         }
     }
 

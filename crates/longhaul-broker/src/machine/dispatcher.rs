@@ -113,7 +113,7 @@ pub struct Dispatcher {
     /// How its consumers share.
     pub kind: Kind,
     consumers: Vec<Consumer>,
-    /// Whose turn it is.
+    /// Whose turn it is; behind the last one it is that of the first.
     turn: usize,
     /// The first entry that was not read yet.
     next: u64,
@@ -295,7 +295,7 @@ impl Dispatcher {
                 aside.push(item.ordinal);
                 continue;
             };
-            self.turn = (at + 1) % self.consumers.len().max(1);
+            self.turn = at + 1;
             let is_shared = self.kind == Kind::Shared;
             let redeliveries = self.redeliveries.get(&item.ordinal).copied().unwrap_or_default();
             let Some(consumer) = self.consumers.get_mut(at) else { return false };

@@ -54,8 +54,6 @@ pub(super) struct Keeper {
     writing: Option<Position>,
     /// Bytes logged when it was written.
     logged_then: u64,
-    /// Topics with new acks.
-    acked: BTreeSet<u32>,
     /// Bytes of the log's files, and whether the disk is full, as the driver reports it.
     disk_bytes: u64,
     is_full: bool,
@@ -70,15 +68,10 @@ impl Keeper {
             checkpoint: Position { segment: 0, offset: 0 },
             writing: None,
             logged_then: 0,
-            acked: BTreeSet::new(),
             disk_bytes: 0,
             is_full: false,
             segments: Vec::new(),
         }
-    }
-
-    pub(super) fn note_ack(&mut self, topic: u32) {
-        self.acked.insert(topic);
     }
 
     pub(super) const fn disk_bytes(&self) -> u64 {
@@ -286,10 +279,10 @@ impl Machine {
                 (before + job.entries.count()).saturating_sub(slots.len()) as u64;
         }
         let outcome = result.and_then(|slots| {
+            let (topic, horizon, file) = (job.topic, job.horizon, job.file.clone());
+            self.change(Compacted { topic, horizon, file }).map_err(|refusal| refusal.text)?;
             self.compacted.insert(job.file.clone(), slots);
-            let change =
-                Compacted { topic: job.topic, horizon: job.horizon, file: job.file.clone() };
-            self.change(change).map_err(|refusal| refusal.text)
+            Ok(())
         });
         match &outcome {
             Ok(()) => {
@@ -298,14 +291,12 @@ impl Machine {
             }
             Err(_) => {
                 self.totals.compactions_failed += 1;
-                self.compacted.remove(&job.file);
                 self.effects.push(Effect::RemoveCompacted(job.file.clone()));
             }
         }
         if let Some(live) = self.live.get_mut(&job.topic) {
             live.compaction.last = Some(outcome);
         }
-        self.dirty.insert(job.topic);
     }
 
     /// The view before is not needed any more.
@@ -384,10 +375,6 @@ fn trim_point(topic: &Topic, policies: &Policies, end: u64, now: u64) -> u64 {
     let horizon = topic.compacted.as_ref().map_or(first, |it| it.horizon);
     let limit = if is_compacted(topic, policies) { limit.min(horizon) } else { limit };
     let retention = retention.unwrap_or_default();
-    let forever = |it: i64| it < 0;
-    if forever(retention.minutes) && forever(retention.megabytes) {
-        return first;
-    }
     let oldest = retention.oldest_ms(now);
     let most = u64::try_from(retention.megabytes).map(|it| it.saturating_mul(1024 * 1024));
     let mut excess = most.map_or(0, |most| topic.bytes.saturating_sub(most));

@@ -249,7 +249,11 @@ impl Machine {
             .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
         self.totals.records += 1;
         let Some(change) = record.change else { return Ok(()) };
-        self.state.apply(&change).map_err(|cause| {
+        self.apply(&change)
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), Refusal> {
+        self.state.apply(change).map_err(|cause| {
             // The machine asks before it records; this is a defect, and what is on disk says the same as memory.
             Refusal::new(ServerError::UnknownError, cause.to_string())
         })

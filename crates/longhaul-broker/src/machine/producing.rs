@@ -60,7 +60,7 @@ impl Producers {
 enum Admission {
     Enter,
     Wait,
-    /// All others have to go.
+    /// All others have to go, where there are any.
     Fence,
 }
 
@@ -176,33 +176,25 @@ impl Machine {
     ) -> Result<Admission, Refusal> {
         let Some(live) = self.live.get(&topic) else { return Ok(Admission::Enter) };
         let producers = &live.producers;
-        let is_taken = producers.exclusive().is_some() || !producers.waiting.is_empty();
         let fenced = |text: &str| Err(Refusal::new(ServerError::ProducerFenced, text));
         let current = self.state.topic(topic).and_then(|it| it.epoch);
         let is_past = epoch.is_some_and(|epoch| current.is_some_and(|current| epoch < current));
         match producer.mode {
-            AccessMode::Shared if is_taken => {
+            AccessMode::Shared
+                if producers.exclusive().is_some() || !producers.waiting.is_empty() =>
+            {
                 Err(Refusal::new(ServerError::ProducerBusy, "the topic has an exclusive producer"))
             }
             AccessMode::Shared => Ok(Admission::Enter),
-            AccessMode::Exclusive if is_taken => fenced("the topic has an exclusive producer"),
             AccessMode::Exclusive if !producers.active.is_empty() => {
-                fenced("the topic has shared producers")
+                fenced("the topic has other producers")
             }
             // It had its turn and lost it to another: what it still has to send must not wait for the next.
-            AccessMode::WaitForExclusive if is_past => fenced("the topic's epoch has moved on"),
-            AccessMode::WaitForExclusive if is_taken || !producers.active.is_empty() => {
-                Ok(Admission::Wait)
-            }
+            _ if is_past => fenced("the topic's epoch has moved on"),
+            AccessMode::WaitForExclusive if !producers.active.is_empty() => Ok(Admission::Wait),
             AccessMode::Exclusive
             | AccessMode::WaitForExclusive
-            | AccessMode::ExclusiveWithFencing => {
-                if is_past {
-                    return fenced("the topic's epoch has moved on");
-                }
-                let fences = producer.mode == AccessMode::ExclusiveWithFencing;
-                Ok(if fences { Admission::Fence } else { Admission::Enter })
-            }
+            | AccessMode::ExclusiveWithFencing => Ok(Admission::Fence),
         }
     }
 

@@ -100,7 +100,7 @@ impl Machine {
         let Some(session) = self.session(conn) else { return };
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
-        if was_full && session.under_way < window {
+        if was_full {
             let topics: Vec<u32> = session.consumers.values().map(|it| it.topic).collect();
             self.dirty.extend(topics);
         }
@@ -182,8 +182,7 @@ impl Machine {
     )]
     pub(super) fn command(&mut self, conn: u64, command: Command) {
         match command {
-            Command::Ping(_) => self.send(conn, CommandPong {}),
-            // The driver has noted that the client is there.
+            // It is known already that the client is there.
             Command::Pong(_) => {}
             Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
             Command::Lookup(it) => self.lookup(conn, &it),

@@ -15,7 +15,15 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
+mod acking;
+mod cleaning;
+mod consuming;
+mod keeping;
 mod policies;
+mod producing;
+mod sessions;
+mod starting;
+mod support;
 
 const START: u64 = 1_700_000_000_000;
 const TOPIC: &str = "persistent://public/default/t";

@@ -48,11 +48,8 @@ impl Cursor {
 
     /// Acknowledges `from..to`.
     pub fn ack_range(&mut self, from: u64, to: u64) {
-        if to <= self.mark {
-            return;
-        }
-        if self.partial.range(from..to).next().is_some() {
-            self.partial.retain(|&ordinal, _| !(from..to).contains(&ordinal));
+        while let Some((&ordinal, _)) = self.partial.range(from..to).next() {
+            self.partial.remove(&ordinal);
         }
         if from > self.mark {
             self.acked.insert(from, to);
@@ -63,13 +60,12 @@ impl Cursor {
 
     /// Acknowledges everything before the entry.
     pub fn ack_before(&mut self, ordinal: u64) {
-        if ordinal > self.mark {
-            self.advance(ordinal);
-        }
+        self.advance(ordinal);
     }
 
+    /// Never goes back.
     fn advance(&mut self, to: u64) {
-        self.mark = self.acked.next_absent(to);
+        self.mark = self.acked.next_absent(to.max(self.mark));
         self.acked.remove_below(self.mark);
         self.partial = self.partial.split_off(&self.mark);
     }
@@ -180,5 +176,35 @@ mod tests {
     fn a_batch_of_sixty_four_has_sixty_four_bits() {
         assert_eq!(all_open(64), [u64::MAX]);
         assert_eq!(all_open(65), [u64::MAX, 1]);
+    }
+    /// What is acknowledged as a whole is no half acknowledged batch any more; batches beside it are.
+    #[test]
+    fn ranges_swallow_the_batches_in_them() {
+        let mut cursor = Cursor::at(1);
+        for ordinal in [3, 4, 5, 6] {
+            cursor.ack_in_batch(ordinal, &[1], 2);
+        }
+        cursor.ack_range(4, 6);
+        assert_eq!(cursor.partial().map(|it| it.0).collect::<Vec<_>>(), [3, 6]);
+        assert_eq!((cursor.partly_acked(), cursor.mark()), (2, 1));
+        assert_eq!(cursor.acked().iter().collect::<Vec<_>>(), [(4, 6)]);
+        cursor.ack_range(0, 1);
+        assert_eq!(cursor.mark(), 1, "it was acknowledged");
+        cursor.ack_range(0, 4);
+        assert_eq!((cursor.mark(), cursor.partly_acked()), (6, 1));
+        cursor.ack(6);
+        assert_eq!(cursor, Cursor::at(7));
+        cursor.ack(9);
+        cursor.reset(2);
+        assert_eq!(cursor, Cursor::at(2));
+    }
+
+    #[test]
+    fn open_entries_are_counted_between_two_places() {
+        let mut cursor = Cursor::at(2);
+        cursor.ack(4);
+        for (first, end, open) in [(0, 6, 3), (3, 6, 2), (0, 1, 0), (5, 6, 1)] {
+            assert_eq!(cursor.open_between(first, end), open, "{first}..{end}");
+        }
     }
 }

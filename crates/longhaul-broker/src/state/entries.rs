@@ -142,8 +142,8 @@ impl Entries {
 
     /// Begins a ledger whose entry 0 has the ordinal `first`. What the ledger before has beyond that was never there.
     pub fn open_ledger(&mut self, ledger: u64, first: u64) {
-        if self.slots.is_empty() && self.base < first {
-            self.base = first;
+        if self.slots.is_empty() {
+            self.base = self.base.max(first);
         }
         self.spans.push(Span { ledger, first });
     }
@@ -273,8 +273,8 @@ impl Entries {
                 freed.push(slot.place);
             }
         }
-        if self.slots.is_empty() && self.base < first {
-            self.base = first;
+        if self.slots.is_empty() {
+            self.base = self.base.max(first);
         }
         self.delays = self.delays.split_off(&self.base);
         self.chunks = self.chunks.split_off(&self.base);
@@ -412,5 +412,58 @@ mod tests {
         let here: Vec<bool> = entries.iter().map(|(_, slot)| slot.is_here()).collect();
         assert_eq!((entries.first(), here), (1, vec![true, false, true]));
         assert_eq!(entries.range(2, 9).map(|(ordinal, _)| ordinal).collect::<Vec<_>>(), [2, 3]);
+    }
+    #[test]
+    fn a_batch_has_at_least_one_message_and_not_too_many() {
+        let of = |batch| Slot::new(slot(0, 0).place, batch, 0);
+        let largest = (1 << 31) - 1;
+        for (batch, messages) in [(None, 1), (Some(0), 1), (Some(9), 9), (Some(u32::MAX), largest)]
+        {
+            assert_eq!((of(batch).messages(), of(batch).is_batch()), (messages, batch.is_some()));
+        }
+    }
+
+    #[test]
+    fn what_moves_or_goes_leaves_its_place() {
+        let mut entries = sample();
+        let moved = Place { segment: 2, offset: 0, size: 10 };
+        assert_eq!(entries.relocate(1, Some(moved)), Some(slot(1, 0).place));
+        assert_eq!(entries.relocate(2, None), Some(slot(2, 0).place));
+        assert_eq!(entries.get(1).unwrap().place, moved);
+        assert_eq!(entries.relocate(9, None), None);
+        assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
+        assert_eq!(entries.ordinal_at_time(102, 5), 4, "the third one is gone");
+        let copy = entries.copy(1, 4);
+        let found: Vec<_> = copy.iter().map(|it| (it.0, it.1)).collect();
+        assert_eq!((copy.count(), found), (3, vec![(1, id(5, 1)), (3, id(9, 0))]));
+        entries.trim(2);
+        assert_eq!(entries.copy(0, 9).iter().map(|it| it.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(entries.range(4, 3).count(), 0);
+    }
+
+    #[test]
+    fn a_ledger_begins_where_it_says_only_in_a_topic_without_entries() {
+        let mut entries = Entries::default();
+        entries.open_ledger(5, 7);
+        assert_eq!((entries.first(), entries.end()), (7, 7));
+        entries.open_ledger(6, 3);
+        assert_eq!(entries.first(), 7, "never back");
+        entries.extend_to(9);
+        entries.open_ledger(7, 12);
+        assert_eq!((entries.first(), entries.end()), (7, 9));
+        assert_eq!(entries.trim(8), []);
+        assert_eq!((entries.first(), entries.get(8).unwrap().is_here()), (8, false));
+    }
+
+    #[test]
+    fn segments_are_found_by_their_first_entry() {
+        let mut entries = Entries::default();
+        entries.open_ledger(5, 4);
+        for segment in [2, 2, 4] {
+            let place = Place { segment, offset: 0, size: 10 };
+            entries.push(Slot::new(place, None, 0), Extras::default());
+        }
+        let found: Vec<u64> = (1..=5).map(|it| entries.first_in_segment(it)).collect();
+        assert_eq!(found, [4, 4, 6, 6, 7]);
     }
 }

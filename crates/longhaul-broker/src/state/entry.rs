@@ -78,12 +78,9 @@ impl EntryHead {
 }
 
 fn sequence(body: &mut impl Buf) -> Option<(String, u64)> {
-    let size = usize::from(body.try_get_u8().ok()?);
-    if body.remaining() < size {
-        return None;
-    }
-    let name = String::from_utf8(body.copy_to_bytes(size).to_vec()).ok()?;
-    Some((name, body.try_get_u64().ok()?))
+    let mut name = vec![0; usize::from(body.try_get_u8().ok()?)];
+    body.try_copy_to_slice(&mut name).ok()?;
+    Some((String::from_utf8(name).ok()?, body.try_get_u64().ok()?))
 }
 
 #[cfg(test)]

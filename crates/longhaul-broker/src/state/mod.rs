@@ -11,6 +11,8 @@ pub mod entry;
 mod ranges;
 pub(crate) mod replay;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod topic;
 
 use crate::admin::policies::{Grants, Policies};
@@ -195,7 +197,7 @@ impl State {
         if let Some((producer, highest)) = &head.sequence {
             topic.note_sequence(producer, *highest, head.publish_time);
         }
-        if let Some(former) = former.filter(|it| it.size > 0) {
+        if let Some(former) = former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
             release(&mut self.live, former);
         }

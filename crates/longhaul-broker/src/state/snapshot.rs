@@ -18,10 +18,9 @@ impl State {
         let mut changes: Vec<Change> = Vec::new();
         let (topic, ledger) = self.next_numbers();
         changes.push(Numbers { topic, ledger }.into());
+        // Those that are built in may be gone.
         for built_in in ["public/default", "public"] {
-            if !self.has_namespace(built_in) {
-                changes.push(DeleteNamespace { name: built_in.to_owned() }.into());
-            }
+            changes.push(DeleteNamespace { name: built_in.to_owned() }.into());
         }
         for name in self.namespaces() {
             changes.push(CreateNamespace { name: name.to_owned() }.into());

@@ -5,6 +5,8 @@ use crate::log::Place;
 use crate::state::entries::{Entries, Extras, Slot};
 use proptest::prelude::*;
 
+mod turns;
+
 const BUDGET: usize = 1000;
 const LIMITLESS: Limits = Limits { per_consumer: 0, per_subscription: 0 };
 

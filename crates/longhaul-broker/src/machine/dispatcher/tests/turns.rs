@@ -1,0 +1,143 @@
+//! Turns, limits and counters of a dispatcher, one by one.
+
+use super::*;
+
+/// Hands out what there is, at a time.
+fn deal_at(
+    dispatcher: &mut Dispatcher,
+    now: u64,
+    cursor: &Cursor,
+    entries: &Entries,
+) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let view = view(entries, entries.end());
+    dispatcher.dispatch(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
+    out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect()
+}
+
+#[test]
+fn a_turn_stays_with_its_consumer_when_another_goes() {
+    for (gone, next) in [(0, 1), (1, 2), (2, 1), (3, 1)] {
+        let mut dispatcher = shared(&[9, 9, 9, 9]);
+        assert_eq!(deal(&mut dispatcher, &plain(1), 1), [(0, 0)]);
+        let mut cursor = Cursor::at(0);
+        cursor.ack(0);
+        dispatcher.acked(0);
+        dispatcher.remove(key(gone), &cursor);
+        assert_eq!(deal_at(&mut dispatcher, 0, &cursor, &plain(2)), [(next, 1)], "{gone} went");
+    }
+}
+
+#[test]
+fn a_consumer_is_sent_no_more_than_its_connection_has_room_for() {
+    let entries = plain(4);
+    let mut dispatcher = shared(&[9]);
+    dispatcher.consumers_mut()[0].room = 15;
+    assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (0, 1)]);
+    assert_eq!(dispatcher.consumers()[0].room, 0);
+    assert_eq!(deal(&mut dispatcher, &entries, 4), []);
+    dispatcher.consumers_mut()[0].room = 1;
+    assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 2)]);
+}
+
+#[test]
+fn what_lies_before_a_cumulative_ack_is_held_no_more() {
+    let entries = plain(4);
+    let mut dispatcher = shared(&[9]);
+    deal(&mut dispatcher, &entries, 4);
+    dispatcher.redeliver(key(0), Some(&[1]), &Cursor::at(0));
+    deal(&mut dispatcher, &entries, 4);
+    dispatcher.acked_before(2);
+    assert_eq!((dispatcher.unacked(), dispatcher.consumers()[0].unacked), (2, 2));
+    assert!(dispatcher.redeliveries.is_empty(), "nor does anything else stay of it");
+    dispatcher.redeliver(key(0), None, &Cursor::at(2));
+    assert_eq!(deal_at(&mut dispatcher, 0, &Cursor::at(2), &entries), [(0, 2), (0, 3)]);
+}
+
+#[test]
+fn what_was_sent_is_counted() {
+    let entries = entries(&[(3, None), (1, None)]);
+    let mut dispatcher = shared(&[9]);
+    deal(&mut dispatcher, &entries, 2);
+    let counts = |dispatcher: &Dispatcher| {
+        let it = &dispatcher.consumers()[0];
+        (it.entries_out, it.messages_out, it.bytes_out, dispatcher.redelivered)
+    };
+    assert_eq!((counts(&dispatcher), dispatcher.next()), ((2, 4, 20, 0), 2));
+    dispatcher.redeliver(key(0), Some(&[1]), &Cursor::at(0));
+    deal(&mut dispatcher, &entries, 2);
+    assert_eq!((counts(&dispatcher), dispatcher.next()), ((3, 5, 30, 1), 2));
+}
+
+#[test]
+fn a_budget_holds_for_what_is_delivered_again_too() {
+    let entries = plain(5);
+    let mut dispatcher = shared(&[99]);
+    deal(&mut dispatcher, &entries, 5);
+    dispatcher.redeliver(key(0), None, &Cursor::at(0));
+    let mut out = Vec::new();
+    let (cursor, view) = (Cursor::at(0), view(&entries, 5));
+    assert!(dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 2, &mut out));
+    assert_eq!(out.len(), 2);
+    assert!(!dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 4, &mut out));
+    assert_eq!(out.len(), 5);
+}
+
+#[test]
+fn a_delayed_entry_comes_in_the_very_millisecond_that_it_is_due() {
+    let entries = entries(&[(1, Some(50))]);
+    let cursor = Cursor::at(0);
+    assert_eq!(deal_at(&mut shared(&[9]), 50, &cursor, &entries), [(0, 0)]);
+    let mut dispatcher = shared(&[9]);
+    assert_eq!(deal_at(&mut dispatcher, 49, &cursor, &entries), []);
+    assert_eq!(deal_at(&mut dispatcher, 50, &cursor, &entries), [(0, 0)]);
+}
+
+/// The cleaner gives up entries in the middle; behind such a hole lies what may be acknowledged.
+#[test]
+fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
+    let mut entries = plain(4);
+    entries.relocate(1, None);
+    let mut cursor = Cursor::at(0);
+    cursor.ack(2);
+    assert_eq!(deal_at(&mut shared(&[9]), 0, &cursor, &entries), [(0, 0), (0, 3)]);
+}
+
+#[test]
+fn who_is_not_active_asks_for_nothing_again() {
+    let entries = plain(2);
+    let mut dispatcher = shared(&[9, 9]);
+    dispatcher.kind = Kind::Failover;
+    assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
+    dispatcher.redeliver(key(1), None, &Cursor::at(0));
+    assert_eq!(deal(&mut dispatcher, &entries, 2), []);
+    dispatcher.redeliver(key(0), None, &Cursor::at(0));
+    assert_eq!(deal(&mut dispatcher, &entries, 2), [(0, 0), (0, 1)]);
+}
+
+/// Of how many chunked messages the consumers are remembered is limited: what is beyond makes all of them begin anew.
+#[test]
+fn so_many_chunked_messages_are_remembered() {
+    let mut entries = Entries::default();
+    entries.open_ledger(1, 0);
+    let place = Place { segment: 1, offset: 0, size: 10 };
+    let max = CHUNKED_MAX as u64;
+    let mut push = |hash| {
+        entries.push(Slot::new(place, None, 0), Extras { deliver_at: None, chunk_of: Some(hash) })
+    };
+    for hash in 0..max {
+        push(hash);
+    }
+    let (again, new) = (push(5), push(max));
+    let mut dispatcher = shared(&[i64::MAX, 0]);
+    let mut out = Vec::new();
+    let (cursor, first) = (Cursor::at(0), view(&entries, max));
+    dispatcher.dispatch(0, &cursor, &first, LIMITLESS, usize::MAX, &mut out);
+    assert_eq!((out.len(), dispatcher.chunks.len()), (CHUNKED_MAX, CHUNKED_MAX));
+    dispatcher.consumers_mut()[0].permits = 0;
+    dispatcher.consumers_mut()[1].permits = 9;
+    assert_eq!(deal(&mut dispatcher, &entries, again + 1), [], "it waits for its consumer");
+    assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, new)]);
+    assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, again)], "nobody knows any more");
+    assert_eq!(dispatcher.chunks.len(), 2);
+}

@@ -1,0 +1,174 @@
+//! What an acknowledgement takes, and what is told about it.
+
+use super::support::{id, open, shared};
+use super::*;
+use crate::state::cursor::Cursor;
+use longhaul_wire::messages::AckType::{Cumulative, Individual};
+use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
+
+/// With producer 1, the entries 0 and 2, and between them a batch of three. Consumer 5 has seen them all.
+fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.publish(1, 1, b"x");
+    rig.batch(3);
+    rig.publish(1, 1, b"y");
+    assert_eq!(rig.subscribe(1, 5, change), [0, 1, 2]);
+    rig
+}
+
+#[test]
+fn a_cumulative_ack_in_a_batch_takes_what_lies_before_it_and_its_part() {
+    let mut rig = rig(|_| {});
+    assert_eq!(rig.ack(5, Cumulative, vec![open(1, &[0b110])]).0, None);
+    assert_eq!(rig.mark(), 1);
+    assert_eq!(rig.cursor().open_in_batch(1), Some(&[0b110][..]));
+    rig.ack(5, Cumulative, vec![id(2), id(0)]);
+    assert_eq!(rig.mark(), 3, "the furthest of several");
+    rig.ack(5, Cumulative, vec![open(1, &[0b110])]);
+    assert_eq!(rig.mark(), 3, "never back");
+}
+
+/// Acks that name what is not there, or not as they say, changed nothing in any test: none of them sent one.
+#[test]
+fn an_ack_that_cannot_be_meant_changes_nothing() {
+    for (kind, ids) in [
+        (Individual, open(0, &[0])),
+        (Individual, open(1, &[0, 0])),
+        (Individual, id(3)),
+        (Individual, id(4)),
+        (Individual, MessageIdData { ledger_id: 7, ..id(0) }),
+        (Cumulative, id(3)),
+        (Cumulative, open(0, &[0])),
+        (Cumulative, MessageIdData { ledger_id: 7, ..id(0) }),
+    ] {
+        let mut rig = rig(|_| {});
+        // On its way to the disk: nobody can have seen it.
+        rig.send(1, b"z", |_, _| {});
+        let ack = CommandAck {
+            consumer_id: 5,
+            ack_type: kind.into(),
+            message_id: vec![ids.clone()],
+            ..CommandAck::default()
+        };
+        assert!(rig.at_once(1, ack).is_empty(), "no answer was asked for");
+        assert_eq!(rig.cursor(), &Cursor::at(0), "{kind:?} {ids:?}");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_already_is_not_recorded_again() {
+    let mut rig = rig(|_| {});
+    rig.ack(5, Individual, vec![id(1)]);
+    assert_eq!((rig.figures().acks, rig.machine.totals.acks), (1, 1));
+    assert_eq!(rig.figures().last_acked, rig.now);
+    let (end, records) = (rig.machine.recorded(), rig.machine.totals.records);
+    rig.ack(5, Individual, vec![id(1), open(1, &[0b1])]);
+    assert_eq!((rig.machine.recorded(), rig.machine.totals.records), (end, records));
+    assert_eq!((rig.figures().acks, rig.machine.totals.acks), (1, 1));
+    rig.ack(5, Individual, vec![id(0), id(2)]);
+    assert_eq!((rig.figures().acks, rig.machine.totals.acks), (3, 3));
+    assert_eq!((rig.mark(), rig.machine.totals.records), (3, records + 1));
+}
+
+#[test]
+fn a_cumulative_ack_counts_as_one() {
+    let mut rig = rig(|_| {});
+    rig.ack(5, Cumulative, vec![id(2)]);
+    assert_eq!((rig.figures().acks, rig.mark()), (1, 3));
+}
+
+/// A reader's position is of no use to anybody after a restart.
+#[test]
+fn what_a_reader_acknowledges_is_not_recorded() {
+    let mut rig = rig(|it| it.durable = Some(false));
+    let end = rig.machine.recorded();
+    rig.ack(5, Cumulative, vec![id(1)]);
+    assert_eq!(rig.cursor().mark(), 2);
+    assert_eq!(rig.machine.recorded(), end);
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
+    let not_allowed = Some(i32::from(ServerError::NotAllowedError));
+    let mut rig = rig(shared);
+    assert_eq!(rig.ack(5, Cumulative, vec![id(1)]).0, not_allowed, "on a shared subscription");
+    let missing = Some(i32::from(ServerError::ConsumerNotFound));
+    assert_eq!(rig.ack(6, Individual, vec![id(1)]).0, missing);
+    for (most, least) in [(Some(1), None), (None, Some(1)), (Some(1), Some(1))] {
+        let ack = CommandAck {
+            consumer_id: 5,
+            message_id: vec![id(1)],
+            txnid_most_bits: most,
+            txnid_least_bits: least,
+            request_id: Some(3),
+            ..CommandAck::default()
+        };
+        let effects = rig.ask(1, ack);
+        let [Effect::Send(1, Command::AckResponse(it))] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!((it.error, it.request_id), (not_allowed, Some(3)), "in a transaction");
+        assert!(it.message.is_some());
+    }
+    assert_eq!(rig.cursor(), &Cursor::at(0));
+}
+
+/// Who has reached the limit of what it may hold gets more as soon as it has less, in whichever way.
+#[test]
+fn what_is_acknowledged_makes_room_under_the_limit() {
+    let rig = || {
+        let mut rig = Rig::new();
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        rig.call(TopicCall::SetPolicy(Policy::UnackedPerConsumer(Some(1))));
+        rig.batch(2);
+        rig.now += 10_000;
+        rig.publish(1, 1, b"x");
+        assert_eq!(rig.subscribe(1, 5, shared), [0]);
+        rig
+    };
+    let mut one = rig();
+    assert_eq!(delivered(&one.ack(5, Individual, vec![id(0)]).1), [1]);
+    let mut parts = rig();
+    assert_eq!(delivered(&parts.ack(5, Individual, vec![open(0, &[0b10])]).1), [0; 0]);
+    assert_eq!(delivered(&parts.ack(5, Individual, vec![open(0, &[0b01])]).1), [1]);
+    assert_eq!((parts.figures().acks, parts.mark()), (1, 1), "the batch is done");
+    let mut old = rig();
+    assert_eq!(delivered(&old.call(TopicCall::ExpireMessages { age_s: 5 })), [1]);
+}
+
+/// A subscription may leave no more than so many batches half acknowledged: each costs memory, and room in every checkpoint.
+#[test]
+fn so_many_batches_may_be_half_acknowledged() {
+    let mut rig = rig(shared);
+    rig.batch(2);
+    let kept = rig.machine.state.topic_mut(0).unwrap().subscriptions.get_mut(&0).unwrap();
+    for ordinal in 100..10_099 {
+        kept.cursor.ack_in_batch(ordinal, &[1], 2);
+    }
+    assert_eq!(rig.cursor().partly_acked(), 9_999);
+    rig.ack(5, Individual, vec![open(1, &[1]), open(3, &[1])]);
+    assert_eq!(rig.cursor().partly_acked(), 10_000);
+    assert!(rig.cursor().open_in_batch(1).is_some() && rig.cursor().open_in_batch(3).is_none());
+    rig.ack(5, Individual, vec![id(3)]);
+    assert!(rig.cursor().is_acked(3), "as a whole it costs nothing");
+}
+
+#[test]
+fn what_a_consumer_asks_for_again_comes_at_once() {
+    let mut rig = rig(shared);
+    let ask = |rig: &mut Rig, consumer_id, message_ids: Vec<MessageIdData>| {
+        let ask = CommandRedeliverUnacknowledgedMessages {
+            consumer_id,
+            message_ids,
+            ..CommandRedeliverUnacknowledgedMessages::default()
+        };
+        delivered(&rig.ask(1, ask))
+    };
+    rig.ack(5, Individual, vec![id(2)]);
+    assert_eq!(ask(&mut rig, 5, vec![id(1), id(2)]), [1], "the other one is acknowledged");
+    assert_eq!(ask(&mut rig, 5, vec![id(9)]), [0; 0], "what is not there is not everything");
+    assert_eq!(ask(&mut rig, 6, Vec::new()), [0; 0], "there is no such consumer");
+    assert_eq!(ask(&mut rig, 5, Vec::new()), [0, 1]);
+    assert_eq!(rig.figures().redeliveries, 3);
+}

@@ -1,0 +1,252 @@
+//! One entry that is never acknowledged does not keep the disk, and what is kept for a reason stays.
+
+use super::support::{id, shared};
+use super::*;
+use crate::log::Place;
+use crate::machine::cleaning::Survivor;
+use crate::machine::effect::Source;
+use longhaul_wire::messages::AckType::Individual;
+use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUnsubscribe};
+
+/// A shared consumer has seen these entries in five segments, of which the last one is being written: 0 and 1, which are small, and so
+/// many large ones that each segment has one. It has acknowledged some of them.
+fn rig(acked: impl Iterator<Item = u64>) -> Rig {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, shared);
+    (0..2).for_each(|_| drop(rig.publish(1, 1, b"small")));
+    (2..7).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
+    let segments: Vec<u32> = (0..7).map(|it| place(&rig, it).segment).collect();
+    assert_eq!(segments, [1, 1, 1, 2, 3, 4, 5], "what the tests go by");
+    rig.ack(5, Individual, acked.map(id).collect());
+    rig.machine.set_disk(rig.log.segments());
+    rig
+}
+
+fn place(rig: &Rig, ordinal: u64) -> Place {
+    rig.topic().entries.get(ordinal).unwrap().place
+}
+
+/// The entries that are gone though none before them was trimmed.
+fn gone(rig: &Rig) -> Vec<u64> {
+    let gone = rig.topic().entries.iter().filter(|it| !it.1.is_here());
+    gone.map(|it| it.0).collect()
+}
+
+/// The entries that are to be copied.
+fn survivors(effects: &[Effect]) -> Option<Vec<Survivor>> {
+    effects.iter().find_map(|it| match it {
+        Effect::Copy(survivors) => Some(survivors.clone()),
+        _ => None,
+    })
+}
+
+/// Reads them, as the driver does.
+fn read(rig: &Rig, survivors: Vec<Survivor>) -> Vec<(Survivor, bytes::Bytes)> {
+    let reader = rig.log.reader();
+    survivors.into_iter().map(|it| (it, reader.read(it.place).unwrap())).collect()
+}
+
+/// Segments of which something is needed.
+fn needed(rig: &Rig) -> Vec<u32> {
+    rig.machine.state.live().keys().copied().collect()
+}
+
+#[test]
+fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
+    let mut rig = rig(1..7);
+    let former = place(&rig, 0);
+    let body = rig.log.reader().read(former).unwrap();
+    let found = survivors(&rig.pass(1_000)).unwrap();
+    assert_eq!(found.iter().map(|it| it.place).collect::<Vec<_>>(), [former]);
+    assert_eq!((gone(&rig), needed(&rig)), (vec![1, 2], vec![1, 2, 3, 4, 5]));
+    let records = rig.machine.totals.records;
+    let read = read(&rig, found);
+    rig.machine.copy(read);
+    assert_eq!(place(&rig, 0), former, "the copy is not on disk yet");
+    rig.settle();
+    let copy = place(&rig, 0);
+    assert!(copy.segment >= 5 && rig.machine.totals.records == records + 1);
+    assert_eq!(rig.log.reader().read(copy).unwrap(), body);
+    assert_eq!((needed(&rig), rig.mark()), (vec![2, 3, 4, 5], 0));
+    // A restart finds it there by its id.
+    let heads = rig.log.reader().scan(copy.segment).map(Result::unwrap);
+    let head = Head { kind: Kind::Entry, topic: 0, ledger: 0, entry: 0 };
+    assert_eq!(heads.last(), Some((head, copy)));
+    // With the place goes neither its id nor its content.
+    let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
+    let effects = rig.ask(1, again);
+    let [Effect::Deliver { command, source, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((command.message_id.entry_id, source), (0, &Source::Log(copy)));
+    // The segment is given back behind the next checkpoint, which knows the copy.
+    rig.machine.checkpoint();
+    rig.settle();
+    rig.machine.checkpointed(true);
+    let effects = rig.pass(1_000);
+    assert!(effects.iter().any(|it| matches!(it, Effect::RemoveSegments(it) if it[..] == [1])));
+}
+
+/// Which entries are given up though an older one stays, and which only look like it.
+#[test]
+fn what_somebody_may_still_read_stays() {
+    let retention = |minutes, megabytes| Policy::Retention(Some(Retention { minutes, megabytes }));
+    let given_up = |prepare: &dyn Fn(&mut Rig), wait: u64| {
+        let mut rig = rig(1..7);
+        prepare(&mut rig);
+        rig.pass(wait);
+        gone(&rig).contains(&1)
+    };
+    assert!(given_up(&|_| {}, 1));
+    assert!(!given_up(&|_| {}, 0), "it was published in this very millisecond");
+    let with =
+        |policy: Policy| move |rig: &mut Rig| drop(rig.call(TopicCall::SetPolicy(policy.clone())));
+    assert!(!given_up(&with(retention(1, 0)), 60_000));
+    assert!(given_up(&with(retention(1, 0)), 60_001), "its retention is over");
+    assert!(!given_up(&with(retention(-1, 0)), 1_000_000));
+    assert!(!given_up(&with(Policy::CompactionThreshold(Some(1 << 30))), 1), "compaction needs it");
+    let other = |it: &mut CommandSubscribe| it.subscription = "other".to_owned();
+    assert!(!given_up(&|rig| drop(rig.subscribe(1, 6, other)), 1), "somebody has not read it");
+    let reader = |it: &mut CommandSubscribe| {
+        other(it);
+        it.durable = Some(false);
+    };
+    assert!(given_up(&|rig| drop(rig.subscribe(1, 6, reader)), 1), "readers keep nothing");
+    let unsubscribe = |rig: &mut Rig| {
+        let it = CommandUnsubscribe { consumer_id: 5, request_id: 1, force: None };
+        rig.ask(1, it);
+    };
+    assert!(!given_up(&unsubscribe, 1), "nobody has subscribed yet");
+}
+
+/// Tasks have a retention of an hour and of any size. Of such topics no segment was ever cleaned: one task that stayed open for a
+/// week kept all that lay beside it.
+#[test]
+fn a_retention_of_any_size_ends_with_its_time() {
+    for (ms, expected) in [(3_600_000, vec![]), (3_600_001, vec![1, 2])] {
+        let mut rig = rig(1..7);
+        let retention = Retention { minutes: 60, megabytes: -1 };
+        rig.call(TopicCall::SetPolicy(Policy::Retention(Some(retention))));
+        rig.pass(ms);
+        assert_eq!(gone(&rig), expected);
+    }
+}
+
+#[test]
+fn a_few_segments_are_left_alone() {
+    let mut rig = rig(1..7);
+    let all = rig.log.segments();
+    let without = |gone: u32| all.iter().copied().filter(|it| it.0 != gone).collect::<Vec<_>>();
+    rig.machine.set_disk(without(4));
+    assert!(survivors(&rig.pass(1_000)).is_none(), "three, and the one that is written");
+    rig.machine.set_disk(without(5));
+    assert!(survivors(&rig.pass(4_000)).is_none(), "it is too early to look again");
+    assert!(survivors(&rig.pass(1_000)).is_some(), "four");
+}
+
+#[test]
+fn one_segment_is_cleaned_at_a_time() {
+    let mut rig = rig(1..7);
+    let found = survivors(&rig.pass(1_000)).unwrap();
+    rig.pass(5_000);
+    assert_eq!(gone(&rig), [1, 2], "nothing new while copies are being read");
+    let read = read(&rig, found);
+    rig.machine.copy(read);
+    rig.settle();
+    assert!(survivors(&rig.pass(5_000)).is_none(), "there is nothing to be copied");
+    assert_eq!(gone(&rig), [1, 2, 3]);
+    rig.pass(5_000);
+    assert_eq!(gone(&rig), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_segment_that_is_needed_does_not_hide_the_next() {
+    let mut rig = rig([3].into_iter());
+    rig.pass(1_000);
+    assert_eq!(gone(&rig), [0; 0], "the first is needed");
+    rig.pass(5_000);
+    assert_eq!(gone(&rig), [3]);
+    (0..2).for_each(|_| assert!(survivors(&rig.pass(5_000)).is_none()));
+    rig.ack(5, Individual, [1, 2].map(id).to_vec());
+    assert_eq!(survivors(&rig.pass(5_000)).unwrap().len(), 1, "after the last, the first again");
+}
+
+#[test]
+fn a_segment_is_cleaned_when_a_quarter_of_it_is_needed() {
+    for (bytes_less, is_cleaned) in [(0, true), (1, false)] {
+        let mut rig = rig(1..7);
+        let mut segments = rig.log.segments();
+        segments[0].1 = u64::from(place(&rig, 0).size) * 4 - bytes_less;
+        rig.machine.set_disk(segments);
+        assert_eq!(survivors(&rig.pass(1_000)).is_some(), is_cleaned);
+    }
+}
+
+#[test]
+fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
+    let mut rig = rig(2..7);
+    let found = survivors(&rig.pass(1_000)).unwrap();
+    assert_eq!(found.len(), 2);
+    let first = read(&rig, found);
+    // The copies are not on disk yet when one of the entries is acknowledged, and the segment looked at again.
+    rig.machine.copy(first.clone());
+    let message_id = vec![id(1)];
+    rig.at_once(1, CommandAck { consumer_id: 5, message_id, ..CommandAck::default() });
+    rig.machine.cleaner = super::super::cleaning::Cleaner::default();
+    rig.now += 1_000;
+    rig.machine.set_time(rig.now);
+    rig.machine.tick();
+    let second = survivors(&rig.machine.take_effects()).unwrap();
+    assert_eq!(second.iter().map(|it| it.position.entry).collect::<Vec<_>>(), [0]);
+    let second = read(&rig, second);
+    rig.settle();
+    assert!(gone(&rig).contains(&1), "it stays away");
+    let copy = place(&rig, 0);
+    assert!(copy.segment >= 5);
+    // What was read in vain is not written again.
+    let end = rig.machine.recorded();
+    rig.machine.copy(second);
+    rig.machine.copy(first);
+    assert_eq!((rig.machine.recorded(), place(&rig, 0)), (end, copy));
+    rig.ack(5, Individual, vec![id(0)]);
+    rig.call(TopicCall::Unload);
+    let end = rig.machine.recorded();
+    let topic = rig.machine.state.topic_id(TOPIC).unwrap();
+    assert!(rig.first() > 0, "trimmed");
+    let position = crate::state::entries::Position { ledger: 0, entry: 0 };
+    rig.machine.copy(vec![(Survivor { topic, position, place: copy }, bytes::Bytes::new())]);
+    assert_eq!(rig.machine.recorded(), end);
+}
+
+/// The texts of the warnings.
+fn warnings(effects: &[Effect]) -> Vec<String> {
+    let text = |it: &Effect| match it {
+        Effect::Warn(text) => Some(text.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(text).collect()
+}
+
+#[test]
+fn whoever_keeps_much_is_named() {
+    const GIB: u64 = 1 << 30;
+    // Four of the seven entries are open, whose bytes nobody has counted one by one.
+    let rig = |bytes: u64, disk: u64| {
+        let mut rig = rig(0..3);
+        // Nothing is trimmed.
+        let retention = Retention { minutes: -1, megabytes: -1 };
+        rig.call(TopicCall::SetPolicy(Policy::Retention(Some(retention))));
+        rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
+        rig.machine.set_disk(vec![(1, disk / 2), (2, disk - disk / 2)]);
+        rig
+    };
+    let mut large = rig(7 * GIB, 7 * GIB);
+    let found = warnings(&large.pass(1_000));
+    assert_eq!(found.len(), 1);
+    let start = "subscription s keeps about 4096 MiB of persistent://public/default/t: ";
+    assert!(found[0].starts_with(start), "{found:?}");
+    assert!(warnings(&large.pass(599_000)).is_empty(), "not again so soon");
+    assert_eq!(warnings(&large.pass(1_000)).len(), 1);
+    assert_eq!(warnings(&rig(7 * GIB / 4, GIB).pass(1_000)).len(), 1, "just enough");
+    assert!(warnings(&rig(7 * GIB / 4 - 1, GIB).pass(1_000)).is_empty());
+    assert!(warnings(&rig(7 * GIB / 4, GIB - 1).pass(1_000)).is_empty(), "the log is small");
+}

@@ -1,0 +1,420 @@
+//! What happens with time: what goes, what stays, and when a checkpoint is written.
+
+use super::support::{id, job};
+use super::*;
+use crate::admin::request::{AdminReply, CompactionState, SubscriptionCall};
+use crate::log::Replayed;
+use crate::state::change::Sequence;
+use crate::state::replay::replay;
+use longhaul_wire::messages::AckType::Cumulative;
+
+const MIB: u64 = 1024 * 1024;
+
+/// With producer 1, consumer 5, and so many entries, each in a segment of its own, from 1.
+fn rig(entries: u64) -> Rig {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, |_| {});
+    (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
+    let segments = rig.topic().entries.iter().map(|it| it.1.place.segment);
+    assert!(segments.eq(1..=u32::try_from(entries).unwrap()), "what the tests go by");
+    rig.machine.set_disk(rig.log.segments());
+    rig
+}
+
+fn set(rig: &mut Rig, policy: Policy) {
+    rig.call(TopicCall::SetPolicy(policy));
+}
+
+fn retention(minutes: i64, megabytes: i64) -> Policy {
+    Policy::Retention(Some(Retention { minutes, megabytes }))
+}
+
+/// The pieces of the checkpoint that is to be written.
+fn image(effects: &[Effect]) -> Option<Vec<bytes::Bytes>> {
+    effects.iter().find_map(|it| match it {
+        Effect::Checkpoint { image, .. } => Some(image.clone()),
+        _ => None,
+    })
+}
+
+/// The segments that are given back.
+fn removed(effects: &[Effect]) -> Vec<u32> {
+    let segments = |it: &Effect| match it {
+        Effect::RemoveSegments(segments) => Some(segments.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(segments).flatten().collect()
+}
+
+/// Compacted views that are given back.
+fn views_removed(effects: &[Effect]) -> Vec<String> {
+    let name = |it: &Effect| match it {
+        Effect::RemoveCompacted(name) => Some(name.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(name).collect()
+}
+
+/// What the machine does by itself waits for the end of this second.
+#[test]
+fn a_round_comes_every_second() {
+    let mut rig = rig(0);
+    assert_eq!(rig.machine.next_deadline(), START);
+    rig.pass(0);
+    assert_eq!(rig.machine.next_deadline(), START + 1_000);
+    rig.pass(999);
+    assert_eq!(rig.machine.next_deadline(), START + 1_000);
+    rig.pass(1);
+    assert_eq!(rig.machine.next_deadline(), START + 2_000);
+}
+
+#[test]
+fn a_round_that_finds_nothing_to_do_records_nothing() {
+    let mut rig = rig(3);
+    rig.ack(5, Cumulative, vec![id(1)]);
+    set(&mut rig, Policy::MessageTtl(Some(100)));
+    rig.pass(1_000);
+    let end = rig.machine.recorded();
+    (0..3).for_each(|_| drop(rig.pass(1_000)));
+    assert_eq!((rig.machine.recorded(), rig.first()), (end, 2));
+}
+
+#[test]
+fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
+    let mut rig = rig(0);
+    let subscribe = CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        ..CommandSubscribe::default()
+    };
+    rig.ask(2, subscribe);
+    assert_eq!(rig.machine.next_deadline(), START);
+    rig.pass(0);
+    assert!(rig.pass(4_999).is_empty());
+    let effects = rig.pass(1);
+    assert!(matches!(effects[0], Effect::Close(1)), "{effects:?}");
+    assert_eq!(names(&effects), [13]);
+}
+
+#[test]
+fn rates_are_those_of_the_last_minute() {
+    let mut rig = rig(0);
+    rig.pass(1_000);
+    (0..120).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    rig.pass(60_000);
+    assert_eq!(rig.machine.live[&0].figures.rate_in.get().0, 2.0);
+}
+
+#[test]
+fn no_time_to_live_is_for_ever_and_no_threshold_never() {
+    let mut rig = rig(1);
+    set(&mut rig, Policy::MessageTtl(Some(0)));
+    set(&mut rig, Policy::CompactionThreshold(Some(0)));
+    assert!(job(&rig.pass(10_000_000)).is_none());
+    assert_eq!(rig.mark(), 0);
+    let threshold = u64::from(rig.topic().entries.get(0).unwrap().place.size);
+    set(&mut rig, Policy::CompactionThreshold(Some(threshold)));
+    assert!(job(&rig.pass(1_000)).is_some(), "just reached");
+}
+
+/// From one compaction to the next it is counted what comes, so that not every round looks at every entry.
+#[test]
+fn what_comes_behind_a_compaction_is_counted() {
+    let mut rig = rig(1);
+    set(&mut rig, Policy::CompactionThreshold(Some(6_000)));
+    let first = job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.machine.compacted(&first, Ok(Arc::from([])));
+    rig.settle();
+    assert!(job(&rig.pass(1_000)).is_none());
+    rig.publish(1, 1, &[7; 3000]);
+    assert!(job(&rig.pass(1_000)).is_none());
+    rig.publish(1, 1, &[7; 3000]);
+    let second = job(&rig.pass(1_000)).unwrap();
+    assert_eq!((second.entries.count(), second.horizon), (2, 3));
+    assert_eq!(second.previous, Some(first.file));
+}
+
+#[test]
+fn who_has_read_so_far_is_not_expired_again() {
+    let mut rig = rig(2);
+    let other = |it: &mut CommandSubscribe| it.subscription = "other".to_owned();
+    let reader = |it: &mut CommandSubscribe| {
+        it.subscription = "reader".to_owned();
+        it.durable = Some(false);
+    };
+    rig.subscribe(1, 6, other);
+    rig.subscribe(1, 7, reader);
+    rig.now += 10_000;
+    rig.publish(1, 1, b"young");
+    let marks = |rig: &Rig| -> Vec<u64> {
+        rig.topic().subscriptions.values().map(|it| it.cursor.mark()).collect()
+    };
+    let call = SubscriptionCall::ExpireMessages { age_s: 5 };
+    let topic = TOPIC.to_owned();
+    let one = AdminRequest::Subscription { topic, subscription: "other".to_owned(), call };
+    rig.machine.call(1, one);
+    rig.settle();
+    assert_eq!(marks(&rig), [0, 2, 0], "this one alone");
+    rig.call(TopicCall::ExpireMessages { age_s: 5 });
+    assert_eq!(marks(&rig), [2, 2, 0], "all but readers");
+    let end = rig.machine.recorded();
+    rig.call(TopicCall::ExpireMessages { age_s: 5 });
+    assert_eq!(rig.machine.recorded(), end, "there is nothing to be recorded");
+}
+
+#[test]
+fn what_lies_in_the_segment_that_is_written_stays() {
+    let mut rig = rig(4);
+    rig.ack(5, Cumulative, vec![id(3)]);
+    rig.pass(1_000);
+    assert_eq!(rig.first(), 3);
+    rig.publish(1, 1, b"x");
+    rig.call(TopicCall::Unload);
+    rig.pass(1_000);
+    assert_eq!(rig.first(), 4, "but not of a ledger that is closed");
+}
+
+/// What retention says of entries that everybody, or nobody, has read.
+#[test]
+fn retention_decides_what_stays() {
+    let first = |policy: Option<Policy>, acked: bool, bytes: Option<u64>, ms: u64| {
+        let mut rig = rig(4);
+        if let Some(policy) = policy {
+            set(&mut rig, policy);
+        }
+        if acked {
+            rig.ack(5, Cumulative, vec![id(3)]);
+        } else {
+            rig.ask(
+                1,
+                longhaul_wire::messages::CommandUnsubscribe {
+                    consumer_id: 5,
+                    ..Default::default()
+                },
+            );
+        }
+        if let Some(bytes) = bytes {
+            rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
+        }
+        rig.pass(ms);
+        rig.first()
+    };
+    assert_eq!(first(None, true, None, 1), 3);
+    assert_eq!(first(None, false, None, 1), 0, "nobody has subscribed, nor said how long to wait");
+    assert_eq!(first(Some(retention(0, 0)), false, None, 1), 3);
+    assert_eq!(first(Some(retention(1, -1)), true, None, 60_000), 0, "of any size");
+    assert_eq!(first(Some(retention(1, -1)), true, None, 60_001), 3);
+    assert_eq!(first(Some(retention(1, -1)), false, None, 60_001), 3);
+    assert_eq!(first(Some(retention(-1, -1)), true, None, 10_000_000), 0);
+    assert_eq!(first(Some(retention(-1, 1)), true, Some(MIB), 10_000_000), 0);
+    assert_eq!(first(Some(retention(-1, 1)), true, Some(MIB + 1), 10_000_000), 1, "the oldest");
+    let two = MIB + 4_000;
+    assert_eq!(first(Some(retention(-1, 1)), true, Some(two), 10_000_000), 2);
+    assert_eq!(first(Some(retention(60, 0)), true, None, 1), 3, "of no size");
+    let threshold = |bytes| Some(Policy::CompactionThreshold(Some(bytes)));
+    assert_eq!(first(threshold(MIB), true, None, 1), 0, "compaction has not been there");
+    assert_eq!(first(threshold(0), true, None, 1), 3, "it never will be");
+}
+
+/// What is compacted can be read from the view, whether somebody has subscribed or not.
+#[test]
+fn what_is_compacted_may_go_though_nobody_has_subscribed() {
+    let mut rig = rig(4);
+    let compaction = job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.publish(1, 1, &[7; 3000]);
+    rig.publish(1, 1, &[7; 3000]);
+    rig.machine.compacted(&compaction, Ok(Arc::from([])));
+    rig.settle();
+    rig.pass(1_000);
+    assert_eq!(rig.first(), 0, "somebody has not read it");
+    let unsubscribe =
+        longhaul_wire::messages::CommandUnsubscribe { consumer_id: 5, ..Default::default() };
+    rig.ask(1, unsubscribe);
+    rig.pass(1_000);
+    assert_eq!(rig.first(), 4);
+}
+
+#[test]
+fn publishes_stop_before_the_disk_is_full() {
+    let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&8);
+    for (limit, is_full) in [(64 * MIB + 10_000, true), (64 * MIB + 10_001, false)] {
+        let mut rig = rig(0);
+        rig.machine.set_disk(vec![(1, 6_000), (2, 4_000)]);
+        assert_eq!((rig.machine.keeper.disk_bytes(), rig.machine.keeper.segments()), (10_000, 2));
+        rig.machine.settings.disk_bytes_max = Some(limit);
+        assert_eq!(refused(&mut rig), is_full);
+    }
+    let size = u64::from(rig(1).topic().entries.get(0).unwrap().place.size);
+    let size = i64::try_from(size).unwrap();
+    for (limit_bytes, is_full) in [(size, true), (size + 1, false), (-1, false)] {
+        let mut rig = rig(1);
+        let policy = BacklogAction::ProducerException;
+        let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
+        set(&mut rig, Policy::BacklogQuota(Some(quota)));
+        assert_eq!(refused(&mut rig), is_full, "{limit_bytes}");
+    }
+}
+
+/// What the admin interface says of the compactions.
+fn state(rig: &mut Rig) -> CompactionState {
+    let effects = rig.call(TopicCall::Compaction);
+    let [Effect::Reply(1, Ok(AdminReply::Compaction(it)))] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    it.status
+}
+
+#[test]
+fn a_compaction_is_followed_to_its_end() {
+    let mut rig = rig(3);
+    assert_eq!(state(&mut rig), CompactionState::NotRun);
+    let first = job(&rig.call(TopicCall::Compact)).unwrap();
+    assert_eq!((first.previous.as_ref(), first.entries.count(), first.horizon), (None, 3, 3));
+    assert_eq!(state(&mut rig), CompactionState::Running);
+    assert!(job(&rig.call(TopicCall::Compact)).is_none(), "one at a time");
+    rig.now += 70;
+    rig.machine.set_time(rig.now);
+    rig.machine.compacted(&first, Err("broken".to_owned()));
+    let effects = rig.settle();
+    assert_eq!(views_removed(&effects), std::slice::from_ref(&first.file));
+    assert_eq!(state(&mut rig), CompactionState::Error);
+    assert!(rig.topic().compacted.is_none() && rig.machine.compacted.is_empty());
+    let totals =
+        |rig: &Rig| (rig.machine.totals.compactions, rig.machine.totals.compactions_failed);
+    assert_eq!(totals(&rig), (0, 1));
+    // Nothing was recorded since, and the file of the first is about to be removed.
+    let second = job(&rig.call(TopicCall::Compact)).unwrap();
+    assert_ne!(second.file, first.file);
+    rig.now += 30;
+    rig.machine.set_time(rig.now);
+    rig.machine.compacted(&second, Ok(Arc::from([])));
+    assert!(rig.settle().is_empty(), "there was none before");
+    assert_eq!((state(&mut rig), totals(&rig)), (CompactionState::Success, (1, 1)));
+    let compaction = &rig.machine.live[&0].compaction;
+    assert_eq!((compaction.took_ms, compaction.last_at, compaction.removed), (30, rig.now, 3));
+    assert_eq!(rig.topic().compacted.as_ref().unwrap().horizon, 3);
+}
+
+/// The view before is read until the new one is on disk, and no longer.
+#[test]
+fn a_compacted_view_goes_when_the_next_is_on_disk() {
+    let mut rig = rig(1);
+    let compact = |rig: &mut Rig| {
+        let job = job(&rig.call(TopicCall::Compact)).unwrap();
+        rig.machine.compacted(&job, Ok(Arc::from([])));
+        (job.file, views_removed(&rig.machine.take_effects()), views_removed(&rig.settle()))
+    };
+    let (first, ..) = compact(&mut rig);
+    let (second, at_once, then) = compact(&mut rig);
+    assert_eq!((at_once, then), (vec![], vec![first]));
+    assert_eq!(rig.machine.compacted.keys().collect::<Vec<_>>(), [&second]);
+}
+
+#[test]
+fn a_view_of_a_topic_that_was_deleted_goes() {
+    let mut rig = rig(1);
+    let job = job(&rig.call(TopicCall::Compact)).unwrap();
+    rig.call(TopicCall::Delete { force: true });
+    rig.machine.compacted(&job, Ok(Arc::from([])));
+    assert_eq!(views_removed(&rig.settle()), [job.file]);
+    assert!(rig.machine.compacted.is_empty());
+}
+
+#[test]
+fn a_checkpoint_is_written_when_enough_was_logged() {
+    let mut rig = rig(0);
+    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    let logged = rig.machine.totals.bytes_logged;
+    rig.machine.settings.checkpoint_bytes = logged + 1;
+    assert!(image(&rig.pass(1_000)).is_none());
+    rig.machine.settings.checkpoint_bytes = logged;
+    assert!(image(&rig.pass(1_000)).is_some());
+    (0..9).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    assert!(image(&rig.pass(1_000)).is_none(), "one is under way");
+    rig.machine.checkpointed(true);
+    assert!(image(&rig.pass(1_000)).is_some());
+    rig.machine.checkpointed(true);
+    assert!(image(&rig.pass(1_000)).is_none(), "nothing was logged since");
+}
+
+/// What is composed but not written when a checkpoint is made belongs to it, and does not call for the next.
+#[test]
+fn a_checkpoint_covers_what_is_on_its_way() {
+    let mut rig = rig(1);
+    rig.machine.settings.checkpoint_bytes = 6_000;
+    rig.send(1, &[7; 3000], |_, _| {});
+    rig.machine.checkpoint();
+    assert!(rig.machine.take_effects().is_empty(), "it is not on disk yet");
+    assert!(image(&rig.settle()).is_some());
+    rig.machine.checkpointed(true);
+    assert!(image(&rig.pass(1_000)).is_none());
+    (0..2).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
+    assert!(image(&rig.pass(1_000)).is_some());
+}
+
+#[test]
+fn a_checkpoint_leads_to_the_same_state() {
+    let mut rig = rig(3);
+    rig.ack(5, Cumulative, vec![id(1)]);
+    for number in 0..2_000_u64 {
+        let producer = format!("{number:0>200}");
+        let change = Sequence { topic: 0, producer, highest: number, used_at: number };
+        rig.machine.state.apply(&change.into()).unwrap();
+    }
+    rig.machine.checkpoint();
+    let image = image(&rig.settle()).unwrap();
+    assert_eq!(image.len(), 2, "in pieces of which each is read at once");
+    let mut restored = State::default();
+    for piece in &image {
+        replay(&mut restored, Replayed::Checkpoint(piece)).unwrap();
+    }
+    let sorted = |state: &State| {
+        let mut changes: Vec<String> =
+            state.snapshot().iter().map(|it| format!("{it:?}")).collect();
+        changes.sort();
+        changes
+    };
+    assert_eq!(sorted(&restored), sorted(&rig.machine.state));
+}
+
+/// A segment goes when nothing in it is needed, and a checkpoint says so: not the one in which the checkpoint stands.
+#[test]
+fn segments_go_behind_a_checkpoint() {
+    let mut rig = rig(4);
+    rig.machine.checkpoint();
+    rig.settle();
+    rig.machine.checkpointed(true);
+    assert!(removed(&rig.pass(1_000)).is_empty(), "all are needed");
+    rig.publish(1, 1, &[7; 3000]);
+    rig.machine.set_disk(rig.log.segments());
+    rig.ack(5, Cumulative, vec![id(4)]);
+    let effects = rig.pass(1_000);
+    assert_eq!(removed(&effects), [1, 2, 3]);
+    assert!(image(&effects).is_some(), "for the fourth");
+    rig.machine.set_disk(rig.log.segments().into_iter().filter(|it| it.0 > 3).collect());
+    assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
+    rig.machine.checkpointed(true);
+    assert_eq!(removed(&rig.pass(1_000)), [4]);
+}
+
+/// The disk may be full, or broken: what failed once would fail every second.
+#[test]
+fn a_checkpoint_that_failed_is_tried_again_when_there_is_more_to_say() {
+    let mut rig = rig(2);
+    rig.ack(5, Cumulative, vec![id(1)]);
+    assert!(image(&rig.pass(1_000)).is_some(), "the first segment can go");
+    rig.machine.checkpointed(false);
+    assert!(image(&rig.pass(1_000)).is_none());
+    rig.publish(1, 1, b"x");
+    let effects = rig.pass(1_000);
+    assert!(image(&effects).is_some() && removed(&effects).is_empty());
+}
+
+#[test]
+fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
+    let mut rig = Rig::new();
+    rig.call(TopicCall::Create);
+    rig.machine.set_disk(rig.log.segments());
+    assert!(rig.pass(1_000).is_empty());
+}

@@ -1,0 +1,332 @@
+//! Who may produce, what producers are told, and what becomes of what they send twice.
+
+use super::support::{refusal, sent};
+use super::*;
+use crate::machine::effect::Refusal;
+use longhaul_wire::messages::{
+    CommandCloseProducer, CommandProducerSuccess, CommandSendError, CommandSendReceipt,
+};
+
+const SUCCESS: i32 = 13;
+const CLOSE_PRODUCER: i32 = 15;
+const PING: i32 = 18;
+const SEND_ERROR: i32 = 8;
+const RECEIPT: i32 = 7;
+
+fn code(error: ServerError) -> Option<i32> {
+    Some(error.into())
+}
+
+/// What the producer is told that it is.
+fn success(effects: &[Effect]) -> CommandProducerSuccess {
+    let found = sent(effects, |it| match it {
+        Command::ProducerSuccess(it) => Some(it.clone()),
+        _ => None,
+    });
+    *found.into_iter().next_back().unwrap().1
+}
+
+fn receipts(effects: &[Effect]) -> Vec<CommandSendReceipt> {
+    let receipt = |it: &Command| match it {
+        Command::SendReceipt(it) => Some(it.clone()),
+        _ => None,
+    };
+    sent(effects, receipt).into_iter().map(|it| it.1).collect()
+}
+
+fn errors(effects: &[Effect]) -> Vec<CommandSendError> {
+    let error = |it: &Command| match it {
+        Command::SendError(it) => Some(it.clone()),
+        _ => None,
+    };
+    sent(effects, error).into_iter().map(|it| it.1).collect()
+}
+
+fn nameless(producer_id: u64) -> CommandProducer {
+    CommandProducer { producer_name: None, ..producer(producer_id, 7, AccessMode::Shared) }
+}
+
+#[test]
+fn a_connection_has_so_many_producers() {
+    let mut rig = Rig::new();
+    for id in 0..10 {
+        assert_eq!(refusal(&rig.ask(1, nameless(id))), None);
+    }
+    assert_eq!(refusal(&rig.ask(1, nameless(10))), code(ServerError::TooManyRequests));
+    assert_eq!(refusal(&rig.ask(2, nameless(10))), None, "another connection has its own");
+    assert_eq!(names(&rig.ask(1, CommandCloseProducer::new(3, 4))), [SUCCESS]);
+    assert_eq!(refusal(&rig.ask(1, nameless(10))), None);
+}
+
+#[test]
+fn the_number_of_a_producer_belongs_to_it() {
+    let mut rig = Rig::new();
+    let first = producer(1, 7, AccessMode::Shared);
+    rig.ask(1, first.clone());
+    // A client that lost patience asks again.
+    for again in [first.clone(), CommandProducer { producer_name: None, ..first.clone() }] {
+        let answer = success(&rig.ask(1, again));
+        assert_eq!((answer.producer_name.as_str(), answer.producer_ready), ("p1", Some(true)));
+    }
+    let other = "persistent://public/default/other".to_owned();
+    let renamed = Some("p2".to_owned());
+    for it in [
+        CommandProducer { topic: other, ..first.clone() },
+        CommandProducer { producer_name: renamed, ..first },
+    ] {
+        assert_eq!(refusal(&rig.ask(1, it)), code(ServerError::NotAllowedError));
+    }
+    assert_eq!(rig.machine.live[&0].producers.active.len(), 1);
+}
+
+#[test]
+fn a_producer_has_a_name_of_some_length_and_a_mode_that_exists() {
+    let mut rig = Rig::new();
+    let named = |id, size| CommandProducer {
+        producer_name: Some("n".repeat(size)),
+        ..producer(id, 7, AccessMode::Shared)
+    };
+    assert_eq!(success(&rig.ask(1, named(1, 255))).producer_name.len(), 255);
+    assert_eq!(refusal(&rig.ask(1, named(2, 256))), code(ServerError::NotAllowedError));
+    let unknown = CommandProducer { producer_access_mode: Some(9), ..nameless(2) };
+    assert_eq!(refusal(&rig.ask(1, unknown)), code(ServerError::NotAllowedError));
+    let first = success(&rig.ask(1, named(3, 0))).producer_name;
+    let second = success(&rig.ask(1, nameless(4))).producer_name;
+    assert!(first.starts_with("longhaul-") && second.starts_with("longhaul-"));
+    assert_ne!(first, second);
+}
+
+/// A client whose producer lost its connection without closing comes back under the name that the broker gave it, with the next
+/// epoch. No test had one that came back too early, or was somebody else.
+#[test]
+fn only_the_same_client_takes_over_its_producer() {
+    let busy = code(ServerError::ProducerBusy);
+    for (was_named, names_itself, epoch, expected) in [
+        (false, false, 6, None),
+        (false, false, 5, busy),
+        (false, false, 4, busy),
+        (true, false, 6, busy),
+        (false, true, 6, busy),
+        (true, true, 6, busy),
+    ] {
+        let mut rig = Rig::new();
+        let first = CommandProducer {
+            epoch: Some(5),
+            user_provided_producer_name: Some(was_named),
+            ..producer(1, 7, AccessMode::Shared)
+        };
+        rig.ask(1, first.clone());
+        let again = CommandProducer {
+            producer_id: 2,
+            epoch: Some(epoch),
+            user_provided_producer_name: names_itself.then_some(true).or(Some(false)),
+            ..first.clone()
+        };
+        let case = format!("{was_named} {names_itself} {epoch}");
+        assert_eq!(refusal(&rig.ask(1, again.clone())), expected, "{case}");
+        assert_eq!(rig.machine.live[&0].producers.active.len(), 1);
+        let by_old = names(&rig.publish(1, 1, b"x"));
+        assert_eq!(by_old, if expected.is_none() { vec![] } else { vec![RECEIPT] }, "{case}");
+        if expected.is_none() {
+            assert_eq!(names(&rig.publish(1, 2, b"x")), [RECEIPT]);
+            let anew = CommandProducer { producer_name: None, ..first.clone() };
+            assert!(success(&rig.ask(1, anew)).producer_ready(), "its number can be used again");
+        }
+        // From another connection it may be anybody: the holder is asked first.
+        let other = CommandProducer { producer_id: 3, epoch: Some(9), ..again };
+        let effects = rig.ask(2, other);
+        assert!(matches!(&effects[..], [Effect::Send(1, it)] if it.number() == PING), "{case}");
+    }
+}
+
+#[test]
+fn the_epoch_of_a_topic_grows_with_its_exclusive_producers() {
+    let mut rig = Rig::new();
+    let epoch = |rig: &mut Rig, mode, topic_epoch| {
+        let it = CommandProducer { topic_epoch, ..producer(1, 7, mode) };
+        let told = success(&rig.ask(1, it)).topic_epoch;
+        let before = rig.machine.recorded();
+        rig.ask(1, CommandCloseProducer::new(1, 8));
+        assert_eq!(rig.machine.recorded(), before);
+        told
+    };
+    assert_eq!(epoch(&mut rig, AccessMode::Shared, None), None);
+    assert_eq!(rig.topic().epoch, None);
+    assert_eq!(epoch(&mut rig, AccessMode::Exclusive, None), Some(0));
+    assert_eq!(epoch(&mut rig, AccessMode::ExclusiveWithFencing, None), Some(1));
+    assert_eq!(epoch(&mut rig, AccessMode::WaitForExclusive, Some(5)), Some(5));
+    let end = rig.machine.recorded();
+    assert_eq!(epoch(&mut rig, AccessMode::Exclusive, Some(5)), Some(5), "the same one again");
+    assert_eq!(rig.machine.recorded(), end, "which is known");
+    assert_eq!(epoch(&mut rig, AccessMode::Shared, None), None, "it is no matter of theirs");
+    assert_eq!(rig.topic().epoch, Some(5));
+}
+
+#[test]
+fn who_waits_enters_when_all_others_have_gone() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.produce(1, 2, AccessMode::Shared).unwrap();
+    assert_eq!(rig.produce(2, 3, AccessMode::WaitForExclusive), Ok(false));
+    assert_eq!(rig.produce(2, 4, AccessMode::WaitForExclusive), Ok(false));
+    assert_eq!(names(&rig.ask(1, CommandCloseProducer::new(1, 8))), [SUCCESS]);
+    let effects = rig.ask(1, CommandCloseProducer::new(2, 8));
+    let entered = success(&effects);
+    assert_eq!((entered.producer_name.as_str(), entered.producer_ready), ("p3", Some(true)));
+    // The other one goes on waiting, until it does not want to any more.
+    rig.ask(2, CommandCloseProducer::new(4, 8));
+    assert_eq!(names(&rig.ask(2, CommandCloseProducer::new(3, 8))), [SUCCESS]);
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    rig.produce(2, 3, AccessMode::WaitForExclusive).unwrap();
+    let effects = rig.call(TopicCall::Unload);
+    let closed = sent(&effects, |it| match it {
+        Command::CloseProducer(it) => Some(it.producer_id),
+        _ => None,
+    });
+    assert_eq!(closed, [(1, 1), (2, 3)], "those that wait, too");
+}
+
+/// Who had its turn and comes back with the epoch of it does not wait for another one.
+#[test]
+fn who_was_fenced_does_not_wait() {
+    let mut rig = Rig::new();
+    let with_epoch = |topic_epoch| CommandProducer {
+        topic_epoch: Some(topic_epoch),
+        ..producer(2, 7, AccessMode::WaitForExclusive)
+    };
+    rig.ask(1, CommandProducer { producer_name: None, ..with_epoch(5) });
+    assert_eq!(refusal(&rig.ask(2, with_epoch(4))), code(ServerError::ProducerFenced));
+    let waits = success(&rig.ask(2, with_epoch(5)));
+    assert_eq!((waits.producer_ready, waits.last_sequence_id), (Some(false), Some(-1)));
+    let shared = rig.ask(2, producer(3, 7, AccessMode::Shared));
+    assert_eq!(refusal(&shared), code(ServerError::ProducerBusy));
+}
+
+/// Behind somebody who waits to be the only producer nobody else enters.
+#[test]
+fn who_waits_keeps_others_out() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Err(ServerError::ProducerBusy.into()));
+    assert_eq!(rig.produce(2, 3, AccessMode::Exclusive), Err(ServerError::ProducerFenced.into()));
+    assert_eq!(rig.produce(2, 3, AccessMode::ExclusiveWithFencing), Ok(true));
+    assert!(rig.machine.live[&0].producers.waiting.is_empty());
+}
+
+#[test]
+fn who_waits_publishes_nothing_and_goes_on_waiting() {
+    let mut rig = Rig::new();
+    rig.produce(2, 1, AccessMode::Exclusive).unwrap();
+    rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
+    rig.machine.set_full(true);
+    let effects = rig.publish(1, 2, b"x");
+    assert_eq!(names(&effects), [SEND_ERROR]);
+    assert_eq!(errors(&effects)[0].error, i32::from(ServerError::ProducerFenced));
+    let unknown = rig.publish(1, 3, b"x");
+    assert_eq!(errors(&unknown)[0].error, i32::from(ServerError::UnknownError));
+    rig.machine.closed(2);
+    assert!(success(&rig.settle()).producer_ready());
+}
+
+/// After a message that was refused the producer is ended where the next ones must not overtake it, and only there.
+#[test]
+fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
+    for (deduplicates, is_full, ends) in
+        [(false, false, false), (false, true, true), (true, false, true), (true, true, true)]
+    {
+        let mut rig = Rig::new();
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(deduplicates))));
+        rig.machine.set_full(is_full);
+        let send = CommandSend {
+            producer_id: 1,
+            sequence_id: 4,
+            highest_sequence_id: Some(6),
+            ..CommandSend::default()
+        };
+        let metadata = MessageMetadata::default();
+        let message = if is_full {
+            verified(Payload::new(&metadata, b"x"))
+        } else {
+            Err(Refusal::new(ServerError::ChecksumError, "broken"))
+        };
+        rig.machine.request(1, Request::Publish(send, message));
+        let effects = rig.settle();
+        let expected = if ends { vec![SEND_ERROR, CLOSE_PRODUCER] } else { vec![SEND_ERROR] };
+        assert_eq!(names(&effects), expected, "{deduplicates} {is_full}");
+        assert_eq!(errors(&effects)[0].sequence_id, 6, "a batch has the number of its last");
+        assert_eq!(rig.machine.totals.publish_errors, 1);
+        rig.machine.set_full(false);
+        let next = names(&rig.publish(1, 1, b"y"));
+        assert_eq!(next, if ends { vec![] } else { vec![RECEIPT] }, "until it begins again");
+    }
+}
+
+#[test]
+fn what_is_sent_twice_is_stored_once() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    let mut send = |sequence: u64, highest: Option<u64>, has_next_chunk: bool| {
+        let mut effects = rig.send(1, b"x", |send, message| {
+            (send.sequence_id, send.highest_sequence_id) = (sequence, highest);
+            message.has_next_chunk = has_next_chunk;
+        });
+        effects.extend(rig.settle());
+        let receipt = receipts(&effects).remove(0);
+        assert_eq!((receipt.sequence_id, receipt.highest_sequence_id), (sequence, highest));
+        let id = receipt.message_id.unwrap();
+        (id.entry_id, id.ledger_id)
+    };
+    let duplicate = (u64::MAX, u64::MAX);
+    assert_eq!(send(0, None, false), (0, 0));
+    assert_eq!(send(0, None, false), duplicate);
+    assert_eq!(send(1, Some(5), false), (1, 0), "a batch");
+    assert_eq!(send(5, None, false), duplicate);
+    assert_eq!(send(1, Some(5), false), duplicate);
+    // All chunks of a message have one number.
+    assert_eq!(send(6, None, true), (2, 0));
+    assert_eq!(send(6, None, true), (3, 0));
+    assert_eq!(send(6, None, false), (4, 0));
+    assert_eq!(send(6, None, true), duplicate);
+    let totals = rig.machine.totals;
+    assert_eq!((totals.publishes, totals.publishes_deduplicated), (9, 4));
+    let figures = &rig.machine.live[&0].figures;
+    assert_eq!((figures.entries_in, figures.messages_in), (5, 5));
+    // Whoever comes back under the name is told how far it came.
+    rig.ask(1, CommandCloseProducer::new(1, 8));
+    let first = rig.ask(1, producer(1, 7, AccessMode::Shared));
+    assert_eq!(success(&first).last_sequence_id, Some(6));
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(false))));
+    let again = rig.ask(1, producer(1, 7, AccessMode::Shared));
+    assert_eq!(success(&again).last_sequence_id, Some(-1), "nothing is dropped any more");
+}
+
+#[test]
+fn a_batch_counts_as_its_messages() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.batch(3);
+    rig.publish(1, 1, b"x");
+    let figures = &rig.machine.live[&0].figures;
+    assert_eq!((figures.entries_in, figures.messages_in), (2, 4));
+    assert_eq!(rig.topic().entries.get(0).unwrap().messages(), 3);
+}
+
+/// Entries of the ledgers before may have been confirmed to nobody: their ids are not used again.
+#[test]
+fn a_topic_that_was_unloaded_goes_on_in_a_new_ledger() {
+    let mut rig = Rig::new();
+    let id = |rig: &mut Rig| {
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        let id = receipts(&rig.publish(1, 1, b"x"))[0].message_id.clone().unwrap();
+        (id.ledger_id, id.entry_id)
+    };
+    assert_eq!(id(&mut rig), (0, 0));
+    rig.call(TopicCall::Unload);
+    let records = rig.machine.totals.records;
+    assert_eq!(id(&mut rig), (1, 0));
+    assert!(rig.machine.totals.records > records);
+    assert_eq!(id(&mut rig), (1, 1));
+}

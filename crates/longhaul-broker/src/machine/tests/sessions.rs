@@ -1,0 +1,333 @@
+//! The handshake, what a connection may ask for, and what it is told.
+
+use super::support::{refusal, sent, shared};
+use super::*;
+use crate::admin::policies::Action;
+use crate::admin::request::NamespaceCall;
+use crate::auth::tests::{token, with_secret};
+use crate::machine::effect::Refusal;
+use longhaul_wire::messages::{
+    CommandCloseConsumer, CommandCloseProducer, CommandConsumerStats, CommandGetLastMessageId,
+    CommandGetOrCreateSchema, CommandGetSchema, CommandGetTopicsOfNamespace, CommandLookupTopic,
+    CommandPartitionedTopicMetadata, CommandPing, CommandPong, LookupType, MetadataType,
+    OtherRequest, TopicsMode,
+};
+
+const PONG: i32 = 19;
+const ERROR: i32 = 14;
+
+fn closes(effects: &[Effect]) -> Vec<u64> {
+    let conn = |it: &Effect| match it {
+        Effect::Close(conn) => Some(*conn),
+        _ => None,
+    };
+    effects.iter().filter_map(conn).collect()
+}
+
+fn connect(token: Option<String>) -> CommandConnect {
+    CommandConnect {
+        auth_method_name: token.is_some().then(|| "token".to_owned()),
+        auth_data: token.map(Into::into),
+        ..CommandConnect::default()
+    }
+}
+
+/// The protocol that it is served, or its error.
+fn connected(effects: &[Effect]) -> Result<i32, i32> {
+    let found = sent(effects, |it| match it {
+        Command::Connected(it) => Some(Ok(it.protocol_version())),
+        Command::Error(it) => Some(Err(it.error)),
+        _ => None,
+    });
+    found[0].1
+}
+
+#[test]
+fn a_client_introduces_itself_first() {
+    let mut rig = Rig::new();
+    let totals = |rig: &Rig| {
+        (rig.machine.totals.connections_accepted, rig.machine.totals.connections_refused)
+    };
+    assert_eq!(totals(&rig), (2, 0));
+    rig.machine.opened(3, String::new());
+    assert_eq!(names(&rig.ask(3, CommandPing {})), [PONG], "a look whether somebody is there");
+    let effects = rig.ask(3, producer(1, 7, AccessMode::Shared));
+    assert_eq!((refusal(&effects), closes(&effects)), (not_allowed(), vec![3]));
+    assert!(rig.machine.live.is_empty() && totals(&rig) == (3, 1));
+    let garbage = || Request::Garbage(Refusal::new(ServerError::UnknownError, "no frame"));
+    rig.machine.request(3, garbage());
+    let effects = rig.settle();
+    assert_eq!((names(&effects), closes(&effects)), (vec![], vec![3]), "it may not understand");
+    assert_eq!(totals(&rig), (3, 2));
+    rig.machine.request(1, garbage());
+    let effects = rig.settle();
+    assert_eq!(
+        (refusal(&effects), closes(&effects)),
+        (Some(ServerError::UnknownError.into()), vec![1])
+    );
+    let metadata = MessageMetadata::default();
+    let message = verified(Payload::new(&metadata, b"x"));
+    rig.machine.request(3, Request::Publish(CommandSend::default(), message));
+    assert_eq!(refusal(&rig.settle()), not_allowed());
+    assert!(rig.ask(9, CommandPing {}).is_empty(), "there is no such connection");
+}
+
+fn not_allowed() -> Option<i32> {
+    Some(ServerError::NotAllowedError.into())
+}
+
+#[test]
+fn a_client_is_served_the_protocol_that_both_speak() {
+    let mut rig = Rig::new();
+    for (conn, version, served) in
+        [(3, Some(7), 7), (4, Some(21), 21), (5, Some(99), 21), (6, None, 0)]
+    {
+        rig.machine.opened(conn, String::new());
+        let client_version = "v".repeat(150);
+        let it = CommandConnect { protocol_version: version, client_version, ..connect(None) };
+        let effects = rig.ask(conn, it);
+        assert_eq!(connected(&effects), Ok(served));
+        let told = sent(&effects, |it| match it {
+            Command::Connected(it) => Some(it.max_message_size()),
+            _ => None,
+        });
+        assert_eq!(told, [(conn, 4000)]);
+        assert_eq!(rig.machine.sessions[&conn].client.len(), 100);
+    }
+}
+
+#[test]
+fn a_token_counts_until_it_expires() {
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), [None, None]);
+    let second = START / 1000;
+    let refused = Err(i32::from(ServerError::AuthenticationError));
+    for (conn, token, expected) in [
+        (3, Some(token(&format!(r#"{{"sub":"a","exp":{}}}"#, second + 100))), Ok(0)),
+        (4, Some(token(&format!(r#"{{"sub":"a","exp":{}}}"#, second - 100))), refused),
+        (5, Some("no token".to_owned()), refused),
+        (6, None, refused),
+    ] {
+        rig.machine.opened(conn, String::new());
+        let effects = rig.ask(conn, connect(token));
+        assert_eq!(connected(&effects), expected);
+        assert_eq!(closes(&effects), if expected.is_ok() { vec![] } else { vec![conn] });
+    }
+}
+
+/// Each request gets an answer of its own kind, and the connection goes on.
+#[test]
+fn every_request_is_answered() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, |_| {});
+    let topic = || TOPIC.to_owned();
+    let other = OtherRequest { request_id: 6 };
+    let requests: [(Command, &[i32]); 20] = [
+        (CommandPing {}.into(), &[PONG]),
+        (CommandPong {}.into(), &[]),
+        (CommandPartitionedTopicMetadata { topic: topic(), ..Default::default() }.into(), &[22]),
+        (CommandLookupTopic { topic: topic(), ..Default::default() }.into(), &[24]),
+        (CommandConsumerStats { consumer_id: 5, request_id: 6 }.into(), &[26]),
+        (CommandGetLastMessageId { consumer_id: 5, request_id: 6 }.into(), &[30]),
+        (CommandGetLastMessageId { consumer_id: 9, request_id: 6 }.into(), &[ERROR]),
+        (CommandGetTopicsOfNamespace::default().into(), &[33]),
+        (CommandGetSchema { topic: topic(), ..Default::default() }.into(), &[35]),
+        (CommandGetOrCreateSchema { topic: topic(), ..Default::default() }.into(), &[40]),
+        (Command::NewTxn(other), &[ERROR]),
+        (Command::AddPartitionToTxn(other), &[ERROR]),
+        (Command::AddSubscriptionToTxn(other), &[ERROR]),
+        (Command::EndTxn(other), &[ERROR]),
+        (Command::EndTxnOnPartition(other), &[ERROR]),
+        (Command::EndTxnOnSubscription(other), &[ERROR]),
+        (Command::TcClientConnect(other), &[ERROR]),
+        (Command::WatchTopicList(other), &[ERROR]),
+        (CommandCloseConsumer::new(5, 6).into(), &[13]),
+        (CommandCloseProducer::new(1, 6).into(), &[13]),
+    ];
+    for (request, answer) in requests {
+        let text = format!("{request:?}");
+        let effects = rig.ask(1, request);
+        assert_eq!(names(&effects), answer, "{text}");
+        assert!(closes(&effects).is_empty(), "{text}");
+        let requests = sent(&effects, |it| match it {
+            Command::Error(it) => Some(it.request_id),
+            _ => None,
+        });
+        assert!(requests.iter().all(|it| *it == (1, 6)), "{text}");
+    }
+}
+
+#[test]
+fn a_client_that_is_out_of_step_is_refused() {
+    for command in [connect(None).into(), Command::Send(CommandSend::default())] {
+        let mut rig = Rig::new();
+        let effects = rig.ask(1, command);
+        assert_eq!((refusal(&effects), closes(&effects)), (not_allowed(), vec![1]));
+    }
+}
+
+/// Whoever gives up before the holder of a place has answered must not get it later.
+#[test]
+fn who_closes_what_it_asked_for_does_not_get_it_later() {
+    let subscribe = |consumer_id| CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id,
+        ..CommandSubscribe::default()
+    };
+    for gives_up in [false, true] {
+        let mut rig = Rig::new();
+        rig.subscribe(1, 5, |_| {});
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        rig.ask(2, subscribe(5));
+        rig.ask(2, CommandProducer { producer_id: 3, ..producer(1, 7, AccessMode::Shared) });
+        if gives_up {
+            rig.ask(2, CommandCloseConsumer::new(5, 6));
+            rig.ask(2, CommandCloseProducer::new(3, 6));
+        } else {
+            // It gives up others than those.
+            rig.ask(2, CommandCloseConsumer::new(6, 6));
+            rig.ask(2, CommandCloseProducer::new(4, 6));
+        }
+        rig.machine.closed(1);
+        let effects = rig.settle();
+        let entered = names(&effects);
+        assert_eq!(entered, if gives_up { vec![] } else { vec![13, 17] });
+    }
+}
+
+#[test]
+fn what_a_connection_leaves_behind_is_tidied_up() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Exclusive).unwrap();
+    rig.produce(2, 2, AccessMode::WaitForExclusive).unwrap();
+    rig.publish(1, 1, b"x");
+    assert_eq!(rig.subscribe(1, 5, shared), [0]);
+    assert_eq!(rig.subscribe(2, 5, shared), [0; 0]);
+    rig.machine.closed(1);
+    let effects = rig.settle();
+    assert_eq!((names(&effects), delivered(&effects)), (vec![17], vec![0]));
+    assert!(!rig.machine.sessions.contains_key(&1));
+    rig.machine.closed(1);
+    assert!(rig.settle().is_empty(), "it is gone");
+}
+
+#[test]
+fn so_many_closed_producers_are_remembered() {
+    let mut rig = Rig::new();
+    let session = rig.machine.sessions.get_mut(&1).unwrap();
+    (0..10_000).for_each(|it| session.note_closed(it));
+    assert_eq!(session.closed.len(), 10_000);
+    session.note_closed(77);
+    assert_eq!(session.closed.len(), 1, "all begin anew");
+}
+
+#[test]
+fn a_connection_that_was_full_to_the_last_byte_goes_on() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    let size = u64::from(rig.topic().entries.get(0).unwrap().place.size);
+    rig.machine.settings.window_bytes = 2 * size;
+    assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1]);
+    rig.machine.written(1, 1);
+    assert_eq!(delivered(&rig.settle()), [2]);
+    rig.machine.written(1, 3 * size - 1);
+    assert_eq!(rig.machine.totals.bytes_out, 3 * size);
+    assert_eq!(rig.machine.sessions[&1].under_way, 0);
+    rig.machine.written(9, 7);
+}
+
+/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one thing, and `root` and `nobody` on
+/// 3 and 4.
+fn guarded() -> Rig {
+    let named = |name: &str| token(&format!(r#"{{"sub":"{name}"}}"#));
+    let tokens = ["producer", "consumer"].map(|name| Some(named(name)));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
+    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
+        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
+        let namespace = "public/default".to_owned();
+        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
+        rig.settle();
+    }
+    for (conn, name) in [(3, "root"), (4, "nobody")] {
+        rig.machine.opened(conn, String::new());
+        assert!(connected(&rig.ask(conn, connect(Some(named(name))))).is_ok());
+    }
+    rig
+}
+
+#[test]
+fn who_may_use_nothing_learns_nothing() {
+    let mut rig = guarded();
+    assert_eq!(refusal(&rig.ask(3, producer(1, 7, AccessMode::Shared))), None, "root may all");
+    for (conn, may) in [(1, true), (2, true), (3, true), (4, false)] {
+        let topic = || TOPIC.to_owned();
+        let denied = (!may).then_some(i32::from(ServerError::AuthorizationError));
+        let it = CommandLookupTopic { topic: topic(), request_id: 8, ..Default::default() };
+        let found = sent(&rig.ask(conn, it), |it| match it {
+            Command::LookupResponse(it) => Some(it.clone()),
+            _ => None,
+        });
+        let it = &found[0].1;
+        let url = may.then(|| "pulsar://test:6650".to_owned());
+        assert_eq!((it.request_id, it.error, &it.broker_service_url), (8, denied, &url));
+        let kind = if may { LookupType::Connect } else { LookupType::Failed };
+        assert_eq!((it.response, it.message.is_some()), (Some(kind.into()), !may));
+        let it =
+            CommandPartitionedTopicMetadata { topic: topic(), request_id: 8, ..Default::default() };
+        let found = sent(&rig.ask(conn, it), |it| match it {
+            Command::PartitionedMetadataResponse(it) => Some(it.clone()),
+            _ => None,
+        });
+        let it = &found[0].1;
+        assert_eq!((it.request_id, it.error, it.partitions), (8, denied, may.then_some(0)));
+        let kind = if may { MetadataType::Success } else { MetadataType::Failed };
+        assert_eq!((it.response, it.message.is_some()), (Some(kind.into()), !may));
+        for (mode, is_listed) in [
+            (None, may),
+            (Some(TopicsMode::Persistent), may),
+            (Some(TopicsMode::All), may),
+            (Some(TopicsMode::NonPersistent), false),
+        ] {
+            let it = CommandGetTopicsOfNamespace {
+                namespace: "public/default".to_owned(),
+                mode: mode.map(Into::into),
+                ..Default::default()
+            };
+            let found = sent(&rig.ask(conn, it), |it| match it {
+                Command::GetTopicsOfNamespaceResponse(it) => Some(it.topics.clone()),
+                _ => None,
+            });
+            let expected = if is_listed { vec![topic()] } else { vec![] };
+            assert_eq!(found, [(conn, expected)], "{mode:?}");
+        }
+    }
+}
+
+/// The text names what was denied, which is what its operator has to grant.
+#[test]
+fn who_is_refused_learns_what_it_may_not_do() {
+    let mut rig = guarded();
+    let text = |effects: &[Effect]| {
+        sent(effects, |it| match it {
+            Command::Error(it) => Some(it.message.clone()),
+            _ => None,
+        })
+    };
+    let found = text(&rig.ask(4, producer(1, 7, AccessMode::Shared)));
+    assert_eq!(found, [(4, "role nobody may not produce in public/default".to_owned())]);
+    let subscribe = CommandSubscribe { topic: TOPIC.to_owned(), ..CommandSubscribe::default() };
+    let found = text(&rig.ask(4, subscribe));
+    assert_eq!(found, [(4, "role nobody may not consume in public/default".to_owned())]);
+}
+
+/// Where nothing was granted to anybody, everybody may do everything.
+#[test]
+fn a_namespace_without_grants_is_open() {
+    let tokens = ["one", "two"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
+    assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
+    rig.publish(1, 1, b"x");
+    assert_eq!(rig.subscribe(2, 5, |_| {}), [0]);
+}

@@ -1,0 +1,85 @@
+//! A broker that starts anew: what it goes on with, and what it does not.
+
+use super::support::{id, open, sent};
+use super::*;
+use crate::state::entries::Position;
+use longhaul_wire::messages::AckType::Individual;
+
+/// A machine that goes on from what another one had recorded.
+fn restarted(rig: &Rig) -> Rig {
+    let mut state = State::default();
+    for change in rig.machine.state.snapshot() {
+        state.apply(&change).unwrap();
+    }
+    for (topic, kept) in rig.machine.state.topics() {
+        for (ordinal, slot) in kept.entries.iter().filter(|it| it.1.is_here()) {
+            let position = kept.entries.position_of(ordinal).unwrap();
+            let head = crate::state::entry::EntryHead {
+                publish_time: slot.publish_time,
+                batch: slot.is_batch().then(|| slot.messages()),
+                ..Default::default()
+            };
+            state.restore(topic, position, slot.place, &head);
+        }
+    }
+    let Rig { machine, log, now } = Rig::new();
+    let Machine { composer, settings, .. } = machine;
+    let machine = Machine::new(settings, None, state, composer, HashMap::new(), now);
+    let mut rig = Rig { machine, log, now };
+    rig.machine.opened(1, String::new());
+    rig.ask(1, CommandConnect::default());
+    rig
+}
+
+#[test]
+fn a_subscription_goes_on_where_it_was() {
+    let mut before = Rig::new();
+    before.produce(1, 1, AccessMode::Shared).unwrap();
+    (0..3).for_each(|_| drop(before.publish(1, 1, b"x")));
+    before.batch(3);
+    before.subscribe(1, 5, |it| it.sub_type = 1);
+    before.ack(5, Individual, vec![id(1), open(3, &[0b101])]);
+    let mut rig = restarted(&before);
+    assert_eq!(rig.subscribe(1, 5, |it| it.sub_type = 1), [0, 2, 3]);
+    assert_eq!(rig.cursor(), before.cursor());
+    assert_eq!(rig.topic().bytes, before.topic().bytes);
+    assert_eq!(rig.machine.state.live(), before.machine.state.live());
+}
+
+/// What was being written when the broker ended may be lost, though its ids were given: they are not given again.
+#[test]
+fn each_start_begins_a_ledger() {
+    let mut before = Rig::new();
+    before.produce(1, 1, AccessMode::Shared).unwrap();
+    before.publish(1, 1, b"x");
+    let mut rig = restarted(&before);
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    for entry in [0, 1] {
+        let effects = rig.publish(1, 1, b"x");
+        let given = sent(&effects, |it| match it {
+            Command::SendReceipt(it) => it.message_id.clone(),
+            _ => None,
+        });
+        assert_eq!((given[0].1.ledger_id, given[0].1.entry_id), (1, entry));
+    }
+    let ids: Vec<Position> =
+        (0..3).map(|it| rig.topic().entries.position_of(it).unwrap()).collect();
+    let at = |ledger, entry| Position { ledger, entry };
+    assert_eq!(ids, [at(0, 0), at(1, 0), at(1, 1)]);
+}
+
+/// What waits for the disk is known to whoever decides when to write.
+#[test]
+fn what_is_composed_waits() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
+    (0..3).for_each(|_| drop(rig.send(1, &[7; 100], |_, _| {})));
+    assert!(rig.machine.pending_bytes() > 300);
+    assert_eq!(rig.machine.waiting(), 3);
+    let records = rig.machine.totals.records;
+    rig.settle();
+    assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
+    rig.call(TopicCall::SetPolicy(Policy::MessageTtl(Some(5))));
+    assert_eq!(rig.machine.totals.records, records + 1);
+}

@@ -1,0 +1,107 @@
+//! What the stories of the single parts have in common.
+
+use super::*;
+use crate::machine::effect::{CompactionJob, Message};
+use crate::machine::figures::SubscriptionFigures;
+use crate::state::Topic;
+use crate::state::cursor::Cursor;
+use longhaul_wire::messages::AckType;
+
+/// The id of an entry in the first ledger of the first topic.
+pub(super) fn id(entry_id: u64) -> MessageIdData {
+    MessageIdData { ledger_id: 0, entry_id, ..MessageIdData::default() }
+}
+
+/// The same, of a batch: the bits of those messages that stay open.
+pub(super) fn open(entry_id: u64, ack_set: &[i64]) -> MessageIdData {
+    MessageIdData { ack_set: ack_set.to_vec(), ..id(entry_id) }
+}
+
+/// A shared consumer.
+pub(super) fn shared(it: &mut CommandSubscribe) {
+    it.sub_type = 1;
+}
+
+/// The error of the request, if it was refused.
+pub(super) fn refusal(effects: &[Effect]) -> Option<i32> {
+    effects.iter().find_map(|it| match it {
+        Effect::Send(_, Command::Error(it)) => Some(it.error),
+        _ => None,
+    })
+}
+
+/// The commands of this kind, with the connections that they go to.
+pub(super) fn sent<T>(effects: &[Effect], kind: impl Fn(&Command) -> Option<T>) -> Vec<(u64, T)> {
+    let one = |it: &Effect| match it {
+        Effect::Send(conn, command) => Some((*conn, kind(command)?)),
+        _ => None,
+    };
+    effects.iter().filter_map(one).collect()
+}
+
+/// The compaction that begins, if one does.
+pub(super) fn job(effects: &[Effect]) -> Option<CompactionJob> {
+    effects.iter().find_map(|it| match it {
+        Effect::Compact(job) => Some(job.clone()),
+        _ => None,
+    })
+}
+
+impl Rig {
+    /// Publishes on connection 1, without waiting for the disk. What the command and the message say besides is up to the caller.
+    pub(super) fn send(
+        &mut self,
+        producer_id: u64,
+        body: &[u8],
+        change: impl FnOnce(&mut CommandSend, &mut Message),
+    ) -> Vec<Effect> {
+        let metadata = MessageMetadata { publish_time: self.now, ..MessageMetadata::default() };
+        let mut send = CommandSend { producer_id, ..CommandSend::default() };
+        let mut message = verified(Payload::new(&metadata, body)).unwrap();
+        change(&mut send, &mut message);
+        self.machine.set_time(self.now);
+        self.machine.request(1, Request::Publish(send, Ok(message)));
+        self.machine.take_effects()
+    }
+
+    /// Publishes a batch of so many messages with producer 1.
+    pub(super) fn batch(&mut self, messages: u32) {
+        self.send(1, b"batch", |_, message| message.batch = Some(messages));
+        self.settle();
+    }
+
+    /// Acknowledges on connection 1. Says the error, if it was refused, and what came out besides.
+    pub(super) fn ack(
+        &mut self,
+        consumer_id: u64,
+        kind: AckType,
+        message_id: Vec<MessageIdData>,
+    ) -> (Option<i32>, Vec<Effect>) {
+        let request_id = Some(9);
+        let ack_type = kind.into();
+        let ack =
+            CommandAck { consumer_id, ack_type, message_id, request_id, ..CommandAck::default() };
+        let effects = self.ask(1, ack);
+        let answer = sent(&effects, |it| match it {
+            Command::AckResponse(it) => Some((it.consumer_id, it.request_id, it.error)),
+            _ => None,
+        });
+        let [(1, (consumer, Some(9), error))] = answer[..] else { panic!("{answer:?}") };
+        assert_eq!(consumer, consumer_id);
+        (error, effects)
+    }
+
+    /// The first topic.
+    pub(super) fn topic(&self) -> &Topic {
+        self.machine.state.topics().next().unwrap().1
+    }
+
+    /// What the first subscription of the first topic has acknowledged.
+    pub(super) fn cursor(&self) -> &Cursor {
+        &self.topic().subscriptions.values().next().unwrap().cursor
+    }
+
+    pub(super) fn figures(&self) -> SubscriptionFigures {
+        self.machine.live[&0].figures.of(0)
+    }
+}

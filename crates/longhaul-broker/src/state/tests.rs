@@ -1,0 +1,341 @@
+//! What records lead to, and what a checkpoint keeps of it.
+
+use super::change::{
+    Ack, AddSchema, BatchAck, ChangeRecord, Compacted, CreateNamespace, CreateSubscription,
+    CreateTopic, DeleteNamespace, DeleteSchemas, DeleteSubscription, DeleteTopic, Numbers,
+    OpenLedger, ResetCursor, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch, Trim,
+};
+use super::replay::replay;
+use super::*;
+use crate::log::{Head, Kind, Replayed};
+use prost::Message as _;
+
+const NAME: &str = "persistent://public/default/t";
+
+fn place(segment: u32, offset: u32) -> Place {
+    Place { segment, offset, size: 40 }
+}
+
+fn at(ledger: u64, entry: u64) -> Position {
+    Position { ledger, entry }
+}
+
+/// A state that these changes lead to.
+fn state(changes: impl IntoIterator<Item = Change>) -> State {
+    let mut state = State::default();
+    changes.into_iter().for_each(|it| state.apply(&it).unwrap());
+    state
+}
+
+/// Topic 3 with ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
+fn sample() -> State {
+    let mut state = state([
+        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into(),
+        OpenLedger { topic: 3, ledger: 7, first: 0 }.into(),
+        CreateSubscription { topic: 3, subscription: 2, name: "s".to_owned(), mark: 0 }.into(),
+    ]);
+    for (offset, segment) in (0..).zip([1, 1, 2, 3]) {
+        let ordinal = state.push(3, place(segment, offset), &EntryHead::default()).unwrap();
+        assert_eq!(ordinal, u64::from(offset));
+    }
+    state
+}
+
+fn topic(state: &State) -> &Topic {
+    state.topic(3).unwrap()
+}
+
+fn cursor(state: &State) -> &cursor::Cursor {
+    &topic(state).subscriptions[&2].cursor
+}
+
+/// Bytes of the topic, and of each segment.
+fn bytes(state: &State) -> (u64, Vec<(u32, u64)>) {
+    (topic(state).bytes, state.live().iter().map(|(&segment, &bytes)| (segment, bytes)).collect())
+}
+
+/// The state that a checkpoint of this one leads to, without its entries.
+fn restored(state: &State) -> State {
+    self::state(state.snapshot())
+}
+
+#[test]
+fn each_change_does_what_it_says() {
+    let mut it = sample();
+    let apply = |state: &mut State, change: Change| state.apply(&change).unwrap();
+    assert_eq!((it.topic_id(NAME), it.next_numbers()), (Some(3), (4, 8)));
+    assert_eq!((topic(&it).created_at, topic(&it).is_open), (5, true));
+    assert_eq!(topic(&it).subscription_id("s"), Some(2));
+    assert_eq!(topic(&it).next_subscription(), 3);
+    apply(&mut it, Ack { topic: 3, subscription: 2, entries: vec![2], ..Ack::default() }.into());
+    let ack = Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() };
+    apply(&mut it, ack.into());
+    assert_eq!((cursor(&it).mark(), cursor(&it).is_acked(2)), (1, true));
+    apply(&mut it, ResetCursor { topic: 3, subscription: 2, mark: 0 }.into());
+    assert_eq!(cursor(&it), &cursor::Cursor::at(0));
+    apply(&mut it, DeleteSubscription { topic: 3, subscription: 2 }.into());
+    assert_eq!(topic(&it).subscription_id("s"), None);
+    assert_eq!(topic(&it).next_subscription(), 3, "its number is not given again");
+    apply(&mut it, TopicEpoch { topic: 3, epoch: 9 }.into());
+    assert_eq!(topic(&it).epoch, Some(9));
+    apply(&mut it, TopicEnd { topic: 3, end: 6 }.into());
+    assert_eq!(topic(&it).entries.next_position(), Some(at(7, 6)));
+    let file = "compact/1".to_owned();
+    apply(&mut it, Compacted { topic: 3, horizon: 2, file: file.clone() }.into());
+    assert_eq!(topic(&it).compacted, Some(CompactedView { horizon: 2, file }));
+    apply(&mut it, Compacted { topic: 3, horizon: 2, file: String::new() }.into());
+    assert_eq!(topic(&it).compacted, None);
+    for (highest, used_at) in [(8, 2), (6, 1)] {
+        let producer = "p".to_owned();
+        apply(&mut it, Sequence { topic: 3, producer, highest, used_at }.into());
+    }
+    assert_eq!(topic(&it).highest_sequence("p"), Some(8), "never back");
+    assert_eq!(topic(&it).sequences().collect::<Vec<_>>(), [("p", 8, 2)]);
+    apply(&mut it, Numbers { topic: 2, ledger: 90 }.into());
+    assert_eq!(it.next_numbers(), (4, 90), "nor are these");
+    apply(&mut it, Numbers { topic: 20, ledger: 9 }.into());
+    assert_eq!(it.next_numbers(), (20, 90));
+    it.close_ledgers();
+    assert!(!topic(&it).is_open);
+}
+
+#[test]
+fn what_is_about_nothing_is_refused() {
+    let mut it = sample();
+    let ack = Ack { topic: 3, subscription: 9, ..Ack::default() };
+    assert_eq!(it.apply(&ack.into()), Err(StateError::Subscription(3, 9)));
+    let reset = ResetCursor { topic: 3, subscription: 9, mark: 0 };
+    assert_eq!(it.apply(&reset.into()), Err(StateError::Subscription(3, 9)));
+    assert_eq!(it.apply(&Trim { topic: 9, first: 1 }.into()), Err(StateError::Topic(9)));
+    assert_eq!(it.apply(&DeleteTopic { topic: 9 }.into()), Err(StateError::Topic(9)));
+    assert_eq!(it.push(9, place(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
+    let content = |it: Result<(), StateError>| matches!(it, Err(StateError::Content(_)));
+    let nameless = CreateTopic { topic: 9, name: "a://b/c/d/e".to_owned(), created_at: 0 };
+    assert!(content(it.apply(&nameless.into())));
+    let schema = AddSchema { name: NAME.to_owned(), schema: None, added_at: 0 };
+    assert!(content(it.apply(&schema.into())));
+    let policies = SetPolicies { scope: NAME.to_owned(), policies: "{".into() };
+    assert!(content(it.apply(&policies.into())));
+}
+
+/// Names that are used again: what was set on them before is gone with what had them.
+#[test]
+fn nothing_is_left_of_what_was_deleted() {
+    let set = |scope: &str| SetPolicies { scope: scope.to_owned(), policies: "{}".into() };
+    let mut it = sample();
+    let name = "public/other".to_owned();
+    for change in [
+        CreateNamespace { name: name.clone() }.into(),
+        set(&name).into(),
+        set(NAME).into(),
+        SetPartitions { name: NAME.to_owned(), partitions: 4 }.into(),
+        AddSchema { name: NAME.to_owned(), schema: Some(Schema::default()), added_at: 6 }.into(),
+    ] {
+        it.apply(&change).unwrap();
+    }
+    assert!(it.has_namespace(&name) && it.settings(&name).is_some() && it.settings(NAME).is_some());
+    assert_eq!((it.partitions(NAME), it.schemas(NAME).len()), (Some(4), 1));
+    for change in [
+        DeleteNamespace { name: name.clone() }.into(),
+        DeleteTopic { topic: 3 }.into(),
+        SetPartitions { name: NAME.to_owned(), partitions: 0 }.into(),
+        DeleteSchemas { name: NAME.to_owned() }.into(),
+    ] {
+        it.apply(&change).unwrap();
+    }
+    assert!(
+        !it.has_namespace(&name) && it.settings(&name).is_none() && it.settings(NAME).is_none()
+    );
+    assert_eq!((it.partitions(NAME), it.schemas(NAME).len()), (None, 0));
+    assert_eq!((it.topic_id(NAME), it.topics().count(), it.live().len()), (None, 0, 0));
+    it.apply(&set(NAME).into()).unwrap();
+    let nothing = SetPolicies { scope: NAME.to_owned(), policies: Bytes::new() };
+    it.apply(&nothing.into()).unwrap();
+    assert!(it.settings(NAME).is_none());
+}
+
+/// What each segment of the log is still needed for decides when it goes.
+#[test]
+fn bytes_are_counted_where_they_lie() {
+    let mut it = sample();
+    assert_eq!(bytes(&it), (160, vec![(1, 80), (2, 40), (3, 40)]));
+    it.relocate(3, 1, Some(place(4, 0)));
+    assert_eq!(bytes(&it), (160, vec![(1, 40), (2, 40), (3, 40), (4, 40)]));
+    it.relocate(3, 2, None);
+    assert_eq!(bytes(&it), (120, vec![(1, 40), (3, 40), (4, 40)]));
+    it.relocate(3, 99, None);
+    it.relocate(9, 0, None);
+    it.apply(&Trim { topic: 3, first: 3 }.into()).unwrap();
+    assert_eq!(bytes(&it), (40, vec![(3, 40)]));
+    it.apply(&DeleteTopic { topic: 3 }.into()).unwrap();
+    assert!(it.live().is_empty());
+}
+
+/// Entries come back in the order of the log: the copy of one behind its original, in whose place it is then read.
+#[test]
+fn entries_come_back_once() {
+    let mut it = restored(&sample());
+    assert_eq!(bytes(&it), (0, vec![]));
+    let sequenced = EntryHead { sequence: Some(("p".to_owned(), 4)), ..EntryHead::default() };
+    it.restore(3, at(7, 1), place(1, 0), &sequenced);
+    it.restore(3, at(7, 2), place(1, 1), &EntryHead::default());
+    it.restore(3, at(7, 1), place(5, 0), &EntryHead::default());
+    assert_eq!(bytes(&it), (80, vec![(1, 40), (5, 40)]));
+    assert_eq!(topic(&it).entries.get(1).unwrap().place, place(5, 0));
+    assert_eq!(topic(&it).highest_sequence("p"), Some(4));
+    it.apply(&Trim { topic: 3, first: 2 }.into()).unwrap();
+    // What was trimmed, what no ledger has, and what belongs to no topic.
+    for (id, position) in [(3, at(7, 1)), (3, at(6, 0)), (9, at(7, 2))] {
+        it.restore(id, position, place(6, 0), &sequenced);
+    }
+    assert_eq!(bytes(&it), (40, vec![(1, 40)]));
+    let here = topic(&it).entries.iter().filter(|it| it.1.is_here());
+    assert_eq!(here.map(|it| it.0).collect::<Vec<_>>(), [2]);
+}
+
+/// No test looked whether everything that can be changed is in a checkpoint: only what is comes back after the next start.
+#[test]
+fn a_checkpoint_keeps_everything() {
+    let mut it = sample();
+    let schema = |kind| Some(Schema { r#type: kind, ..Schema::default() });
+    let name = || NAME.to_owned();
+    for change in [
+        Numbers { topic: 50, ledger: 60 }.into(),
+        CreateNamespace { name: "other".to_owned() }.into(),
+        DeleteNamespace { name: "public/default".to_owned() }.into(),
+        SetPartitions { name: "persistent://public/default/whole".to_owned(), partitions: 4 }
+            .into(),
+        SetPolicies { scope: name(), policies: r#"{"policies":{"deduplication":true}}"#.into() }
+            .into(),
+        AddSchema { name: name(), schema: schema(4), added_at: 6 }.into(),
+        AddSchema { name: name(), schema: schema(2), added_at: 7 }.into(),
+        TopicEpoch { topic: 3, epoch: 9 }.into(),
+        Compacted { topic: 3, horizon: 2, file: "compact/1".to_owned() }.into(),
+        Sequence { topic: 3, producer: "p".to_owned(), highest: 8, used_at: 2 }.into(),
+        OpenLedger { topic: 3, ledger: 12, first: 4 }.into(),
+        Trim { topic: 3, first: 1 }.into(),
+        Ack { topic: 3, subscription: 2, before: Some(1), entries: vec![3], ..Ack::default() }
+            .into(),
+        Ack {
+            topic: 3,
+            subscription: 2,
+            batches: vec![BatchAck { ordinal: 2, open: vec![1], messages: 2 }],
+            ..Ack::default()
+        }
+        .into(),
+    ] {
+        it.apply(&change).unwrap();
+    }
+    it.topic_mut(3).unwrap().add_subscription(5, "reader", 2, false);
+    let back = restored(&it);
+    assert_eq!(back.next_numbers(), (50, 60));
+    assert!(back.has_namespace("public") && !back.has_namespace("public/default"));
+    assert_eq!(back.namespaces().collect::<Vec<_>>(), ["other", "public"]);
+    assert_eq!(back.partitioned().collect::<Vec<_>>(), it.partitioned().collect::<Vec<_>>());
+    assert_eq!(back.settings(NAME), it.settings(NAME));
+    assert_eq!((back.settings(NAME).is_some(), back.schemas(NAME)), (true, it.schemas(NAME)));
+    let (kept, was) = (topic(&back), topic(&it));
+    assert_eq!((&kept.name, kept.created_at, kept.epoch), (&was.name, 5, Some(9)));
+    assert_eq!((kept.entries.first(), kept.entries.end()), (1, 4));
+    assert_eq!(kept.entries.ledgers().collect::<Vec<_>>(), [(7, 0), (12, 4)]);
+    assert_eq!((&kept.compacted, kept.highest_sequence("p")), (&was.compacted, Some(8)));
+    assert_eq!(kept.subscriptions.len(), 1, "readers come again by themselves");
+    assert_eq!((cursor(&back).mark(), cursor(&back).is_acked(3)), (1, true));
+    assert_eq!(cursor(&back).open_in_batch(2), Some(&[1][..]));
+    // Both that are built in may be gone.
+    it.apply(&DeleteNamespace { name: "public".to_owned() }.into()).unwrap();
+    assert_eq!(restored(&it).namespaces().collect::<Vec<_>>(), ["other"]);
+    assert_eq!(restored(&State::default()).namespaces().count(), 2);
+}
+
+/// A record has a limit, and a subscription may have acknowledged every other one of a million.
+#[test]
+fn what_is_acknowledged_is_kept_in_pieces() {
+    let mut it = sample();
+    let batch = EntryHead { batch: Some(2), ..EntryHead::default() };
+    (0..30_003).for_each(|_| drop(it.push(3, place(4, 0), &batch)));
+    let kept = it.topic_mut(3).unwrap().subscriptions.get_mut(&2).unwrap();
+    for number in 0..10_001 {
+        kept.cursor.ack(4 + 3 * number);
+        kept.cursor.ack_in_batch(5 + 3 * number, &[1], 2);
+    }
+    let mut acks = Vec::new();
+    for change in it.snapshot() {
+        if let Change::Ack(it) = change {
+            acks.push((it.ranges.len(), it.batches.len()));
+        }
+    }
+    assert_eq!(acks, [(20_000, 0), (2, 0), (0, 10_000), (0, 1)]);
+    assert!(cursor(&restored(&it)) == cursor(&it));
+}
+
+#[test]
+fn a_restart_reads_what_was_recorded() {
+    let encoded = |change: Change| ChangeRecord { change: Some(change) };
+    let create = CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 };
+    let open = OpenLedger { topic: 3, ledger: 7, first: 0 };
+    let mut image = encoded(create.into()).encode_length_delimited_to_vec();
+    image.extend(encoded(open.into()).encode_length_delimited_to_vec());
+    let mut it = State::default();
+    replay(&mut it, Replayed::Checkpoint(&image)).unwrap();
+    assert_eq!(topic(&it).entries.next_position(), Some(at(7, 0)));
+    let mut record = |kind, body: &[u8], before_checkpoint| {
+        let head = Head { kind, topic: 3, ledger: 7, entry: 0 };
+        replay(&mut it, Replayed::Record { head, place: place(1, 0), body, before_checkpoint })
+    };
+    let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
+    record(Kind::Entry, &batch.encode(), true).unwrap();
+    let epoch = |epoch| encoded(TopicEpoch { topic: 3, epoch }.into()).encode_to_vec();
+    record(Kind::Change, &epoch(1), false).unwrap();
+    record(Kind::Change, &epoch(2), true).unwrap();
+    assert!(record(Kind::Entry, b"x", true).unwrap_err().contains("without a head"));
+    let unknown = record(Kind::Change, &[], false).unwrap_err();
+    assert!(unknown.contains("use a newer one"), "{unknown}");
+    assert!(record(Kind::Change, &[0xff], false).is_err());
+    assert_eq!(topic(&it).entries.get(0).unwrap().messages(), 6);
+    assert_eq!(topic(&it).epoch, Some(1), "the checkpoint stands for what lies before it");
+    assert!(replay(&mut it, Replayed::Checkpoint(&[0xff])).is_err());
+}
+
+/// The longest unused go first, a tenth at a time.
+#[test]
+fn so_many_producers_are_remembered() {
+    let mut it = sample();
+    let kept = it.topic_mut(3).unwrap();
+    for number in 0..10_000 {
+        kept.note_sequence(&number.to_string(), 1, 10_000 - number);
+    }
+    assert_eq!(kept.sequences().count(), 10_000);
+    kept.note_sequence("9999", 2, 20_000);
+    kept.note_sequence("9998", 2, 0);
+    kept.note_sequence("new", 1, 1);
+    assert_eq!(kept.sequences().count(), 9_001);
+    let is_kept = |number: u64| kept.highest_sequence(&number.to_string()).is_some();
+    assert!(is_kept(9999) && (0..8_999).all(is_kept), "used lately");
+    assert!(!(8_999..9_999).any(is_kept), "longest unused");
+    assert!(kept.highest_sequence("new").is_some());
+}
+
+#[test]
+fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
+    let mut it = sample();
+    assert_eq!(topic(&it).lowest_mark(), Some(0));
+    it.topic_mut(3).unwrap().add_subscription(5, "reader", 0, false);
+    let ahead = CreateSubscription { topic: 3, subscription: 6, name: "t".to_owned(), mark: 3 };
+    it.apply(&ahead.into()).unwrap();
+    it.apply(&Ack { topic: 3, subscription: 2, before: Some(1), ..Ack::default() }.into()).unwrap();
+    assert_eq!(topic(&it).lowest_mark(), Some(1), "of those that are durable");
+    it.relocate(3, 1, None);
+    assert_eq!(topic(&it).lowest_mark(), Some(2), "it cannot acknowledge what is gone");
+    assert_eq!(topic(&it).durable().count(), 2);
+    let before = |ordinal| topic(&it).position_before_or_none(ordinal);
+    assert_eq!((before(2), before(0)), (at(7, 1), at(7, u64::MAX)));
+    assert_eq!(
+        (topic(&it).position_before(0), topic(&it).position_before(1)),
+        (None, Some(at(7, 0)))
+    );
+    for subscription in [2, 6] {
+        it.apply(&DeleteSubscription { topic: 3, subscription }.into()).unwrap();
+    }
+    assert_eq!(topic(&it).lowest_mark(), None);
+}
