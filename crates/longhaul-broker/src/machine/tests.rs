@@ -15,7 +15,10 @@ use longhaul_wire::messages::{
 };
 use longhaul_wire::payload::Payload;
 
+mod admin;
 mod policies;
+mod probing;
+mod reading;
 
 const START: u64 = 1_700_000_000_000;
 const TOPIC: &str = "persistent://public/default/t";

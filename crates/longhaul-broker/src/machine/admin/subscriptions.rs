@@ -18,6 +18,10 @@ impl Machine {
         subscription: &str,
         call: &SubscriptionCall,
     ) -> Answer {
+        if subscription == COMPACTION_CURSOR {
+            let text = "compaction needs no subscription here: there is none that could be changed or lost";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
+        }
         let is_creating = matches!(call, SubscriptionCall::Create { .. });
         let topics = if is_creating && self.all(name).is_err() {
             vec![self.ensure_topic(name, true).map_err(failed)?]
@@ -37,10 +41,6 @@ impl Machine {
                 self.create_subscription(id, subscription, *at).map_err(failed)?;
             }
             return Ok(AdminReply::Done);
-        }
-        if subscription == COMPACTION_CURSOR {
-            let text = "compaction needs no subscription here: there is none that could be changed or lost";
-            return Err(AdminError::PreconditionFailed(text.to_owned()));
         }
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
         let known: Vec<(u32, u32)> = topics.into_iter().filter_map(known).collect();
