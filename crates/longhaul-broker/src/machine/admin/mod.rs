@@ -43,7 +43,7 @@ impl Machine {
                 call: SubscriptionCall::Peek { nth },
             } => {
                 return self.read_message(ticket, &topic, |machine, id| {
-                    machine.nth_open(id, &subscription, nth)
+                    machine.nth_open_of(id, &subscription, nth)
                 });
             }
             AdminRequest::Subscription { topic, subscription, call } => self
