@@ -134,7 +134,7 @@ pub(crate) enum TopicCall {
     /// [`AdminReply::InternalStats`]; [`AdminError::NotFound`] for a partitioned topic.
     InternalStats,
     /// The durable subscriptions; of a partitioned topic those of any of its partitions: [`AdminReply::Names`].
-    /// As with Pulsar, `__compaction` is among them once the topic was compacted or has a threshold; `pulsar.dedup` is not.
+    /// The cursors that Pulsar has for itself, `__compaction` and `pulsar.dedup`, are not among them.
     Subscriptions,
     /// Starts a compaction, of a partitioned topic on all its partitions; [`AdminError::Conflict`] while one is under way.
     Compact,
@@ -174,6 +174,7 @@ pub(crate) enum TopicCall {
 }
 
 /// Calls about a subscription. But for creating one, a topic or subscription that does not exist is [`AdminError::NotFound`].
+/// `__compaction` is none here: what is asked of it is [`AdminError::PreconditionFailed`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SubscriptionCall {
     /// Creates a durable one, and the topic where those come into being by use; [`AdminError::Conflict`] when it exists.
@@ -183,8 +184,7 @@ pub(crate) enum SubscriptionCall {
         /// What its creator notes.
         properties: BTreeMap<String, String>,
     },
-    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced. `__compaction` can be deleted, too; setting a
-    /// compaction threshold, even to the same value, brings it back.
+    /// [`AdminError::PreconditionFailed`] while it has consumers, unless forced.
     Delete {
         /// Closes its consumers, too.
         force: bool,

@@ -16,6 +16,8 @@ pub(super) struct Totals {
     pub(super) compactions: u64,
     pub(super) compactions_failed: u64,
     pub(super) bytes_out: u64,
+    /// Of topics that were deleted.
+    pub(super) bytes_in_gone: u64,
     pub(super) groups: u64,
     pub(super) records: u64,
     pub(super) bytes_logged: u64,
@@ -40,6 +42,8 @@ pub(super) struct Figures {
     pub(super) messages_in: u64,
     pub(super) bytes_in: u64,
     subscriptions: BTreeMap<u32, SubscriptionFigures>,
+    /// Messages and bytes of subscriptions that are gone: counters never fall.
+    gone: (u64, u64),
     pub(super) rate_in: Rate,
     pub(super) rate_out: Rate,
 }
@@ -79,9 +83,12 @@ impl Figures {
         self.subscriptions.entry(id).or_default()
     }
 
-    /// Forgets a subscription that is gone.
+    /// Forgets a subscription that is gone, but for what the topic as a whole has counted of it.
     pub(super) fn forget(&mut self, id: u32) {
-        self.subscriptions.remove(&id);
+        if let Some(it) = self.subscriptions.remove(&id) {
+            self.gone.0 += it.messages_out;
+            self.gone.1 += it.bytes_out;
+        }
     }
 
     pub(super) fn of(&self, id: u32) -> SubscriptionFigures {
@@ -89,9 +96,9 @@ impl Figures {
     }
 
     pub(super) fn out(&self) -> (u64, u64) {
-        let sum =
-            |field: fn(&SubscriptionFigures) -> u64| self.subscriptions.values().map(field).sum();
-        (sum(|it| it.messages_out), sum(|it| it.bytes_out))
+        self.subscriptions.values().fold(self.gone, |(messages, bytes), it| {
+            (messages + it.messages_out, bytes + it.bytes_out)
+        })
     }
 
     /// Notes how far the counters are, for the rates. To be called about once a second.
@@ -132,5 +139,74 @@ impl Rate {
 
     pub(super) const fn get(&self) -> (f64, f64) {
         (self.messages, self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    #[test]
+    fn what_is_published_is_counted() {
+        let mut figures = Figures::default();
+        figures.published(1, 10);
+        figures.published(3, 20);
+        assert_eq!((figures.entries_in, figures.messages_in, figures.bytes_in), (2, 4, 30));
+    }
+
+    #[test]
+    fn each_subscription_has_its_counters() {
+        let mut figures = Figures::default();
+        figures.subscription(1).delivered(3, 50, 0);
+        figures.subscription(1).delivered(2, 70, 4);
+        figures.subscription(2).delivered(1, 5, 0);
+        figures.subscription(1).acked(2, 700);
+        figures.subscription(1).acked(3, 800);
+        let one = figures.of(1);
+        assert_eq!((one.messages_out, one.bytes_out, one.redeliveries), (5, 120, 1));
+        assert_eq!((one.acks, one.last_acked), (5, 800));
+        assert_eq!(figures.of(3).messages_out, 0, "nobody knows it");
+        assert_eq!(figures.out(), (6, 125));
+        figures.forget(1);
+        assert_eq!((figures.of(1).messages_out, figures.out()), (0, (6, 125)));
+        figures.forget(1);
+        figures.subscription(1).delivered(1, 1, 0);
+        assert_eq!(figures.out(), (7, 126));
+    }
+
+    #[test]
+    fn the_broker_counts_deliveries_and_groups() {
+        let mut totals = Totals::default();
+        totals.delivered(0);
+        totals.delivered(3);
+        totals.delivered(1);
+        assert_eq!((totals.deliveries, totals.redeliveries), (3, 2));
+        totals.committed(100);
+        totals.committed(50);
+        assert_eq!((totals.groups, totals.bytes_logged), (2, 150));
+    }
+
+    /// A rate is that of the last whole minute; before there was one it is zero.
+    #[test]
+    fn rates_are_those_of_the_last_minute() {
+        let mut figures = Figures::default();
+        figures.published(600, 6000);
+        figures.subscription(1).delivered(60, 600, 0);
+        figures.sample(MINUTE);
+        assert_eq!((figures.rate_in.get(), figures.rate_out.get()), ((0.0, 0.0), (0.0, 0.0)));
+        figures.published(120, 1200);
+        figures.subscription(1).delivered(30, 300, 0);
+        figures.sample(2 * MINUTE - 1);
+        assert_eq!(figures.rate_in.get(), (0.0, 0.0), "the minute is not over");
+        figures.sample(2 * MINUTE);
+        assert_eq!((figures.rate_in.get(), figures.rate_out.get()), ((2.0, 20.0), (0.5, 5.0)));
+        figures.sample(2 * MINUTE + 1);
+        assert_eq!(figures.rate_in.get(), (2.0, 20.0));
+        figures.published(240, 480);
+        figures.sample(4 * MINUTE);
+        assert_eq!(figures.rate_in.get(), (2.0, 4.0), "of two minutes");
+        assert_eq!(figures.rate_out.get(), (0.0, 0.0));
     }
 }

@@ -7,11 +7,12 @@
 use super::Machine;
 use super::effect::{Effect, Refusal};
 use longhaul_wire::messages::{Command, CommandPing};
+use std::collections::BTreeSet;
 
 /// How long a holder has for a sign of life: as on Pulsar.
-const PATIENCE_MS: u64 = 5000;
+pub(super) const PATIENCE_MS: u64 = 5000;
 /// Newcomers that may wait; further ones are refused at once.
-const PROBES_MAX: usize = 1000;
+pub(super) const PROBES_MAX: usize = 1000;
 
 /// A newcomer that waits for the answer of a holder.
 #[derive(Debug)]
@@ -43,9 +44,6 @@ impl Machine {
 
     /// The connection has given a sign of life.
     pub(super) fn heard_of(&mut self, conn: u64) {
-        if self.probes.is_empty() {
-            return;
-        }
         for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
             self.error(probe.newcomer, probe.request_id, &probe.refusal);
         }
@@ -58,9 +56,6 @@ impl Machine {
 
     /// The connection has ended: what it held is free, and what it waited for is of no interest any more.
     pub(super) fn gone(&mut self, conn: u64) {
-        if self.probes.is_empty() {
-            return;
-        }
         self.probes.retain(|it| it.newcomer != conn);
         for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
             self.command(probe.newcomer, probe.command);
@@ -69,7 +64,8 @@ impl Machine {
 
     /// Ends the connections of holders that have said nothing in time.
     pub(super) fn end_silent_holders(&mut self) {
-        let silent: Vec<u64> =
+        // Several may wait for one.
+        let silent: BTreeSet<u64> =
             self.probes.iter().filter(|it| it.deadline <= self.now).map(|it| it.holder).collect();
         for holder in silent {
             self.effects.push(Effect::Close(holder));

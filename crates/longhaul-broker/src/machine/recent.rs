@@ -115,4 +115,37 @@ mod tests {
         assert!(recent.get(2, 0).is_none(), "a hole would hand out wrong entries");
         assert_eq!((recent.bytes, recent.order.len()), (10, 1));
     }
+
+    #[test]
+    fn as_much_is_kept_as_there_is_room_for() {
+        let mut recent = Recent::new(100);
+        recent.push(1, 0, body(60));
+        recent.push(1, 1, body(40));
+        assert!(recent.get(1, 0).is_some(), "it fits exactly");
+        recent.push(1, 2, body(1));
+        assert!(recent.get(1, 0).is_none());
+        assert_eq!((recent.bytes, recent.get(1, 1)), (41, Some(&body(40))));
+        recent.push(1, 3, body(59));
+        let kept: Vec<_> = (0..5).map(|it| recent.get(1, it).map(Bytes::len)).collect();
+        assert_eq!(kept, [None, Some(40), Some(1), Some(59), None]);
+    }
+
+    /// What a topic had before a hole is forgotten in the order as well, and that of other topics is not.
+    #[test]
+    fn a_hole_forgets_the_entries_before_it_alone() {
+        let mut recent = Recent::new(100);
+        recent.push(1, 0, body(10));
+        recent.push(2, 0, body(20));
+        recent.push(1, 1, body(30));
+        recent.push(1, 5, body(15));
+        assert_eq!((recent.bytes, Vec::from(recent.order.clone())), (35, vec![2, 1]));
+        assert!(recent.get(1, 1).is_none() && recent.get(1, 4).is_none());
+        assert!(recent.get(2, 0).is_some() && recent.get(1, 5).is_some());
+        recent.push(1, 6, body(60));
+        assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (95, true));
+        recent.push(1, 7, body(10));
+        assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (85, false), "the oldest");
+        recent.forget(1);
+        assert_eq!((recent.bytes, recent.order.len()), (0, 0));
+    }
 }

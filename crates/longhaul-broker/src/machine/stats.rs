@@ -14,6 +14,7 @@ use crate::state::{Subscription, Topic};
 use longhaul_wire::messages::{
     self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
 };
+use std::ops::Range;
 
 /// What Pulsar calls the cursor that stands where compaction has come to.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
@@ -156,7 +157,7 @@ impl Machine {
             .zip(ends)
             .filter(|(_, end)| *end > entries.first())
             .map(|(&(ledger, first), end)| {
-                ledger_stats(topic, ledger, first.max(entries.first()), end)
+                ledger_stats(topic, ledger, first.max(entries.first())..end, live.readable)
             })
             .collect();
         let current = ledgers.last();
@@ -218,7 +219,8 @@ impl Machine {
             connections: self.sessions.len() as u64,
             connections_accepted: totals.connections_accepted,
             connections_refused: totals.connections_refused,
-            bytes_in: self.live.values().map(|it| it.figures.bytes_in).sum(),
+            bytes_in: self.live.values().map(|it| it.figures.bytes_in).sum::<u64>()
+                + totals.bytes_in_gone,
             bytes_out: totals.bytes_out,
             publishes: totals.publishes,
             publish_errors: totals.publish_errors,
@@ -334,13 +336,13 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn ledger_stats(topic: &Topic, ledger: u64, first: u64, end: u64) -> LedgerStats {
-    let count = end.saturating_sub(first);
-    let size = bytes_from(topic, first, end.max(first)).min(topic.bytes);
+/// The part of a topic that lies in one ledger. The parts together are the whole.
+fn ledger_stats(topic: &Topic, ledger: u64, part: Range<u64>, readable: u64) -> LedgerStats {
+    let from = |ordinal| bytes_from(topic, ordinal, readable);
     LedgerStats {
         ledger_id: signed(ledger),
-        entries: signed(count),
-        size: signed(size),
+        entries: signed(part.end.saturating_sub(part.start)),
+        size: signed(from(part.start).saturating_sub(from(part.end))),
         offloaded: false,
         under_replicated: false,
     }

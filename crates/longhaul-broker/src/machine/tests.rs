@@ -16,11 +16,14 @@ use longhaul_wire::messages::{
 use longhaul_wire::payload::Payload;
 
 mod acking;
+mod admin;
 mod cleaning;
 mod consuming;
 mod keeping;
 mod policies;
+mod probing;
 mod producing;
+mod reading;
 mod sessions;
 mod starting;
 mod support;

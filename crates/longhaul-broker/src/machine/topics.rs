@@ -110,8 +110,8 @@ impl Machine {
         if name.partition().is_none() {
             self.delete_schemas(&name)?;
         }
-        self.live.remove(&topic);
-        self.dirty.remove(&topic);
+        let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
+        self.totals.bytes_in_gone += figures.bytes_in;
         self.due.remove(&topic);
         self.recent.forget(topic);
         if let Some(file) = file {
@@ -373,6 +373,7 @@ fn version_number(bytes: &Bytes) -> Option<u64> {
 pub(super) fn kind_name(kind: i32) -> String {
     let Ok(kind) = SchemaType::try_from(kind) else { return format!("unknown ({kind})") };
     match kind {
+        SchemaType::Bool => "BOOLEAN".to_owned(),
         SchemaType::KeyValue => "KEY_VALUE".to_owned(),
         SchemaType::LocalDate => "LOCAL_DATE".to_owned(),
         SchemaType::LocalTime => "LOCAL_TIME".to_owned(),

@@ -43,7 +43,7 @@ impl Machine {
                 call: SubscriptionCall::Peek { nth },
             } => {
                 return self.read_message(ticket, &topic, |machine, id| {
-                    machine.nth_open(id, &subscription, nth)
+                    machine.nth_open_of(id, &subscription, nth)
                 });
             }
             AdminRequest::Subscription { topic, subscription, call } => self
@@ -65,14 +65,9 @@ fn done(result: Result<(), Refusal>) -> Answer {
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not expected here is a defect")]
 fn failed(refusal: Refusal) -> AdminError {
     match refusal.code {
-        ServerError::TopicNotFound | ServerError::SubscriptionNotFound => {
-            AdminError::NotFound(refusal.text)
-        }
+        ServerError::TopicNotFound => AdminError::NotFound(refusal.text),
         ServerError::PersistenceError => AdminError::Unavailable(refusal.text),
-        ServerError::IncompatibleSchema | ServerError::NotAllowedError => {
-            AdminError::Conflict(refusal.text)
-        }
-        ServerError::InvalidTopicName => AdminError::PreconditionFailed(refusal.text),
+        ServerError::IncompatibleSchema => AdminError::Conflict(refusal.text),
         _ => AdminError::Internal(refusal.text),
     }
 }

@@ -5,7 +5,7 @@ use super::{Answer, done, failed};
 use crate::admin::policies::Policy;
 use crate::admin::request::{AdminError, AdminReply, NamespaceCall};
 use crate::name::TopicName;
-use crate::state::change::{CreateNamespace, DeleteNamespace, SetPartitions};
+use crate::state::change::{CreateNamespace, DeleteNamespace};
 
 impl Machine {
     pub(in crate::machine) fn names(&self, is_wanted: impl Fn(&str) -> bool) -> AdminReply {
@@ -50,17 +50,11 @@ impl Machine {
             NamespaceCall::Delete { force } => self.delete_namespace(namespace, force),
             NamespaceCall::Topics => Ok(AdminReply::Names(self.topics_in(namespace))),
             NamespaceCall::PartitionedTopics => {
-                let names = self.state.partitioned().map(|(name, _)| name.to_owned());
-                Ok(AdminReply::Names(names.filter(|it| in_namespace(it, namespace)).collect()))
+                let names = self.partitioned_in(namespace);
+                Ok(AdminReply::Names(names.iter().map(ToString::to_string).collect()))
             }
             NamespaceCall::Unload => {
-                let topics: Vec<u32> = self
-                    .state
-                    .topics()
-                    .filter(|(_, it)| it.name.namespace() == namespace)
-                    .map(|(id, _)| id)
-                    .collect();
-                topics.into_iter().for_each(|it| self.unload(it));
+                self.ids_in(namespace).into_iter().for_each(|it| self.unload(it));
                 Ok(AdminReply::Done)
             }
             NamespaceCall::Policies => {
@@ -95,9 +89,6 @@ impl Machine {
             return Err(AdminError::Conflict(format!("namespace {namespace} exists")));
         }
         self.change(CreateNamespace { name: namespace.to_owned() }).map_err(failed)?;
-        if policies.is_empty() {
-            return Ok(AdminReply::Done);
-        }
         done(
             self.set(namespace, |it| {
                 policies.into_iter().for_each(|policy| it.policies.apply(policy))
@@ -106,31 +97,32 @@ impl Machine {
     }
 
     pub(in crate::machine) fn delete_namespace(&mut self, namespace: &str, force: bool) -> Answer {
-        let topics: Vec<u32> = self
-            .state
-            .topics()
-            .filter(|(_, it)| it.name.namespace() == namespace)
-            .map(|(id, _)| id)
-            .collect();
-        let partitioned = self.state.partitioned().map(|(name, _)| name.to_owned());
-        let partitioned: Vec<String> =
-            partitioned.filter(|it| in_namespace(it, namespace)).collect();
+        let topics = self.ids_in(namespace);
+        let partitioned = self.partitioned_in(namespace);
         let is_empty = topics.is_empty() && partitioned.is_empty();
         if !force && !is_empty {
             return Err(AdminError::Conflict(format!(
                 "namespace {namespace} has topics: delete them first, or force it"
             )));
         }
+        for name in partitioned {
+            self.delete_partitioned(&name, force)?;
+        }
+        // Partitions are gone by now.
         for topic in topics {
             self.delete_topic(topic).map_err(failed)?;
         }
-        for name in partitioned {
-            self.change(SetPartitions { name, partitions: 0 }).map_err(failed)?;
-        }
         done(self.change(DeleteNamespace { name: namespace.to_owned() }))
     }
-}
 
-fn in_namespace(topic: &str, namespace: &str) -> bool {
-    TopicName::parse(topic).is_ok_and(|it| it.namespace() == namespace)
+    /// Topics without partitions, and partitions.
+    fn ids_in(&self, namespace: &str) -> Vec<u32> {
+        let topics = self.state.topics().filter(|(_, it)| it.name.namespace() == namespace);
+        topics.map(|(id, _)| id).collect()
+    }
+
+    fn partitioned_in(&self, namespace: &str) -> Vec<TopicName> {
+        let names = self.state.partitioned().filter_map(|(name, _)| TopicName::parse(name).ok());
+        names.filter(|it| it.namespace() == namespace).collect()
+    }
 }

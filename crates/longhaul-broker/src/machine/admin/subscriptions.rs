@@ -18,6 +18,10 @@ impl Machine {
         subscription: &str,
         call: &SubscriptionCall,
     ) -> Answer {
+        if subscription == COMPACTION_CURSOR {
+            let text = "compaction needs no subscription here: there is none that could be changed or lost";
+            return Err(AdminError::PreconditionFailed(text.to_owned()));
+        }
         let is_creating = matches!(call, SubscriptionCall::Create { .. });
         let topics = if is_creating && self.all(name).is_err() {
             vec![self.ensure_topic(name, true).map_err(failed)?]
@@ -37,10 +41,6 @@ impl Machine {
                 self.create_subscription(id, subscription, *at).map_err(failed)?;
             }
             return Ok(AdminReply::Done);
-        }
-        if subscription == COMPACTION_CURSOR {
-            let text = "compaction needs no subscription here: there is none that could be changed or lost";
-            return Err(AdminError::PreconditionFailed(text.to_owned()));
         }
         let known = |id: u32| Some((id, self.state.topic(id)?.subscription_id(subscription)?));
         let known: Vec<(u32, u32)> = topics.into_iter().filter_map(known).collect();
@@ -70,9 +70,10 @@ impl Machine {
                 self.delete_subscription(topic, id)
             }
             SubscriptionCall::SkipAll => self.skip_to(topic, Some(id), readable),
+            SubscriptionCall::Skip { entries: 0 } => Ok(()),
             SubscriptionCall::Skip { entries } => {
-                let before = self.skipped(topic, id, *entries);
-                self.skip_to(topic, Some(id), before)
+                let last = self.nth_open(topic, id, *entries);
+                self.skip_to(topic, Some(id), last.map_or(readable, |it| it + 1))
             }
             SubscriptionCall::ResetToTime { timestamp_ms } => {
                 let mark = self.ordinal_at_time(topic, *timestamp_ms).unwrap_or(readable);
@@ -88,20 +89,14 @@ impl Machine {
         done.map_err(failed)
     }
 
-    /// Where a cursor stands that skips so many open entries.
-    pub(in crate::machine) fn skipped(&self, topic: u32, id: u32, entries: u64) -> u64 {
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
-            return 0;
-        };
-        let Some(subscription) = kept.subscriptions.get(&id) else { return 0 };
-        let mut at = subscription.cursor.mark().max(kept.entries.first());
-        for _ in 0..entries {
-            at = subscription.cursor.next_unacked(at) + 1;
-            if at >= live.readable {
-                return live.readable;
-            }
-        }
-        at
+    /// The n-th entry, from 1, that is on disk and that the subscription has not acknowledged.
+    fn nth_open(&self, topic: u32, id: u32, nth: u64) -> Option<u64> {
+        let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
+        let cursor = &kept.subscriptions.get(&id)?.cursor;
+        let first = cursor.next_unacked(kept.entries.first());
+        let open = std::iter::successors(Some(first), |it| Some(cursor.next_unacked(it + 1)));
+        let before = usize::try_from(nth.checked_sub(1)?).ok()?;
+        open.take_while(|it| *it < live.readable).nth(before)
     }
 
     pub(in crate::machine) fn start(&self, topic: u32, at: Start) -> u64 {
@@ -146,16 +141,13 @@ impl Machine {
         self.state.topic(topic)?.entries.ordinal_of(unsigned(position))
     }
 
-    pub(in crate::machine) fn nth_open(
+    pub(in crate::machine) fn nth_open_of(
         &self,
         topic: u32,
         subscription: &str,
         nth: u64,
     ) -> Option<u64> {
-        let kept = self.state.topic(topic)?;
-        let id = kept.subscription_id(subscription)?;
-        let skipped = self.skipped(topic, id, nth.checked_sub(1)?);
-        Some(kept.subscriptions.get(&id)?.cursor.next_unacked(skipped))
+        self.nth_open(topic, self.state.topic(topic)?.subscription_id(subscription)?, nth)
     }
 
     pub(in crate::machine) fn read_message(

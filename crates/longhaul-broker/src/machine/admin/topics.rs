@@ -236,10 +236,8 @@ impl Machine {
             self.delete_topic(id).map_err(failed)?;
         }
         self.delete_schemas(name).map_err(failed)?;
-        if self.state.settings(name.as_str()).is_some() {
-            let (scope, policies) = (name.as_str().to_owned(), bytes::Bytes::new());
-            self.change(SetPolicies { scope, policies }).map_err(failed)?;
-        }
+        let (scope, policies) = (name.as_str().to_owned(), bytes::Bytes::new());
+        self.change(SetPolicies { scope, policies }).map_err(failed)?;
         done(self.change(SetPartitions { name: name.as_str().to_owned(), partitions: 0 }))
     }
 

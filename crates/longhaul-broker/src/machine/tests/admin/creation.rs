@@ -1,0 +1,114 @@
+//! Topics that come into being because a client uses them.
+
+use super::*;
+use crate::admin::policies::{AutoTopicCreation, TopicType};
+use crate::state::Topic;
+
+/// What a producer is told: the error, or that it may go on.
+fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
+    let command = CommandProducer { topic: full(name), ..producer(9, 7, AccessMode::Shared) };
+    match rig.ask(1, command).pop() {
+        Some(Effect::Send(1, Command::ProducerSuccess(_))) => {
+            rig.ask(1, longhaul_wire::messages::CommandCloseProducer::new(9, 8));
+            Ok(())
+        }
+        Some(Effect::Send(1, Command::Error(it))) => Err(it.error),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The same for a consumer that says whether the topic may be created.
+fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
+    let command = CommandSubscribe {
+        topic: full(name),
+        subscription: "s".to_owned(),
+        consumer_id: 9,
+        force_topic_creation: Some(may_create),
+        ..CommandSubscribe::default()
+    };
+    match rig.ask(1, command).pop() {
+        Some(Effect::Send(1, Command::Success(_))) => {
+            rig.ask(1, longhaul_wire::messages::CommandCloseConsumer::new(9, 8));
+            Ok(())
+        }
+        Some(Effect::Send(1, Command::Error(it))) => Err(it.error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn missing() -> Result<(), i32> {
+    Err(ServerError::TopicNotFound.into())
+}
+
+fn forbid(rig: &mut Rig) {
+    let policy = AutoTopicCreation {
+        allow_auto_topic_creation: false,
+        topic_type: TopicType::NonPartitioned,
+        default_num_partitions: None,
+    };
+    let call = NamespaceCall::SetPolicy(Policy::AutoTopicCreation(Some(policy)));
+    assert_eq!(rig.answer(namespace("public/default", call)), DONE);
+}
+
+#[test]
+fn use_creates_a_topic_where_that_is_allowed() {
+    let mut rig = Rig::new();
+    assert_eq!(subscribe(&mut rig, "a", false), missing(), "its client does not want it");
+    assert!(rig.id_of("a").is_none());
+    assert_eq!(subscribe(&mut rig, "a", true), Ok(()));
+    assert_eq!(subscribe(&mut rig, "a", false), Ok(()), "it is there");
+    assert_eq!(produce(&mut rig, "b"), Ok(()));
+    assert_eq!(produce(&mut rig, "persistent://nobody/default/t"), missing());
+    forbid(&mut rig);
+    assert_eq!(produce(&mut rig, "c"), missing());
+    assert_eq!(subscribe(&mut rig, "c", true), missing());
+    assert_eq!(produce(&mut rig, "b"), Ok(()), "it is there");
+    assert_eq!(rig.machine.state.topics().count(), 2);
+}
+
+/// A partition that is counted comes back by use, whatever the rule for new topics; the whole is used by nobody.
+#[test]
+fn use_brings_back_the_partitions_that_are_counted() {
+    let mut rig = Rig::new();
+    rig.create_partitioned("parts", 2);
+    forbid(&mut rig);
+    for name in ["parts-partition-0", "parts-partition-1"] {
+        assert_eq!(rig.answer(topic(name, TopicCall::Delete { force: false })), DONE);
+    }
+    assert_eq!(subscribe(&mut rig, "parts-partition-0", false), Ok(()));
+    assert_eq!(produce(&mut rig, "parts-partition-1"), Ok(()));
+    assert_eq!(produce(&mut rig, "parts-partition-2"), missing(), "there are two");
+    assert_eq!(produce(&mut rig, "parts"), Err(ServerError::NotAllowedError.into()));
+    assert_eq!(produce(&mut rig, "loose-partition-0"), missing(), "a topic like any other");
+    let mut rig = Rig::new();
+    assert_eq!(produce(&mut rig, "loose-partition-0"), Ok(()));
+}
+
+/// Topics of some names drop what is sent twice, with all their partitions, unless a policy says otherwise.
+#[test]
+fn a_name_says_whether_duplicates_are_dropped() {
+    let mut rig = Rig::new();
+    rig.machine.settings.deduplicated_suffixes = vec!["-ledger".to_owned(), "-register".to_owned()];
+    rig.create_partitioned("t-register", 1);
+    for name in ["t-ledger", "t-ledger-2", "u-ledger"] {
+        rig.create(name);
+    }
+    let call = TopicCall::SetPolicy(Policy::Deduplication(Some(false)));
+    assert_eq!(rig.answer(topic("u-ledger", call)), DONE);
+    let found: BTreeMap<&str, bool> = rig
+        .machine
+        .state
+        .topics()
+        .map(|(id, it): (u32, &Topic)| {
+            let short = it.name.as_str().rsplit('/').next().unwrap();
+            (short, rig.machine.live[&id].deduplicates)
+        })
+        .collect();
+    let expected = [
+        ("t-ledger", true),
+        ("t-ledger-2", false),
+        ("t-register-partition-0", true),
+        ("u-ledger", false),
+    ];
+    assert_eq!(found, expected.into());
+}

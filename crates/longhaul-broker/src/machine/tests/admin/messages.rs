@@ -1,0 +1,94 @@
+//! Single messages.
+
+use super::*;
+use crate::admin::request::Position as Place;
+use crate::state::entries::Entries;
+
+/// With three entries on disk, of which `s` has acknowledged the first.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.fill(1, 1, 3);
+    rig.create_subscription("t", "s", Start::Earliest);
+    let call = SubscriptionCall::Skip { entries: 1 };
+    assert_eq!(rig.answer(subscription("t", "s", call)), DONE);
+    rig
+}
+
+/// The number of the entry that is read, by its place in the log.
+fn reads(rig: &mut Rig, request: AdminRequest) -> u64 {
+    rig.machine.call(TICKET, request);
+    let effects = rig.settle();
+    let [Effect::Read { ticket: TICKET, position, place }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    let entries: &Entries = &rig.kept("t").entries;
+    let found = entries.iter().find(|(_, slot)| slot.place == *place).unwrap().0;
+    assert_eq!((position.ledger, position.entry), (0, found.cast_signed()));
+    found
+}
+
+const fn at(ledger: i64, entry: i64) -> TopicCall {
+    TopicCall::Message(Place { ledger, entry })
+}
+
+#[test]
+fn a_message_is_read_by_its_id() {
+    let mut rig = rig();
+    for (entry, number) in [(0, 0), (1, 1), (2, 2)] {
+        assert_eq!(reads(&mut rig, topic("t", at(0, entry))), number);
+    }
+    for (ledger, entry) in [(0, 3), (1, 0), (0, i64::MAX)] {
+        rig.refuses(topic("t", at(ledger, entry)), 404, "Message not found");
+    }
+    rig.refuses(topic("none", at(0, 0)), 404, "not found");
+    rig.machine.change(crate::state::change::Trim { topic: 0, first: 2 }).unwrap();
+    rig.settle();
+    rig.refuses(topic("t", at(0, 1)), 404, "Message not found");
+    assert_eq!(reads(&mut rig, topic("t", at(0, 2))), 2);
+}
+
+#[test]
+fn a_message_is_looked_at_before_it_is_consumed() {
+    let mut rig = rig();
+    let peek = |nth| subscription("t", "s", SubscriptionCall::Peek { nth });
+    assert_eq!(reads(&mut rig, peek(1)), 1, "the first that is open");
+    assert_eq!(reads(&mut rig, peek(2)), 2);
+    for nth in [0, 3, u64::MAX] {
+        rig.refuses(peek(nth), 404, "Message not found");
+    }
+    let none = subscription("t", "none", SubscriptionCall::Peek { nth: 1 });
+    rig.refuses(none, 404, "Message not found");
+}
+
+/// A message that is not on disk yet is shown to nobody.
+#[test]
+fn a_message_is_read_when_it_is_on_disk() {
+    let mut rig = rig();
+    let message = verified(Payload::new(&MessageMetadata::default(), b"x"));
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    rig.machine.request(1, Request::Publish(send, message));
+    rig.machine.call(TICKET, topic("t", at(0, 3)));
+    let effects = rig.machine.take_effects();
+    assert!(matches!(&effects[..], [Effect::Reply(TICKET, Err(AdminError::NotFound(_)))]));
+    rig.settle();
+    assert_eq!(reads(&mut rig, topic("t", at(0, 3))), 3);
+}
+
+#[test]
+fn the_last_message_is_the_last_on_disk() {
+    let mut rig = Rig::new();
+    let last = |rig: &mut Rig| match rig.answer(topic("t", TopicCall::LastMessageId)) {
+        Ok(AdminReply::MessageId(it)) => (it.ledger, it.entry),
+        other => panic!("{other:?}"),
+    };
+    rig.create("t");
+    assert_eq!(last(&mut rig), (0, -1), "before the first");
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.fill(1, 1, 2);
+    assert_eq!(last(&mut rig), (0, 1));
+    rig.call(TopicCall::Unload);
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.fill(1, 1, 1);
+    assert_eq!(last(&mut rig), (1, 0));
+}

@@ -1,0 +1,124 @@
+//! Figures of the broker, and for clients that ask.
+
+use super::stats::{Story, publish, sizes, stats, story};
+use super::*;
+use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
+use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
+
+#[test]
+fn metrics_are_the_sum_of_it() {
+    let Story { mut rig, published, sizes } = story();
+    rig.create("empty");
+    rig.machine.opened(3, "/other".to_owned());
+    rig.machine.set_disk(vec![(0, 100), (1, 50)]);
+    let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics) else {
+        panic!("they are metrics")
+    };
+    let all: u64 = sizes.iter().sum();
+    let out = 2 * sizes[0] + sizes[1];
+    let s = SubscriptionMetrics {
+        consumers: 1,
+        backlog: 2,
+        delayed: 1,
+        unacked: 1,
+        messages_out: 5,
+        bytes_out: out,
+        redeliveries: 1,
+        acks: 1,
+    };
+    let idle = SubscriptionMetrics { backlog: 3, ..SubscriptionMetrics::default() };
+    let t = TopicMetrics {
+        producers: 1,
+        messages_in: 5,
+        bytes_in: published,
+        storage_bytes: all,
+        subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
+    };
+    let log = LogMetrics {
+        // A topic, a subscription, another, three entries, an ack, a topic.
+        groups: 8,
+        records: 10,
+        syncs: 8,
+        bytes: found.log.bytes,
+        segments: 2,
+        disk_used_bytes: 150,
+        disk_limit_bytes: None,
+        ..LogMetrics::default()
+    };
+    let expected = MetricsSnapshot {
+        topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),
+        topics_total: 2,
+        connections: 3,
+        connections_accepted: 3,
+        bytes_in: published,
+        publishes: 3,
+        deliveries: 3,
+        redeliveries: 1,
+        acks: 1,
+        log,
+        ..MetricsSnapshot::default()
+    };
+    assert_eq!(*found, expected);
+    assert!(found.log.bytes > all);
+}
+
+/// Counters of the broker fell when a topic was deleted, and those of a topic when a reader went: tools that take the difference
+/// of two readings saw a restart.
+#[test]
+fn counters_never_fall() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let published = publish(&mut rig, |_| {}, b"x");
+    rig.subscribe(2, 5, |it| it.durable = Some(false));
+    let before = stats(&mut rig);
+    assert_eq!((before.msg_out_counter, before.bytes_out_counter), (1, sizes(&rig)[0]));
+    rig.machine.closed(2);
+    rig.settle();
+    let after = stats(&mut rig);
+    assert!(after.subscriptions.is_empty());
+    assert_eq!((after.msg_out_counter, after.bytes_out_counter), (1, sizes(&rig)[0]));
+    rig.answer(topic("t", TopicCall::Delete { force: true })).unwrap();
+    assert_eq!(rig.machine.metrics().bytes_in, published);
+}
+
+fn consumer_stats(rig: &mut Rig, consumer_id: u64) -> CommandConsumerStatsResponse {
+    let command = CommandConsumerStats { request_id: 4, consumer_id };
+    match rig.ask(2, command).pop() {
+        Some(Effect::Send(2, Command::ConsumerStatsResponse(it))) => *it,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_told_the_figures_of_its_consumer() {
+    let Story { mut rig, .. } = story();
+    rig.subscribe(2, 6, |it| {
+        it.sub_type = 1;
+        it.consumer_name = Some("other".to_owned());
+    });
+    let expected = CommandConsumerStatsResponse {
+        request_id: 4,
+        consumer_name: Some("c".to_owned()),
+        available_permits: Some(5),
+        unacked_messages: Some(1),
+        blocked_consumer_on_unacked_msgs: Some(false),
+        address: Some("/test".to_owned()),
+        connected_since: Some(START.to_string()),
+        r#type: Some("Shared".to_owned()),
+        msg_backlog: Some(2),
+        msg_rate_out: Some(0.0),
+        msg_throughput_out: Some(0.0),
+        msg_rate_redeliver: Some(0.0),
+        msg_rate_expired: Some(0.0),
+        message_ack_rate: Some(0.0),
+        ..CommandConsumerStatsResponse::default()
+    };
+    assert_eq!(consumer_stats(&mut rig, 5), expected);
+    let missing = CommandConsumerStatsResponse {
+        request_id: 4,
+        error_code: Some(ServerError::ConsumerNotFound.into()),
+        error_message: Some("there is no such consumer on this connection".to_owned()),
+        ..CommandConsumerStatsResponse::default()
+    };
+    assert_eq!(consumer_stats(&mut rig, 9), missing);
+}

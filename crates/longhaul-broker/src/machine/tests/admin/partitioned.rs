@@ -1,0 +1,203 @@
+//! Partitioned topics.
+
+use super::*;
+use crate::admin::policies::{AutoTopicCreation, TopicType};
+use crate::admin::request::NewSchema;
+
+fn grow(partitions: u32) -> AdminRequest {
+    topic("parts", TopicCall::GrowPartitioned { partitions })
+}
+
+fn create(name: &str, partitions: u32) -> AdminRequest {
+    topic(name, TopicCall::CreatePartitioned { partitions })
+}
+
+fn delete(name: &str, force: bool) -> AdminRequest {
+    topic(name, TopicCall::DeletePartitioned { force })
+}
+
+fn partitions(name: &str, allow_auto_creation: bool) -> AdminRequest {
+    topic(name, TopicCall::Partitions { allow_auto_creation })
+}
+
+/// The topics that there are, by the last part of their names.
+fn topics(rig: &Rig) -> Vec<String> {
+    let short = |it: &crate::state::Topic| it.name.as_str().rsplit('/').next().unwrap().to_owned();
+    rig.machine.state.topics().map(|(_, it)| short(it)).collect()
+}
+
+fn rig(count: u32) -> Rig {
+    let mut rig = Rig::new();
+    rig.create_partitioned("parts", count);
+    rig
+}
+
+#[test]
+fn a_partitioned_topic_is_its_partitions() {
+    let mut rig = rig(2);
+    assert_eq!(topics(&rig), ["parts-partition-0", "parts-partition-1"]);
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(2)));
+    assert_eq!(rig.answer(partitions("parts-partition-0", false)), Ok(AdminReply::Partitions(0)));
+    for partitions in [0, 10_001, u32::MAX] {
+        let reason = "a topic has 1 to 10000 partitions";
+        rig.refuses(create("other", partitions), 400, reason);
+        rig.refuses(grow(partitions), 400, reason);
+    }
+}
+
+#[test]
+fn what_is_asked_of_one_topic_is_asked_of_a_partition() {
+    let mut rig = rig(2);
+    for call in [
+        TopicCall::Stats,
+        TopicCall::InternalStats,
+        TopicCall::LastMessageId,
+        TopicCall::Compaction,
+        TopicCall::Delete { force: true },
+    ] {
+        let reason = "is a partitioned topic: ask one of its partitions";
+        rig.refuses(topic("parts", call), 404, reason);
+    }
+    rig.create("plain");
+    rig.refuses(topic("plain", TopicCall::PartitionedStats), 404, "not found");
+    rig.refuses(delete("plain", true), 404, "not found");
+}
+
+#[test]
+fn partitions_only_become_more() {
+    let mut rig = rig(2);
+    rig.create_subscription("parts", "a", Start::Latest);
+    rig.create_subscription("parts-partition-1", "b", Start::Latest);
+    for fewer in [1, 2] {
+        rig.refuses(grow(fewer), 409, "has 2 partitions, and can only get more");
+    }
+    assert_eq!(rig.answer(grow(4)), DONE);
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(4)));
+    for new in ["parts-partition-2", "parts-partition-3"] {
+        let names: Vec<_> = rig.kept(new).durable().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["a"], "{new}: the subscriptions of partition 0");
+    }
+    let call = topic("parts", TopicCall::Subscriptions);
+    assert_eq!(rig.names(call), ["a", "b"], "of any partition, once");
+}
+
+#[test]
+fn missing_partitions_are_created() {
+    let mut rig = rig(3);
+    let call = TopicCall::Delete { force: false };
+    assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
+    let zero = rig.id_of("parts-partition-0");
+    assert_eq!(rig.answer(partitions("parts", false)), Ok(AdminReply::Partitions(3)));
+    assert_eq!(rig.answer(topic("parts", TopicCall::CreateMissingPartitions)), DONE);
+    assert_eq!(topics(&rig).len(), 3);
+    assert_eq!(rig.id_of("parts-partition-0"), zero, "it is left alone");
+    rig.create("plain");
+    rig.refuses(topic("plain", TopicCall::CreateMissingPartitions), 404, "not found");
+}
+
+#[test]
+fn a_partitioned_topic_in_use_is_deleted_by_force_alone() {
+    let mut rig = rig(2);
+    rig.create("other");
+    rig.produce_to(1, 1, "parts-partition-1");
+    rig.refuses(delete("parts", false), 412, "has producers");
+    let (answer, effects) = rig.answer_and_effects(delete("parts", true));
+    assert_eq!((answer, names(&effects)), (DONE, vec![15]));
+    assert_eq!(topics(&rig), ["other"]);
+    assert!(rig.machine.state.partitions(&full("parts")).is_none());
+    rig.refuses(delete("parts", true), 404, "not found");
+}
+
+#[test]
+fn schemas_and_policies_go_with_a_partitioned_topic() {
+    let mut rig = rig(1);
+    let call = TopicCall::SetPolicy(Policy::MessageTtl(Some(7)));
+    assert_eq!(rig.answer(topic("parts", call)), DONE);
+    let schema =
+        NewSchema { kind: "JSON".to_owned(), data: "{}".to_owned(), properties: BTreeMap::new() };
+    let call = TopicCall::CreateSchema(schema);
+    assert_eq!(rig.answer(topic("parts", call)), Ok(AdminReply::SchemaVersion(0)));
+    let call = TopicCall::Delete { force: false };
+    assert_eq!(rig.answer(topic("parts-partition-0", call)), DONE);
+    assert_eq!(rig.machine.state.schemas(&full("parts")).len(), 1, "a partition shares it");
+    assert_eq!(rig.answer(delete("parts", false)), DONE);
+    assert!(rig.machine.state.settings(&full("parts")).is_none());
+    assert!(rig.machine.state.schemas(&full("parts")).is_empty());
+}
+
+#[test]
+fn a_call_on_the_whole_reaches_each_partition() {
+    let mut rig = rig(2);
+    rig.create_subscription("parts", "s", Start::Earliest);
+    for (id, name) in [(1, "parts-partition-0"), (2, "parts-partition-1")] {
+        rig.produce_to(1, id, name);
+        rig.fill(1, id, 2);
+    }
+    let marks = |rig: &Rig| [0, 1].map(|it| rig.mark_of(&format!("parts-partition-{it}"), "s"));
+    let call = SubscriptionCall::Skip { entries: 1 };
+    assert_eq!(rig.answer(subscription("parts", "s", call)), DONE);
+    assert_eq!(marks(&rig), [1, 1]);
+    rig.now += 60_000;
+    assert_eq!(rig.answer(topic("parts", TopicCall::ExpireMessages { age_s: 1 })), DONE);
+    assert_eq!(marks(&rig), [2, 2]);
+    rig.fill(1, 1, 1);
+    rig.fill(1, 2, 1);
+    assert_eq!(rig.answer(topic("parts", TopicCall::Truncate)), DONE);
+    assert_eq!(marks(&rig), [3, 3]);
+    let (answer, effects) = rig.answer_and_effects(topic("parts", TopicCall::Unload));
+    assert_eq!((answer, names(&effects)), (DONE, vec![15, 15]));
+    match rig.answer(topic("parts", TopicCall::PartitionedStats)) {
+        Ok(AdminReply::PartitionedStats { partitions: 2, stats }) => {
+            let entries: Vec<_> =
+                stats.iter().map(|(name, it)| (name, it.msg_in_counter)).collect();
+            let names = [0, 1].map(|it| full(&format!("parts-partition-{it}")));
+            assert_eq!(entries, names.iter().map(|name| (name, 3)).collect::<Vec<_>>());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How many partitions a topic that does not exist has: none, where it would come into being by use.
+#[test]
+fn a_topic_that_use_would_create_has_no_partitions() {
+    let mut rig = rig(2);
+    assert_eq!(rig.answer(partitions("new", true)), Ok(AdminReply::Partitions(0)));
+    assert!(rig.id_of("new").is_none(), "to ask does not create it");
+    rig.refuses(partitions("new", false), 404, "does not exist");
+    let elsewhere = "persistent://nobody/default/t";
+    rig.refuses(partitions(elsewhere, true), 404, "namespace nobody/default does not exist");
+    let call = TopicCall::Delete { force: false };
+    assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
+    let missing = rig.answer(partitions("parts-partition-1", false));
+    assert_eq!(missing, Ok(AdminReply::Partitions(0)), "use brings it back");
+    rig.refuses(partitions("parts-partition-2", true), 404, "has 2 partitions");
+}
+
+fn auto(allow: bool, topic_type: TopicType, count: Option<u32>) -> AdminRequest {
+    let policy = AutoTopicCreation {
+        allow_auto_topic_creation: allow,
+        topic_type,
+        default_num_partitions: count,
+    };
+    let policy = Policy::AutoTopicCreation(Some(policy));
+    namespace("public/default", NamespaceCall::SetPolicy(policy))
+}
+
+#[test]
+fn a_namespace_says_what_use_creates() {
+    let mut rig = Rig::new();
+    rig.answer(auto(true, TopicType::Partitioned, Some(3))).unwrap();
+    assert_eq!(rig.answer(partitions("a", true)), Ok(AdminReply::Partitions(3)));
+    assert_eq!(topics(&rig).len(), 3, "they are there");
+    let loose = rig.answer(partitions("b-partition-7", true));
+    assert_eq!(loose, Ok(AdminReply::Partitions(0)), "a partition has none");
+    for said in [None, Some(0)] {
+        let mut rig = Rig::new();
+        rig.answer(auto(true, TopicType::Partitioned, said)).unwrap();
+        assert_eq!(rig.answer(partitions("a", true)), Ok(AdminReply::Partitions(1)), "{said:?}");
+    }
+    rig.answer(auto(true, TopicType::NonPartitioned, Some(3))).unwrap();
+    assert_eq!(rig.answer(partitions("c", true)), Ok(AdminReply::Partitions(0)));
+    rig.answer(auto(false, TopicType::Partitioned, Some(3))).unwrap();
+    rig.refuses(partitions("d", true), 404, "does not exist");
+}

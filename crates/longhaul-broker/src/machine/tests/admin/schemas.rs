@@ -1,0 +1,235 @@
+//! Schemas, from the admin interface and from clients.
+
+use super::*;
+use crate::admin::request::{NewSchema, StoredSchema};
+use bytes::Bytes;
+use longhaul_wire::messages::{CommandGetOrCreateSchema, CommandGetSchema, KeyValue};
+
+fn properties() -> BTreeMap<String, String> {
+    [("owner".to_owned(), "me".to_owned())].into()
+}
+
+fn create(name: &str, kind: &str, data: &str) -> AdminRequest {
+    let (kind, data) = (kind.to_owned(), data.to_owned());
+    topic(name, TopicCall::CreateSchema(NewSchema { kind, data, properties: properties() }))
+}
+
+fn get(name: &str, version: Option<u64>) -> AdminRequest {
+    topic(name, TopicCall::Schema { version })
+}
+
+fn stored(version: u64, data: &str) -> StoredSchema {
+    StoredSchema {
+        version,
+        kind: "JSON".to_owned(),
+        timestamp: START,
+        data: data.to_owned(),
+        properties: properties(),
+    }
+}
+
+const fn version(number: u64) -> Answer {
+    Ok(AdminReply::SchemaVersion(number))
+}
+
+/// With the versions `a` and `b` of a schema.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0), "before there is a topic");
+    assert_eq!(rig.answer(create("t", "JSON", "b")), version(1));
+    rig
+}
+
+#[test]
+fn a_schema_has_versions() {
+    let mut rig = rig();
+    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0), "an equal one is found again");
+    for (asked, found) in
+        [(None, stored(1, "b")), (Some(0), stored(0, "a")), (Some(1), stored(1, "b"))]
+    {
+        assert_eq!(rig.answer(get("t", asked)), Ok(AdminReply::Schema(found)), "{asked:?}");
+    }
+    rig.refuses(get("t", Some(2)), 404, "has no such schema");
+    let all = Ok(AdminReply::Schemas(vec![stored(0, "a"), stored(1, "b")]));
+    assert_eq!(rig.answer(topic("t", TopicCall::Schemas)), all);
+    assert_eq!(rig.machine.state.schemas(&full("t"))[1].schema.name, full("t"));
+}
+
+#[test]
+fn schemas_are_deleted_together() {
+    let mut rig = rig();
+    assert_eq!(rig.answer(topic("t", TopicCall::DeleteSchema)), version(1), "the last of them");
+    rig.refuses(topic("t", TopicCall::DeleteSchema), 404, "has no such schema");
+    rig.refuses(get("t", None), 404, "has no such schema");
+    assert_eq!(rig.answer(topic("t", TopicCall::Schemas)), Ok(AdminReply::Schemas(Vec::new())));
+    assert_eq!(rig.answer(create("t", "AVRO", "a")), version(0), "another type, now");
+}
+
+#[test]
+fn what_is_no_schema_of_the_topic_is_refused() {
+    let mut rig = rig();
+    rig.refuses(
+        create("t", "AVRO", "a"),
+        409,
+        "has a schema of type JSON, this one is of type AVRO",
+    );
+    rig.refuses(create("other", "XML", "a"), 400, "unknown type of schema: XML");
+    let elsewhere = "persistent://nobody/default/t";
+    rig.refuses(create(elsewhere, "JSON", "a"), 404, "namespace nobody/default does not exist");
+}
+
+#[test]
+fn a_schema_goes_with_its_topic_and_stays_with_its_partitions() {
+    let mut rig = rig();
+    rig.create("t");
+    assert_eq!(rig.answer(create("parts-partition-1", "JSON", "a")), version(0));
+    assert_eq!(rig.answer(get("parts-partition-0", None)), Ok(AdminReply::Schema(stored(0, "a"))));
+    rig.create("parts-partition-1");
+    for name in ["t", "parts-partition-1"] {
+        assert_eq!(rig.answer(topic(name, TopicCall::Delete { force: false })), DONE);
+    }
+    rig.refuses(get("t", None), 404, "has no such schema");
+    assert_eq!(rig.answer(get("parts", None)), Ok(AdminReply::Schema(stored(0, "a"))));
+}
+
+/// A schema of booleans was called `BOOL`, which Pulsar's tools do not know, and `BOOLEAN`, as they say, was refused.
+#[test]
+fn types_are_called_as_in_pulsars_json() {
+    let known = [
+        "NONE",
+        "STRING",
+        "JSON",
+        "PROTOBUF",
+        "AVRO",
+        "BOOLEAN",
+        "INT8",
+        "INT16",
+        "INT32",
+        "INT64",
+        "FLOAT",
+        "DOUBLE",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+        "KEY_VALUE",
+        "INSTANT",
+        "LOCAL_DATE",
+        "LOCAL_TIME",
+        "LOCAL_DATE_TIME",
+        "PROTOBUF_NATIVE",
+        "AUTO_CONSUME",
+    ];
+    for (number, name) in (0..).zip(known) {
+        assert_eq!(super::super::super::topics::kind_name(number), name);
+        assert_eq!(super::super::super::topics::kind_by_name(name), Some(number));
+    }
+    assert_eq!(super::super::super::topics::kind_name(77), "unknown (77)");
+    assert_eq!(super::super::super::topics::kind_by_name("BYTES"), None);
+}
+
+fn client_asks(rig: &mut Rig, name: &str, version: Option<&[u8]>) -> Result<(Schema, Bytes), i32> {
+    let schema_version = version.map(Bytes::copy_from_slice);
+    let command = CommandGetSchema { request_id: 3, topic: full(name), schema_version };
+    match rig.ask(1, command).pop() {
+        Some(Effect::Send(1, Command::GetSchemaResponse(it))) if it.request_id == 3 => {
+            assert_eq!(it.error_code.is_some(), it.error_message.is_some());
+            match it.error_code {
+                Some(code) => Err(code),
+                None => Ok((it.schema.unwrap(), it.schema_version.unwrap())),
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_told_the_schema_that_it_asks_for() {
+    let mut rig = rig();
+    let kept = |data: &'static str, version: u64| {
+        let schema = Schema {
+            name: full("t"),
+            schema_data: data.into(),
+            r#type: SchemaType::Json.into(),
+            properties: vec![KeyValue { key: "owner".to_owned(), value: "me".to_owned() }],
+        };
+        Ok((schema, Bytes::copy_from_slice(&version.to_be_bytes())))
+    };
+    assert_eq!(client_asks(&mut rig, "t", None), kept("b", 1), "the latest");
+    assert_eq!(client_asks(&mut rig, "t", Some(&[])), kept("b", 1), "the same");
+    assert_eq!(client_asks(&mut rig, "t", Some(&0_u64.to_be_bytes())), kept("a", 0));
+    assert_eq!(client_asks(&mut rig, "t", Some(&1_u64.to_be_bytes())), kept("b", 1));
+    assert_eq!(client_asks(&mut rig, "t-partition-4", None), kept("b", 1), "partitions share it");
+    let missing = Err(ServerError::TopicNotFound.into());
+    assert_eq!(client_asks(&mut rig, "t", Some(&2_u64.to_be_bytes())), missing);
+    assert_eq!(client_asks(&mut rig, "t", Some(b"odd")), missing, "it is no version");
+    assert_eq!(client_asks(&mut rig, "other", None), missing);
+}
+
+fn client_stores(rig: &mut Rig, name: &str, kind: SchemaType) -> Result<Bytes, i32> {
+    let schema = Schema { r#type: kind.into(), schema_data: "a".into(), ..Schema::default() };
+    let command = CommandGetOrCreateSchema { request_id: 3, topic: full(name), schema };
+    match rig.ask(1, command).pop() {
+        Some(Effect::Send(1, Command::GetOrCreateSchemaResponse(it))) if it.request_id == 3 => {
+            assert_eq!(it.error_code.is_some(), it.error_message.is_some());
+            it.error_code.map_or_else(|| Ok(it.schema_version.unwrap()), Err)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_stores_a_schema_of_a_topic_that_exists() {
+    let mut rig = Rig::new();
+    rig.create("plain");
+    rig.create_partitioned("parts", 1);
+    let first = Ok(Bytes::copy_from_slice(&[0; 8]));
+    assert_eq!(client_stores(&mut rig, "plain", SchemaType::Json), first);
+    assert_eq!(client_stores(&mut rig, "parts", SchemaType::Json), first);
+    assert_eq!(client_stores(&mut rig, "parts-partition-0", SchemaType::Json), first);
+    let incompatible = Err(ServerError::IncompatibleSchema.into());
+    assert_eq!(client_stores(&mut rig, "plain", SchemaType::Avro), incompatible);
+    let missing = Err(ServerError::TopicNotFound.into());
+    assert_eq!(client_stores(&mut rig, "none", SchemaType::Json), missing);
+    assert!(rig.machine.state.schemas(&full("none")).is_empty());
+}
+
+/// Bytes have no schema, and who takes what comes brings none.
+#[test]
+fn a_producer_without_a_schema_stores_none() {
+    let mut rig = Rig::new();
+    for (id, kind) in [(1, SchemaType::None), (2, SchemaType::AutoConsume)] {
+        let schema = Some(Schema { r#type: kind.into(), ..Schema::default() });
+        let command = CommandProducer { schema, ..producer(id, id, AccessMode::Shared) };
+        match rig.ask(1, command).pop() {
+            Some(Effect::Send(_, Command::ProducerSuccess(it))) => {
+                assert_eq!(it.schema_version.unwrap_or_default(), Bytes::new(), "{kind:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(rig.machine.state.schemas(TOPIC).is_empty());
+}
+
+/// Who may do nothing with a topic does not learn its schema, and who may only read it does not set one.
+#[test]
+fn schemas_need_a_permission() {
+    use crate::admin::policies::Action;
+    use crate::auth::tests::{token, with_secret};
+    let tokens = ["reader", "nobody"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
+    rig.create("t");
+    assert_eq!(rig.answer(create("t", "JSON", "a")), version(0));
+    let call = NamespaceCall::Grant { role: "reader".to_owned(), actions: vec![Action::Consume] };
+    assert_eq!(rig.answer(namespace("public/default", call)), DONE);
+    assert!(client_asks(&mut rig, "t", None).is_ok());
+    let refused = ServerError::AuthorizationError.into();
+    assert_eq!(client_stores(&mut rig, "t", SchemaType::Json), Err(refused));
+    let command =
+        CommandGetSchema { request_id: 3, topic: full("t"), ..CommandGetSchema::default() };
+    match rig.ask(2, command).pop() {
+        Some(Effect::Send(2, Command::GetSchemaResponse(it))) => {
+            assert_eq!((it.error_code, it.schema), (Some(refused), None));
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,372 @@
+//! Figures of topics.
+
+use super::*;
+use crate::admin::stats as shown;
+use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
+
+/// A message of this form, published by producer 1 of connection 1.
+pub(super) fn publish(
+    rig: &mut Rig,
+    change: impl FnOnce(&mut MessageMetadata),
+    body: &[u8],
+) -> u64 {
+    let mut metadata = MessageMetadata { publish_time: rig.now, ..MessageMetadata::default() };
+    change(&mut metadata);
+    let payload = Payload::new(&metadata, body);
+    let bytes = payload.bytes().len() as u64;
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    rig.machine.set_time(rig.now);
+    rig.machine.request(1, Request::Publish(send, verified(payload)));
+    rig.settle();
+    bytes
+}
+
+fn ack(rig: &mut Rig, consumer_id: u64, entry_id: u64) {
+    let message_id = vec![MessageIdData { ledger_id: 0, entry_id, ..MessageIdData::default() }];
+    rig.now += 1;
+    rig.ask(2, CommandAck { consumer_id, message_id, ..CommandAck::default() });
+}
+
+/// Bytes that the entries take in the log, in order.
+pub(super) fn sizes(rig: &Rig) -> Vec<u64> {
+    rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.place.size)).collect()
+}
+
+pub(super) struct Story {
+    pub(super) rig: Rig,
+    /// Bytes of the entries as they were published, and in the log.
+    pub(super) published: u64,
+    pub(super) sizes: Vec<u64>,
+}
+
+/// A message, a batch of three and a message for later are published, 10 ms apart. The shared consumer of `s` gets the first two,
+/// asks for the first again, and acknowledges the second; `idle` has nobody.
+pub(super) fn story() -> Story {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.create_subscription("t", "idle", Start::Earliest);
+    rig.subscribe(2, 5, |it| {
+        it.sub_type = 1;
+        it.consumer_name = Some("c".to_owned());
+    });
+    let mut published = publish(&mut rig, |_| {}, b"x");
+    rig.now += 10;
+    published += publish(&mut rig, |it| it.num_messages_in_batch = Some(3), &[7; 30]);
+    rig.now += 10;
+    let later = i64::try_from(rig.now).unwrap() + 5000;
+    published += publish(&mut rig, |it| it.deliver_at_time = Some(later), b"later");
+    let message_ids = vec![MessageIdData::default()];
+    let again = CommandRedeliverUnacknowledgedMessages {
+        consumer_id: 5,
+        message_ids,
+        ..CommandRedeliverUnacknowledgedMessages::default()
+    };
+    assert_eq!(delivered(&rig.ask(2, again)), [0]);
+    ack(&mut rig, 5, 1);
+    let sizes = sizes(&rig);
+    Story { rig, published, sizes }
+}
+
+pub(super) fn stats(rig: &mut Rig) -> shown::TopicStats {
+    match rig.answer(topic("t", TopicCall::Stats)) {
+        Ok(AdminReply::Stats(stats)) => *stats,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn consumer(sizes: &[u64]) -> shown::ConsumerStats {
+    shown::ConsumerStats {
+        bytes_out_counter: 2 * sizes[0] + sizes[1],
+        msg_out_counter: 5,
+        consumer_name: "c".to_owned(),
+        available_permits: 5,
+        unacked_messages: 1,
+        avg_messages_per_entry: 1,
+        address: "/test".to_owned(),
+        connected_since: START,
+        ..shown::ConsumerStats::default()
+    }
+}
+
+#[test]
+fn the_figures_of_a_topic_are_what_happened() {
+    let Story { mut rig, published, sizes } = story();
+    let all: u64 = sizes.iter().sum();
+    let out = 2 * sizes[0] + sizes[1];
+    let s = shown::SubscriptionStats {
+        bytes_out_counter: out,
+        msg_out_counter: 5,
+        msg_backlog: 2,
+        backlog_size: all,
+        earliest_msg_publish_time_in_backlog: START,
+        msg_backlog_no_delayed: 1,
+        msg_delayed: 1,
+        unacked_messages: 1,
+        kind: shown::SubscriptionKind::Shared,
+        last_acked_timestamp: START + 21,
+        consumers: vec![consumer(&sizes)],
+        durable: true,
+        non_contiguous_deleted_messages_ranges: 1,
+        ..shown::SubscriptionStats::default()
+    };
+    let idle = shown::SubscriptionStats {
+        msg_backlog: 3,
+        backlog_size: all,
+        earliest_msg_publish_time_in_backlog: START,
+        msg_backlog_no_delayed: 3,
+        durable: true,
+        ..shown::SubscriptionStats::default()
+    };
+    let publisher = shown::PublisherStats {
+        producer_id: 1,
+        producer_name: "p1".to_owned(),
+        address: "/test".to_owned(),
+        connected_since: START,
+        ..shown::PublisherStats::default()
+    };
+    let expected = shown::TopicStats {
+        bytes_in_counter: published,
+        msg_in_counter: 5,
+        bytes_out_counter: out,
+        msg_out_counter: 5,
+        storage_size: all,
+        backlog_size: all,
+        publishers: vec![publisher],
+        subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
+        ..shown::TopicStats::default()
+    };
+    assert_eq!(stats(&mut rig), expected);
+}
+
+#[test]
+fn a_backlog_is_what_nobody_has_acknowledged() {
+    let Story { mut rig, sizes, .. } = story();
+    let call = SubscriptionCall::SkipAll;
+    rig.answer(subscription("t", "idle", call.clone())).unwrap();
+    ack(&mut rig, 5, 0);
+    let all: u64 = sizes.iter().sum();
+    let found = stats(&mut rig);
+    assert_eq!((found.storage_size, found.backlog_size), (all, all / 3), "by their share");
+    let s = &found.subscriptions["s"];
+    assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (1, START + 20));
+    assert_eq!(s.backlog_size, all / 3);
+    rig.answer(subscription("t", "s", call)).unwrap();
+    let found = stats(&mut rig);
+    let s = &found.subscriptions["s"];
+    assert_eq!((found.backlog_size, s.msg_backlog, s.backlog_size), (0, 0, 0));
+    assert_eq!(s.earliest_msg_publish_time_in_backlog, 0, "there is none");
+}
+
+/// What is not on disk yet is no backlog: nobody could consume it.
+#[test]
+fn figures_end_where_the_disk_does() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.create_subscription("t", "s", Start::Earliest);
+    let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
+    let message = verified(Payload::new(&metadata, b"x"));
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    rig.machine.request(1, Request::Publish(send, message));
+    let s = &rig.machine.topic_stats(0).unwrap().subscriptions["s"];
+    assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (0, 0));
+    let internal = rig.machine.internal_stats(0).unwrap();
+    assert_eq!((internal.number_of_entries, internal.pending_add_entries_count), (0, 1));
+    rig.settle();
+    let s = &rig.machine.topic_stats(0).unwrap().subscriptions["s"];
+    assert_eq!((s.msg_backlog, s.earliest_msg_publish_time_in_backlog), (1, START));
+    let internal = rig.machine.internal_stats(0).unwrap();
+    assert_eq!((internal.number_of_entries, internal.pending_add_entries_count), (1, 0));
+}
+
+#[test]
+fn a_topic_says_who_uses_it_how() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Exclusive).unwrap();
+    rig.produce(2, 2, AccessMode::WaitForExclusive).unwrap();
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    let named = |name: &'static str, sub_type, subscription: &'static str| {
+        move |it: &mut CommandSubscribe| {
+            it.consumer_name = Some(name.to_owned());
+            it.subscription = subscription.to_owned();
+            it.sub_type = sub_type;
+        }
+    };
+    rig.subscribe(1, 5, named("b", 2, "failover"));
+    rig.subscribe(1, 6, named("a", 2, "failover"));
+    rig.subscribe(1, 7, named("c", 0, "exclusive"));
+    rig.subscribe(1, 8, |it| {
+        it.subscription = "reader".to_owned();
+        it.durable = Some(false);
+    });
+    let found = stats(&mut rig);
+    assert_eq!(found.publishers[0].access_mode, shown::AccessMode::Exclusive);
+    assert_eq!((found.publishers.len(), found.waiting_publishers), (1, 1));
+    assert_eq!(found.topic_epoch, Some(0));
+    assert_eq!(found.deduplication_status, shown::DeduplicationStatus::Enabled);
+    let failover = &found.subscriptions["failover"];
+    assert_eq!(failover.kind, shown::SubscriptionKind::Failover);
+    assert_eq!(failover.active_consumer_name.as_deref(), Some("a"));
+    let exclusive = &found.subscriptions["exclusive"];
+    assert_eq!(exclusive.kind, shown::SubscriptionKind::Exclusive);
+    assert_eq!(exclusive.active_consumer_name.as_deref(), Some("c"));
+    assert!(exclusive.durable && !found.subscriptions["reader"].durable);
+}
+
+#[test]
+fn a_topic_says_when_it_was_compacted() {
+    let Story { mut rig, .. } = story();
+    let compact = |rig: &mut Rig, result| {
+        let job = compaction::job(rig.call(TopicCall::Compact)).unwrap();
+        rig.now += 30;
+        rig.machine.set_time(rig.now);
+        rig.machine.compacted(&job, result);
+        rig.settle();
+        stats(rig).compaction
+    };
+    assert_eq!(stats(&mut rig).compaction, shown::CompactionStats::default(), "never");
+    let failed = compact(&mut rig, Err("no room".to_owned()));
+    let expected = shown::CompactionStats {
+        last_compaction_removed_event_count: 0,
+        last_compaction_succeed_timestamp: 0,
+        last_compaction_failed_timestamp: START + 51,
+        last_compaction_duration_time_in_mills: 30,
+    };
+    assert_eq!(failed, expected);
+    let done = compact(&mut rig, Ok(reading::slots(&[(0, 1, 9)])));
+    let expected = shown::CompactionStats {
+        last_compaction_removed_event_count: 2,
+        last_compaction_succeed_timestamp: START + 81,
+        last_compaction_failed_timestamp: 0,
+        last_compaction_duration_time_in_mills: 30,
+    };
+    assert_eq!(done, expected);
+}
+
+fn internal(rig: &mut Rig) -> shown::InternalStats {
+    match rig.answer(topic("t", TopicCall::InternalStats)) {
+        Ok(AdminReply::InternalStats(stats)) => *stats,
+        other => panic!("{other:?}"),
+    }
+}
+
+const fn place(ledger: i64, entry: i64) -> crate::admin::request::Position {
+    crate::admin::request::Position { ledger, entry }
+}
+
+fn cursor(mark: (i64, i64), read: (i64, i64)) -> shown::CursorStats {
+    shown::CursorStats {
+        mark_delete_position: place(mark.0, mark.1),
+        read_position: place(read.0, read.1),
+        waiting_read_op: false,
+        pending_read_ops: 0,
+        messages_consumed_counter: 0,
+        cursor_ledger: -1,
+        cursor_ledger_last_entry: -1,
+        individually_deleted_messages: "[]".to_owned(),
+        last_ledger_switch_timestamp: 0,
+        state: "Open",
+        active: false,
+        number_of_entries_since_first_not_acked_message: 0,
+        total_non_contiguous_deleted_messages_range: 0,
+        subscription_have_pending_read: false,
+        subscription_have_pending_replay_read: false,
+        properties: BTreeMap::new(),
+    }
+}
+
+const fn ledger(ledger_id: i64, entries: i64, size: i64) -> shown::LedgerStats {
+    shown::LedgerStats { ledger_id, entries, size, offloaded: false, under_replicated: false }
+}
+
+#[test]
+fn ledgers_and_cursors_are_shown() {
+    let Story { mut rig, sizes, .. } = story();
+    let all: u64 = sizes.iter().sum();
+    let s = shown::CursorStats {
+        messages_consumed_counter: 1,
+        individually_deleted_messages: "[(0:0..0:1]]".to_owned(),
+        active: true,
+        number_of_entries_since_first_not_acked_message: 3,
+        total_non_contiguous_deleted_messages_range: 1,
+        ..cursor((0, -1), (0, 3))
+    };
+    let expected = shown::InternalStats {
+        entries_added_counter: 3,
+        number_of_entries: 3,
+        total_size: all,
+        current_ledger_entries: 3,
+        current_ledger_size: all,
+        last_ledger_created_timestamp: START,
+        waiting_cursors_count: 0,
+        pending_add_entries_count: 0,
+        last_confirmed_entry: place(0, 2),
+        state: "LedgerOpened",
+        ledgers: vec![ledger(0, 3, all.cast_signed())],
+        cursors: [("s".to_owned(), s), ("idle".to_owned(), cursor((0, -1), (0, 0)))].into(),
+        schema_ledgers: Vec::new(),
+        compacted_ledger: ledger(-1, -1, -1),
+    };
+    assert_eq!(internal(&mut rig), expected);
+}
+
+/// The size of a ledger was that of all entries, also of later ledgers, spread over its own: the sizes did not add up. And a
+/// ledger is shown as long as something of it is there, from the first entry that is.
+#[test]
+fn ledgers_go_when_they_are_trimmed() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    for count in [3, 2, 1] {
+        rig.fill(1, 1, count);
+        rig.call(TopicCall::Unload);
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+    }
+    let size = sizes(&rig)[0].cast_signed();
+    let ledgers = |rig: &mut Rig| internal(rig).ledgers;
+    let last = [ledger(1, 2, 2 * size), ledger(2, 1, size)];
+    assert_eq!(ledgers(&mut rig), [&[ledger(0, 3, 3 * size)], &last[..]].concat());
+    rig.machine.change(crate::state::change::Trim { topic: 0, first: 2 }).unwrap();
+    assert_eq!(ledgers(&mut rig), [&[ledger(0, 1, size)], &last[..]].concat());
+    rig.machine.change(crate::state::change::Trim { topic: 0, first: 3 }).unwrap();
+    assert_eq!(ledgers(&mut rig), last);
+    let found = internal(&mut rig);
+    assert_eq!(
+        (found.current_ledger_entries, found.current_ledger_size),
+        (1, size.cast_unsigned())
+    );
+    assert_eq!(found.entries_added_counter, 6);
+}
+
+/// Tools look for the cursors that Pulsar has of its own: one says how far compaction has come, one that duplicates are dropped.
+#[test]
+fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.fill(1, 1, 3);
+    assert!(internal(&mut rig).cursors.is_empty());
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
+    let cursors = internal(&mut rig).cursors;
+    assert_eq!(cursors, [("pulsar.dedup".to_owned(), cursor((0, 2), (0, 3)))].into());
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(None)));
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(1 << 30))));
+    let none_yet = cursor((0, -1), (0, 0));
+    assert_eq!(internal(&mut rig).cursors, [("__compaction".to_owned(), none_yet)].into());
+    rig.call(TopicCall::SetPolicy(Policy::CompactionThreshold(Some(0))));
+    assert!(internal(&mut rig).cursors.is_empty());
+    let job = compaction::job(rig.call(TopicCall::Compact)).unwrap();
+    rig.machine.compacted(&job, Ok(reading::slots(&[(0, 1, 9), (2, 1, 11)])));
+    rig.settle();
+    let found = internal(&mut rig);
+    assert_eq!(found.cursors, [("__compaction".to_owned(), cursor((0, 2), (0, 3)))].into());
+    assert_eq!(found.compacted_ledger, ledger(0, 2, 20));
+}
+
+/// A number that no tool can show is the largest that it can.
+#[test]
+fn ids_are_shown_as_far_as_they_go() {
+    use crate::machine::stats::shown;
+    use crate::state::entries::Position;
+    let id = |ledger, entry| shown(Some(Position { ledger, entry }));
+    assert_eq!(id(7, 9), place(7, 9));
+    assert_eq!(id(u64::MAX, 1 << 63), place(i64::MAX, i64::MAX));
+    assert_eq!(shown(None), place(-1, -1));
+}

@@ -1,0 +1,180 @@
+//! Subscriptions: created, deleted, moved.
+
+use super::*;
+use crate::admin::request::Position as Place;
+
+fn create(name: &str, at: Start) -> AdminRequest {
+    subscription("t", name, create_at(at))
+}
+
+fn on(name: &str, call: SubscriptionCall) -> AdminRequest {
+    subscription("t", name, call)
+}
+
+const fn place(ledger: i64, entry: i64) -> Place {
+    Place { ledger, entry }
+}
+
+/// With three entries in ledger 0 and two in ledger 1, of which the first is trimmed, and a durable subscription `s` at the first
+/// that is there. The fourth was published 10 s later than those before.
+fn rig() -> Rig {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.fill(1, 1, 3);
+    rig.machine.change(crate::state::change::Trim { topic: 0, first: 1 }).unwrap();
+    rig.call(TopicCall::Unload);
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.now += 10_000;
+    rig.fill(1, 1, 2);
+    rig.create_subscription("t", "s", Start::Earliest);
+    assert_eq!((rig.first(), rig.mark_of("t", "s")), (1, 1));
+    let ledgers: Vec<_> = rig.kept("t").entries.ledgers().collect();
+    assert_eq!(ledgers, [(0, 0), (1, 3)]);
+    rig
+}
+
+#[test]
+fn a_subscription_starts_where_it_is_told() {
+    let mut rig = rig();
+    let far = place(i64::MAX, i64::MAX);
+    for (number, (at, mark)) in [
+        (Start::Earliest, 1),
+        (Start::Latest, 5),
+        (Start::At(place(0, 2)), 2),
+        (Start::At(place(0, 9)), 3),
+        (Start::At(place(1, 1)), 4),
+        (Start::At(place(0, 0)), 1),
+        (Start::At(place(-1, -1)), 1),
+        (Start::At(far), 5),
+        (Start::After(place(0, 1)), 2),
+        (Start::After(place(0, 2)), 3),
+        (Start::After(place(1, -1)), 3),
+        (Start::After(place(0, -1)), 1),
+        (Start::After(place(1, 1)), 5),
+        (Start::After(far), 5),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("s{number}");
+        assert_eq!(rig.answer(create(&name, at)), DONE, "{at:?}");
+        assert_eq!(rig.mark_of("t", &name), mark, "{at:?}");
+        let call = SubscriptionCall::Reset { to: at };
+        assert_eq!(rig.answer(on("s", call)), DONE, "{at:?}");
+        assert_eq!(rig.mark_of("t", "s"), mark, "{at:?}, moved");
+    }
+}
+
+#[test]
+fn a_subscription_is_created_once() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.answer(create("s", Start::Latest)), DONE);
+    assert!(rig.id_of("t").is_some(), "with its topic, as by use");
+    rig.refuses(create("s", Start::Latest), 409, "Subscription already exists for topic");
+    rig.create_partitioned("parts", 2);
+    let one = subscription("parts-partition-1", "s", create_at(Start::Latest));
+    assert_eq!(rig.answer(one), DONE);
+    let all = || subscription("parts", "s", create_at(Start::Latest));
+    assert_eq!(rig.answer(all()), DONE, "where it is missing");
+    rig.refuses(all(), 409, "Subscription already exists for topic");
+    assert!(rig.id_of("parts").is_none());
+    let beyond = subscription("parts-partition-2", "s", create_at(Start::Latest));
+    rig.refuses(beyond, 404, "has 2 partitions");
+    let elsewhere = subscription("persistent://nobody/default/t", "s", create_at(Start::Latest));
+    rig.refuses(elsewhere, 404, "namespace nobody/default does not exist");
+}
+
+/// A subscription of this name could be created, and after that neither moved nor deleted.
+#[test]
+fn compaction_has_no_subscription() {
+    let mut rig = rig();
+    let reason = "compaction needs no subscription here";
+    for call in [
+        create_at(Start::Latest),
+        SubscriptionCall::Delete { force: true },
+        SubscriptionCall::SkipAll,
+    ] {
+        rig.refuses(on("__compaction", call), 412, reason);
+    }
+}
+
+#[test]
+fn a_subscription_that_does_not_exist_has_nothing() {
+    let mut rig = rig();
+    let calls = || {
+        [
+            SubscriptionCall::Delete { force: true },
+            SubscriptionCall::SkipAll,
+            SubscriptionCall::Skip { entries: 1 },
+            SubscriptionCall::ResetToTime { timestamp_ms: 0 },
+            SubscriptionCall::Reset { to: Start::Earliest },
+            SubscriptionCall::ExpireMessages { age_s: 1 },
+        ]
+    };
+    for call in calls() {
+        rig.refuses(on("none", call), 404, "has no subscription none");
+    }
+    for call in calls() {
+        rig.refuses(subscription("none", "s", call), 404, "not found");
+    }
+}
+
+#[test]
+fn a_subscription_in_use_is_deleted_by_force_alone() {
+    let mut rig = rig();
+    let delete = |force| on("s", SubscriptionCall::Delete { force });
+    rig.subscribe(2, 5, |_| {});
+    rig.refuses(delete(false), 412, "the subscription has consumers");
+    let (answer, effects) = rig.answer_and_effects(delete(true));
+    assert_eq!((answer, names(&effects)), (DONE, vec![16]), "CLOSE_CONSUMER");
+    assert!(rig.kept("t").subscriptions.is_empty());
+    rig.create_subscription("t", "s", Start::Earliest);
+    assert_eq!(rig.answer(delete(false)), DONE, "nobody uses it");
+    assert!(rig.kept("t").subscriptions.is_empty());
+}
+
+#[test]
+fn entries_are_skipped_as_they_are_open() {
+    let mut rig = rig();
+    let skip = |rig: &mut Rig, entries| {
+        assert_eq!(rig.answer(on("s", SubscriptionCall::Skip { entries })), DONE);
+        rig.mark_of("t", "s")
+    };
+    assert_eq!(skip(&mut rig, 0), 1);
+    assert_eq!(skip(&mut rig, 1), 2);
+    let ack = Ack { topic: 0, subscription: 0, entries: vec![3], ..Ack::default() };
+    rig.machine.record_ack(ack).unwrap();
+    assert_eq!(skip(&mut rig, 1), 4, "what is acknowledged does not count");
+    assert_eq!(skip(&mut rig, 1), 5);
+    assert_eq!(skip(&mut rig, 7), 5, "beyond the end there is nothing");
+    assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
+    assert_eq!(skip(&mut rig, u64::MAX), 5);
+    assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
+    rig.create_subscription("t", "other", Start::Earliest);
+    assert_eq!(rig.answer(on("s", SubscriptionCall::SkipAll)), DONE);
+    assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
+}
+
+/// A cursor may stand before the first entry that is still there.
+#[test]
+fn skipping_begins_at_what_is_there() {
+    let mut rig = rig();
+    rig.machine.change(crate::state::change::Trim { topic: 0, first: 3 }).unwrap();
+    assert_eq!(rig.answer(on("s", SubscriptionCall::Skip { entries: 1 })), DONE);
+    assert_eq!(rig.mark_of("t", "s"), 4);
+}
+
+#[test]
+fn a_subscription_goes_back_to_a_time() {
+    let mut rig = rig();
+    rig.subscribe(2, 5, |_| {});
+    for (timestamp_ms, mark) in
+        [(START, 1), (START + 1, 3), (START + 10_000, 3), (START + 10_001, 5)]
+    {
+        let (answer, effects) =
+            rig.answer_and_effects(on("s", SubscriptionCall::ResetToTime { timestamp_ms }));
+        assert_eq!((answer, rig.mark_of("t", "s")), (DONE, mark), "{timestamp_ms}");
+        assert_eq!(names(&effects), [16], "CLOSE_CONSUMER");
+        rig.subscribe(2, 5, |_| {});
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether the holder of an exclusive place still lives, as clients see it.
+
+use super::*;
+use crate::machine::probing::{PATIENCE_MS, PROBES_MAX};
+use longhaul_wire::messages::{CommandCloseConsumer, CommandCloseProducer, CommandPong};
+
+const BUSY: i32 = ServerError::ConsumerBusy as i32;
+
+fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
+    CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id,
+        request_id,
+        ..CommandSubscribe::default()
+    }
+}
+
+/// What the connections are sent: number of the command, and request where there is one.
+fn sent(effects: &[Effect]) -> Vec<(u64, String)> {
+    let sent = effects.iter().map(|it| match it {
+        Effect::Send(conn, Command::Ping(_)) => (*conn, "ping".to_owned()),
+        Effect::Send(conn, Command::Success(it)) => (*conn, format!("success {}", it.request_id)),
+        Effect::Send(conn, Command::ProducerSuccess(it)) => {
+            (*conn, format!("producer {}", it.request_id))
+        }
+        Effect::Send(conn, Command::Error(it)) => {
+            (*conn, format!("error {} for {}", it.error, it.request_id))
+        }
+        Effect::Close(conn) => (*conn, "close".to_owned()),
+        other => panic!("{other:?}"),
+    });
+    sent.collect()
+}
+
+fn line(conn: u64, what: &str) -> (u64, String) {
+    (conn, what.to_owned())
+}
+
+/// Connection 1 holds the subscription, 2 wants it, and waits.
+fn contended() -> Rig {
+    let mut rig = Rig::new();
+    rig.ask(1, subscribe(1, 10));
+    let effects = rig.ask(2, subscribe(2, 20));
+    assert_eq!(sent(&effects), [line(1, "ping")], "the holder is asked, the newcomer waits");
+    rig
+}
+
+#[test]
+fn a_holder_that_lives_keeps_its_place() {
+    let mut rig = contended();
+    let effects = rig.ask(1, CommandPong {});
+    assert_eq!(sent(&effects), [line(2, &format!("error {BUSY} for 20"))]);
+    assert!(sent(&rig.ask(1, CommandPong {})).is_empty(), "the newcomer is told once");
+    assert!(sent(&rig.pass(2 * PATIENCE_MS)).is_empty());
+}
+
+#[test]
+fn a_holder_that_goes_leaves_its_place_to_who_waits() {
+    let mut rig = contended();
+    rig.machine.closed(1);
+    assert_eq!(sent(&rig.settle()), [line(2, "success 20")]);
+}
+
+#[test]
+fn a_silent_holder_is_ended_in_time() {
+    let mut rig = contended();
+    assert_eq!(rig.machine.next_deadline(), START, "the next round comes first");
+    rig.pass(PATIENCE_MS - 1);
+    assert_eq!(rig.machine.next_deadline(), START + PATIENCE_MS);
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect { protocol_version: Some(21), ..CommandConnect::default() });
+    assert_eq!(sent(&rig.ask(3, subscribe(3, 30))), [line(1, "ping")]);
+    assert!(sent(&rig.pass(0)).is_empty(), "it has a moment left");
+    let effects = rig.pass(1);
+    let expected = [line(1, "close"), line(2, "success 20"), line(2, "ping")];
+    assert_eq!(sent(&effects), expected, "and now 3 waits for 2");
+    rig.pass(PATIENCE_MS - 1);
+    assert_eq!(sent(&rig.pass(1)), [line(2, "close"), line(3, "success 30")]);
+}
+
+/// Several can wait for one holder. Its connection was ended once for each of them.
+#[test]
+fn a_silent_holder_is_ended_once() {
+    let mut rig = contended();
+    rig.ask(2, CommandSubscribe { consumer_id: 9, ..subscribe(9, 90) });
+    let effects = rig.pass(PATIENCE_MS);
+    let closed = sent(&effects).into_iter().filter(|it| it.1 == "close").collect::<Vec<_>>();
+    assert_eq!(closed, [line(1, "close")]);
+}
+
+/// The place stays with its holder when who wanted it has gone, or wants it no more.
+#[test]
+fn who_has_gone_waits_for_nothing() {
+    let mut rig = contended();
+    rig.machine.closed(2);
+    rig.machine.closed(1);
+    assert!(sent(&rig.settle()).is_empty());
+    let mut rig = contended();
+    let close = CommandCloseConsumer::new(2, 21);
+    assert_eq!(sent(&rig.ask(2, close)), [line(2, "success 21")]);
+    rig.machine.closed(1);
+    assert!(sent(&rig.settle()).is_empty());
+}
+
+/// To close something else, or something of the same number on another connection, changes nothing for who waits.
+#[test]
+fn who_closes_something_else_goes_on_waiting() {
+    let mut rig = contended();
+    rig.ask(2, CommandCloseConsumer::new(7, 21));
+    rig.ask(2, CommandCloseProducer::new(2, 22));
+    rig.machine.opened(3, "/test".to_owned());
+    rig.ask(3, CommandConnect { protocol_version: Some(21), ..CommandConnect::default() });
+    rig.ask(3, CommandCloseConsumer::new(2, 31));
+    rig.machine.closed(1);
+    assert_eq!(sent(&rig.settle()), [line(2, "success 20")]);
+}
+
+#[test]
+fn a_sign_of_life_of_somebody_else_is_none() {
+    let mut rig = contended();
+    assert!(sent(&rig.ask(2, CommandPong {})).is_empty());
+    rig.machine.opened(3, "/test".to_owned());
+    rig.machine.closed(3);
+    assert!(sent(&rig.settle()).is_empty());
+    rig.machine.closed(1);
+    assert_eq!(sent(&rig.settle()), [line(2, "success 20")]);
+}
+
+/// Who is in its own way needs no sign of life: it has just given one.
+#[test]
+fn a_client_in_its_own_way_is_refused_at_once() {
+    let mut rig = Rig::new();
+    rig.ask(1, subscribe(1, 10));
+    let effects = rig.ask(1, subscribe(2, 20));
+    assert_eq!(sent(&effects), [line(1, &format!("error {BUSY} for 20"))]);
+    let unnamed = CommandSubscribe { subscription: String::new(), ..subscribe(2, 21) };
+    let refused = i32::from(ServerError::NotAllowedError);
+    let effects = rig.ask(2, unnamed);
+    assert_eq!(
+        sent(&effects),
+        [line(2, &format!("error {refused} for 21"))],
+        "nobody is in its way"
+    );
+}
+
+#[test]
+fn a_producer_waits_for_its_own_name() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let effects = rig.ask(2, producer(1, 20, AccessMode::Shared));
+    assert_eq!(sent(&effects), [line(1, "ping")]);
+    rig.machine.closed(1);
+    assert_eq!(sent(&rig.settle()), [line(2, "producer 20")]);
+}
+
+/// Whoever waits costs memory: no more than so many do.
+#[test]
+fn a_limited_number_waits() {
+    let mut rig = contended();
+    for number in 1..PROBES_MAX as u64 {
+        let effects = rig.at_once(2, subscribe(2 + number, 1));
+        assert_eq!(sent(&effects), [line(1, "ping")]);
+    }
+    let effects = rig.at_once(2, subscribe(5000, 1));
+    assert_eq!(sent(&effects), [line(2, &format!("error {BUSY} for 1"))]);
+}

@@ -1,0 +1,185 @@
+//! What readers are shown: the compacted view and what follows it, and where they have caught up.
+
+use super::*;
+use crate::log::{CompactedWriter, Place, Slot as CompactedSlot};
+use crate::machine::view::{Item, View};
+use crate::state::entries::{Entries, Extras, Position, Slot};
+use longhaul_wire::messages::{CommandGetLastMessageId, CommandGetLastMessageIdResponse};
+
+/// A compacted view of these entries: ordinals, numbers of messages and bytes. They lie in ledger 0.
+pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
+    let storage = Arc::new(SimulatedStorage::new(1));
+    let mut writer = CompactedWriter::create(storage, "compact/test.seg").unwrap();
+    for &(ordinal, messages, bytes) in entries {
+        writer.append(ordinal, 0, ordinal, messages, &vec![0; bytes]).unwrap();
+    }
+    Arc::clone(writer.finish().unwrap().slots())
+}
+
+/// The entries 0 to 5 of ledger 0: a batch of two, plain ones, a chunk, one for later, and one that is gone.
+fn entries() -> Entries {
+    let mut entries = Entries::default();
+    entries.open_ledger(0, 0);
+    let place = |offset| Place { segment: 1, offset, size: 10 + offset };
+    let none = Extras::default();
+    entries.push(Slot::new(place(0), Some(2), 0), none);
+    entries.push(Slot::new(place(1), None, 0), none);
+    entries.push(Slot::new(place(2), None, 0), none);
+    entries.push(Slot::new(place(3), None, 0), Extras { chunk_of: Some(77), ..none });
+    entries.push(Slot::new(place(4), None, 0), Extras { deliver_at: Some(88), ..none });
+    entries.push(Slot::new(place(5), None, 0), none);
+    entries.relocate(2, None);
+    entries
+}
+
+const fn item(ordinal: u64, messages: u32, bytes: u32) -> Item {
+    Item {
+        ordinal,
+        position: Position { ledger: 0, entry: ordinal },
+        messages,
+        bytes,
+        deliver_at: None,
+        chunk_of: None,
+        compacted: None,
+    }
+}
+
+#[test]
+fn a_view_shows_what_is_on_disk_and_here() {
+    let entries = entries();
+    let view = View { entries: &entries, end: 5, compacted: None };
+    assert_eq!(view.get(0), Some(item(0, 2, 10)));
+    assert_eq!(view.get(1), Some(item(1, 1, 11)));
+    assert_eq!(view.get(2), None, "it is gone");
+    assert_eq!(view.at_or_after(2), Some(Item { chunk_of: Some(77), ..item(3, 1, 13) }));
+    assert_eq!(view.get(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
+    assert_eq!(view.at_or_after(5), None, "it is not on disk");
+    assert_eq!(view.last(), Some((Position { ledger: 0, entry: 4 }, None)));
+    let start = View { end: 1, ..view };
+    assert_eq!(start.last(), Some((Position { ledger: 0, entry: 0 }, Some(2))));
+    let gone = View { end: 3, ..view };
+    assert_eq!(gone.last(), Some((Position { ledger: 0, entry: 1 }, None)), "the last one here");
+    assert_eq!(View { end: 0, ..view }.last(), None);
+}
+
+/// Up to the horizon a reader of the compacted view sees that alone, and behind it the entries.
+#[test]
+fn a_compacted_view_replaces_what_lies_before_its_horizon() {
+    let entries = entries();
+    let slots = slots(&[(0, 0, 5), (3, 4, 7)]);
+    let view = View { entries: &entries, end: 6, compacted: Some((&slots, 4)) };
+    let first = Item { compacted: Some(0), ..item(0, 1, 5) };
+    let second = Item { compacted: Some(1), ..item(3, 4, 7) };
+    assert_eq!(view.get(0), Some(first), "an entry has a message at least");
+    assert_eq!(view.get(1), None, "compaction has removed it");
+    assert_eq!(view.at_or_after(1), Some(second));
+    assert_eq!(view.at_or_after(3), Some(second));
+    assert_eq!(view.at_or_after(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
+    let empty: &[CompactedSlot] = &[];
+    let nothing_left = View { compacted: Some((empty, 4)), ..view };
+    assert_eq!(nothing_left.at_or_after(0).map(|it| it.ordinal), Some(4));
+    let beyond = View { compacted: Some((&slots[..1], 4)), ..view };
+    assert_eq!(beyond.at_or_after(1).map(|it| it.ordinal), Some(4));
+    // The horizon counts, and not where the last one lies.
+    let at_the_horizon = View { compacted: Some((&slots, 3)), ..view };
+    assert_eq!(at_the_horizon.at_or_after(3).map(|it| it.compacted), Some(None));
+}
+
+#[test]
+fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
+    let entries = entries();
+    let last = |slots: &[CompactedSlot], horizon, end| {
+        View { entries: &entries, end, compacted: Some((slots, horizon)) }.last()
+    };
+    let (batch, plain) = (slots(&[(0, 2, 5), (3, 4, 7)]), slots(&[(0, 2, 5), (1, 1, 7)]));
+    let id = |entry| Position { ledger: 0, entry };
+    assert_eq!(last(&batch, 4, 6), Some((id(5), None)), "behind the horizon");
+    assert_eq!(last(&batch, 4, 4), Some((id(3), Some(4))));
+    assert_eq!(last(&plain, 4, 4), Some((id(1), None)));
+    assert_eq!(last(&[], 4, 4), None);
+}
+
+fn last_id(rig: &mut Rig, consumer_id: u64) -> CommandGetLastMessageIdResponse {
+    let command = CommandGetLastMessageId { consumer_id, request_id: 8 };
+    match rig.ask(2, command).pop() {
+        Some(Effect::Send(2, Command::GetLastMessageIdResponse(it))) => *it,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(entry: u64, batch_index: i32, mark: u64) -> CommandGetLastMessageIdResponse {
+    let id = |entry_id, batch_index| MessageIdData {
+        ledger_id: 0,
+        entry_id,
+        partition: Some(-1),
+        batch_index,
+        ..MessageIdData::default()
+    };
+    CommandGetLastMessageIdResponse {
+        last_message_id: id(entry, Some(batch_index)),
+        request_id: 8,
+        consumer_mark_delete_position: Some(id(mark, None)),
+    }
+}
+
+fn publish_batch(rig: &mut Rig, messages: i32) {
+    let metadata =
+        MessageMetadata { num_messages_in_batch: Some(messages), ..MessageMetadata::default() };
+    let message = verified(Payload::new(&metadata, &[7; 100]));
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    rig.machine.request(1, Request::Publish(send, message));
+    rig.settle();
+}
+
+/// A reader has caught up when it has seen the last message, which may be the last of a batch.
+#[test]
+fn a_reader_learns_where_it_has_caught_up() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(2, 5, |_| {});
+    let none = last_id(&mut rig, 5);
+    assert_eq!(none.last_message_id.entry_id, u64::MAX, "-1: there is none");
+    assert_eq!(none.last_message_id.batch_index, Some(-1));
+    publish_batch(&mut rig, 3);
+    assert_eq!(last_id(&mut rig, 5), answer(0, 2, u64::MAX));
+    rig.publish(1, 1, b"x");
+    rig.ask(
+        2,
+        CommandAck {
+            consumer_id: 5,
+            message_id: vec![MessageIdData::default()],
+            ..CommandAck::default()
+        },
+    );
+    assert_eq!(last_id(&mut rig, 5), answer(1, -1, 0));
+    let command = CommandGetLastMessageId { consumer_id: 77, request_id: 8 };
+    let refused = rig.ask(2, command);
+    assert!(matches!(&refused[..], [Effect::Send(2, Command::Error(it))] if it.request_id == 8));
+}
+
+/// Who reads the compacted view would wait for ever for an entry that compaction has removed. Other consumers of the connection
+/// do not change what it is told.
+#[test]
+fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
+    let effects = rig.call(TopicCall::Compact);
+    let job = effects.into_iter().find_map(|it| match it {
+        Effect::Compact(job) => Some(job),
+        _ => None,
+    });
+    rig.machine.compacted(&job.unwrap(), Ok(slots(&[(1, 1, 5)])));
+    rig.settle();
+    let failover = |name: &'static str, read_compacted| {
+        move |it: &mut CommandSubscribe| {
+            it.sub_type = 2;
+            it.consumer_name = Some(name.to_owned());
+            it.read_compacted = Some(read_compacted);
+        }
+    };
+    rig.subscribe(2, 5, failover("b", true));
+    rig.subscribe(2, 6, failover("a", false));
+    assert_eq!(last_id(&mut rig, 5).last_message_id.entry_id, 1);
+    assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 2);
+}
