@@ -273,9 +273,8 @@ impl Entries {
                 freed.push(slot.place);
             }
         }
-        if self.slots.is_empty() {
-            self.base = self.base.max(first);
-        }
+        // Beyond the last entry, too.
+        self.base = self.base.max(first);
         self.delays = self.delays.split_off(&self.base);
         self.chunks = self.chunks.split_off(&self.base);
         freed
@@ -395,8 +394,11 @@ mod tests {
         assert_eq!(entries.ordinal_of(id(5, 1)), Some(1));
         assert!(entries.get(1).is_none());
         assert_eq!(entries.deliver_at(4), Some(200));
+        entries.push(slot(5, 0), Extras { deliver_at: None, chunk_of: Some(6) });
+        assert_eq!((entries.chunk_of(5), entries.chunk_of(4)), (Some(6), None));
         entries.trim(50);
         assert_eq!((entries.first(), entries.end()), (50, 50));
+        assert_eq!(entries.chunk_of(5), None);
         assert_eq!(entries.deliver_at(4), None);
     }
 

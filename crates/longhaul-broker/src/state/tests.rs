@@ -193,7 +193,7 @@ fn entries_come_back_once() {
     assert_eq!(here.map(|it| it.0).collect::<Vec<_>>(), [2]);
 }
 
-/// No test looked whether everything that can be changed is in a checkpoint: only what is comes back after the next start.
+/// What is not in a checkpoint is forgotten with the next start.
 #[test]
 fn a_checkpoint_keeps_everything() {
     let mut it = sample();

@@ -29,7 +29,7 @@ fn a_cumulative_ack_in_a_batch_takes_what_lies_before_it_and_its_part() {
     assert_eq!(rig.mark(), 3, "never back");
 }
 
-/// Acks that name what is not there, or not as they say, changed nothing in any test: none of them sent one.
+/// Acks of what is not there, of what was not delivered yet, and of batches that are none.
 #[test]
 fn an_ack_that_cannot_be_meant_changes_nothing() {
     for (kind, ids) in [

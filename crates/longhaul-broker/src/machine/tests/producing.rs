@@ -218,6 +218,7 @@ fn who_waits_keeps_others_out() {
 fn who_waits_publishes_nothing_and_goes_on_waiting() {
     let mut rig = Rig::new();
     rig.produce(2, 1, AccessMode::Exclusive).unwrap();
+    rig.call(TopicCall::SetPolicy(Policy::Deduplication(Some(true))));
     rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
     rig.machine.set_full(true);
     let effects = rig.publish(1, 2, b"x");

@@ -74,12 +74,13 @@ fn what_is_composed_waits() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
+    let records = rig.machine.totals.records;
     (0..3).for_each(|_| drop(rig.send(1, &[7; 100], |_, _| {})));
+    assert_eq!(rig.machine.totals.records, records + 3);
     assert!(rig.machine.pending_bytes() > 300);
     assert_eq!(rig.machine.waiting(), 3);
-    let records = rig.machine.totals.records;
     rig.settle();
     assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
     rig.call(TopicCall::SetPolicy(Policy::MessageTtl(Some(5))));
-    assert_eq!(rig.machine.totals.records, records + 1);
+    assert_eq!(rig.machine.totals.records, records + 4);
 }
