@@ -18,6 +18,7 @@ mod fences;
 mod fleet;
 mod ledger;
 mod report;
+mod retries;
 mod script;
 mod setting;
 mod timely;

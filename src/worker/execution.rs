@@ -72,6 +72,8 @@ pub(crate) enum Ending {
     Fenced,
     /// The worker shuts down: the attempt is given back.
     Released,
+    /// Its body did not begin in time: the attempt is given back.
+    NotBegun,
 }
 
 /// Why an attempt is to end early.
@@ -108,6 +110,8 @@ pub(crate) struct Attempt {
     pub(crate) payload: Result<Bytes, Arc<str>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
+    /// Later than this its body does not begin.
+    pub(crate) begin_by: Deadline,
     pub(crate) grace: Duration,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
@@ -147,7 +151,8 @@ const ABORT_WAIT: Duration = Duration::from_millis(500);
 const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs an attempt to its end. Its body begins when the context is there, which may have to be read first; an attempt that is
-/// over by then never begins.
+/// over by then never begins. Nor does one that was held up until others may have taken its task over, by that read or because the
+/// process stood still: whether its claim still counts only the ledger knows.
 pub(crate) async fn attend(
     processor: Arc<dyn ErasedProcessor>,
     attempt: Attempt,
@@ -155,7 +160,7 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: Gate,
 ) -> Ended {
-    let Attempt { task, epoch, payload, cancelled, deadline, grace, mut halt } = attempt;
+    let Attempt { task, epoch, payload, cancelled, deadline, begin_by, grace, mut halt } = attempt;
     let payload = match payload {
         Ok(payload) => payload,
         Err(cause) => {
@@ -173,13 +178,19 @@ pub(crate) async fn attend(
         biased;
         halt = &mut halt => return Ended { task, epoch, ending: Ending::of_halt(halt.ok()), stuck: None },
         () = &mut limit => return Ended { task, epoch, ending: Ending::over_budget(), stuck: None },
+        () = begin_by.wait() => return Ended { task, epoch, ending: Ending::NotBegun, stuck: None },
         context = context => context,
     };
     note_panic_places();
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
     let mut handle = bodies.spawn(gate.wrap(async move {
-        let ending = body.await.unwrap_or_else(|panic| ending_of_panic(&*panic));
+        // Timers may have stood still with the process, so this is asked last.
+        let ending = if begin_by.remaining().is_zero() {
+            Ending::NotBegun
+        } else {
+            body.await.unwrap_or_else(|panic| ending_of_panic(&*panic))
+        };
         // The receiver is gone when the attempt was given up: nobody needs the ending.
         drop(report.send(ending));
     }));
@@ -244,4 +255,80 @@ pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
         .unwrap_or("no message");
     let place = PANIC_PLACE.with_borrow_mut(Option::take);
     Ending::Failed(Failure::Retry, text::panicked(message, place.as_deref()))
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::worker::processor::{Given, Shared};
+    use std::collections::BTreeMap;
+    use tokio::sync::watch;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+
+    struct Done;
+
+    impl ErasedProcessor for Done {
+        fn run(
+            self: Arc<Self>,
+            _payload: Bytes,
+            _context: TaskContext,
+        ) -> BoxFuture<'static, Ending> {
+            async { Ending::Completed(Bytes::new()) }.boxed()
+        }
+    }
+
+    /// Runs an attempt that may begin within a second; its body is held up behind this gate, and its context takes so long.
+    async fn ending(gate: Gate, reads_for: Duration) -> Ending {
+        let clock = Clock::simulated(0);
+        let begin_by = Deadline { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
+        let (_halt, halt) = oneshot::channel();
+        let cancelled = CancellationToken::new();
+        let shared = Shared {
+            task: TASK,
+            epoch: Epoch(1),
+            attempt: 1,
+            properties: BTreeMap::new(),
+            last_checkpoint: None,
+            cancelled: cancelled.clone(),
+            deadline: None,
+            progress: watch::channel(None).0,
+            checkpoint: watch::channel(Given::default()).0,
+            stored: watch::channel(0).1,
+        };
+        let attempt = Attempt {
+            task: TASK,
+            epoch: Epoch(1),
+            payload: Ok(Bytes::new()),
+            cancelled,
+            deadline: None,
+            begin_by,
+            grace: SECOND,
+            halt,
+        };
+        let context = async {
+            tokio::time::sleep(reads_for).await;
+            TaskContext { shared: Arc::new(shared) }
+        };
+        attend(Arc::new(Done), attempt, context, Handle::current(), gate).await.ending
+    }
+
+    /// A process was suspended just before a body began. Two minutes later it began, on a task that others had ended and sealed.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_held_up_does_not_begin_later() {
+        for (held_up, begins) in [(SECOND / 2, true), (2 * SECOND, false)] {
+            let expected = if begins { Ending::Completed(Bytes::new()) } else { Ending::NotBegun };
+            assert_eq!(ending(Gate::open(), held_up).await, expected, "by its read");
+            let gate = Gate::closable();
+            gate.freeze();
+            let thaw = async {
+                tokio::time::sleep(held_up).await;
+                gate.thaw();
+            };
+            let (ended, ()) = tokio::join!(ending(gate.clone(), Duration::ZERO), thaw);
+            assert_eq!(ended, expected, "by a suspension");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::ledger::{Logged, Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
-use super::{SUBSCRIPTION, fences, timely, view};
+use super::{SUBSCRIPTION, fences, retries, timely, view};
 use crate::checkers::fold::{End, State};
 use longhaul::ledger;
 use longhaul::protocol::entry::Entry;
@@ -72,8 +72,9 @@ impl Evidence<'_> {
         self.check_starts(&book, &starts, &mut found);
         self.check_fates(&book, &mut found);
         view::check(self, &book, &mut found);
-        let takeovers = timely::check(self, &book, &mut found);
-        let deeds = fences::check(self, &book, &mut found);
+        let readings = fences::readings(self);
+        let takeovers = timely::check(self, &book, &readings, &mut found);
+        let deeds = fences::check(self, &book, &readings, &mut found);
         let mut totals = self.count(&book, &starts);
         (totals.measured, totals.takeover_max) = takeovers;
         totals += deeds;
@@ -244,7 +245,7 @@ impl Evidence<'_> {
             let end = story.state.end();
             totals.cancelled += usize::from(end == Some(End::Cancelled));
             totals.failed += usize::from(end == Some(End::Final));
-            totals.long_backoffs += timely::long_backoffs(self, *id, story);
+            totals.long_backoffs += retries::long_backoffs(self, *id, story);
         }
         totals.shown_no_more = view::gone(self);
         self.broker.look_at_history(|history| {
@@ -267,6 +268,7 @@ impl Evidence<'_> {
                     | Happening::Stored { .. }
                     | Happening::Followed { .. }
                     | Happening::Fetched { .. }
+                    | Happening::Unread { .. }
                     | Happening::Acked { .. } => {}
                 }
             }

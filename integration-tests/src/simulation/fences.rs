@@ -4,9 +4,10 @@
 use super::checks::{Book, Evidence, at};
 use super::ledger::Logged;
 use super::report::Totals;
+use super::retries::adopted;
 use super::script::{Returned, Start};
 use super::setting::Course;
-use super::timely::{SOON, adopted, shrunk, stretched};
+use super::timely::{SOON, shrunk, stretched};
 use longhaul::Position;
 use longhaul::protocol::entry::Entry;
 use longhaul::protocol::invariants as ids;
@@ -26,9 +27,9 @@ const READS_PER_SECOND_MAX: usize = 12;
 
 /// What one worker has read of the ledger of one partition.
 #[derive(Default)]
-struct Reading {
+pub(super) struct Reading {
     /// In the order in which it came.
-    read: Vec<(Moment, Position)>,
+    pub(super) read: Vec<(Moment, Position)>,
     /// When it asked for all of it from the start.
     starts: Vec<Moment>,
     /// Nothing has come since the last of them: until something does a failed request is repeated.
@@ -51,14 +52,18 @@ impl Reading {
 }
 
 /// By the name of the worker, and partition.
-type Readings = BTreeMap<(Arc<str>, i32), Reading>;
+pub(super) type Readings = BTreeMap<(Arc<str>, i32), Reading>;
 
-pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) -> Totals {
+pub(super) fn check(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    readings: &Readings,
+    found: &mut Vec<String>,
+) -> Totals {
     let mut totals = Totals { retries_adopted: adopted(evidence, book), ..Totals::default() };
-    let readings = readings(evidence);
     check_reads(evidence, found);
-    check_late(evidence, book, &readings, found, &mut totals);
-    for ((worker, partition), reading) in &readings {
+    check_late(evidence, book, readings, found, &mut totals);
+    for ((worker, partition), reading) in readings {
         let Some(log) = book.logs.get(partition) else { continue };
         let one = One { evidence, worker, partition: *partition, reading, log };
         one.check_queue(found, &mut totals);
@@ -71,7 +76,7 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
     totals
 }
 
-fn readings(evidence: &Evidence<'_>) -> Readings {
+pub(super) fn readings(evidence: &Evidence<'_>) -> Readings {
     let ledger = |partition: &i32| {
         (Arc::from(at(&evidence.names.ledger, *partition).to_string()), *partition)
     };
@@ -87,6 +92,7 @@ fn readings(evidence: &Evidence<'_>) -> Readings {
                 | Happening::Followed { .. }
                 | Happening::Stored { .. }
                 | Happening::Fetched { .. }
+                | Happening::Unread { .. }
                 | Happening::Acked { .. }
                 | Happening::Note(_) => continue,
             };
@@ -121,7 +127,7 @@ fn check_reads(evidence: &Evidence<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// A claim that its worker reads back more than H after it was sent is not run.
+/// A claim that its worker reads back more than H after it was sent is not run, and no processor begins later than that.
 fn check_late(
     evidence: &Evidence<'_>,
     book: &Book,
@@ -133,24 +139,24 @@ fn check_late(
     let slowest = stretched(evidence.setting.heartbeat) + BRIEFLY;
     for (id, story) in &book.stories {
         for claim in story.claims.iter().filter(|claim| claim.attempt.is_some()) {
-            let Some(reading) = readings.get(&(Arc::clone(&claim.by), id.partition)) else {
+            let started = |it: &&Start| it.task == *id && it.epoch == claim.epoch;
+            let Some(start) = starts.iter().find(started) else {
+                let reading = readings.get(&(Arc::clone(&claim.by), id.partition));
+                let came = |it: &&(Moment, Position)| it.1 == claim.position;
+                let came = reading.and_then(|reading| reading.read.iter().find(came));
+                let late = came.is_some_and(|(read, _)| read.since(claim.sent) > slowest);
+                totals.late_claims += usize::from(late);
                 continue;
             };
-            let read = reading.read.iter().find(|(_, position)| *position == claim.position);
-            let Some((read, _)) = read.filter(|(read, _)| read.since(claim.sent) > slowest) else {
-                continue;
-            };
-            let started = |it: &Start| it.task == *id && it.epoch == claim.epoch;
+            let late = start.at.since(claim.sent);
             let still = evidence.fleet.troubles.iter().any(|trouble| {
-                let until = trouble.until.unwrap_or(*read);
+                let until = trouble.until.unwrap_or(start.at);
                 trouble.stood_still && *trouble.worker == *claim.by && until >= claim.sent
             });
-            if !starts.iter().any(started) {
-                totals.late_claims += 1;
-            } else if !still {
+            if late > slowest && !still {
                 let (by, epoch) = (&claim.by, claim.epoch);
-                let late = read.since(claim.sent);
-                let what = format!("{by} ran epoch {epoch} of task {id}, read back after {late:?}");
+                let what =
+                    format!("{by} began epoch {epoch} of task {id} {late:?} after its claim");
                 found.push(format!("{}: {what}", ids::START));
             }
         }

@@ -60,6 +60,7 @@ pub(super) fn times(broker: &MemoryBroker) -> Times {
             Happening::Received { .. }
             | Happening::Followed { .. }
             | Happening::Fetched { .. }
+            | Happening::Unread { .. }
             | Happening::Missed { .. }
             | Happening::Acked { .. }
             | Happening::Note(_) => None,
@@ -79,9 +80,10 @@ pub(super) struct Claimed {
     pub(super) epoch: u32,
     /// Of one that runs.
     pub(super) attempt: Option<u32>,
-    /// The state that it met, and since when.
+    /// The state that it met, since when, and where the entry lies that made it. A cancellation or a checkpoint makes no other state.
     pub(super) before: State,
     pub(super) since: Moment,
+    pub(super) met: Option<Position>,
     /// The last checkpoint that was accepted before it.
     pub(super) checkpoint: Option<Bytes>,
 }
@@ -91,8 +93,8 @@ pub(super) struct Claimed {
 pub(super) struct Story {
     pub(super) state: State,
     library: TaskFold,
-    /// When its last entry was accepted.
-    since: Moment,
+    /// When the entry was stored that made its state, and where.
+    since: (Moment, Option<Position>),
     pub(super) claims: Vec<Claimed>,
     /// Epochs whose attempt was given back.
     pub(super) released: BTreeSet<u32>,
@@ -307,7 +309,9 @@ impl Story {
         let counts = self.state.take(entry);
         let accepted = self.library.apply(entry) == Verdict::Accepted;
         if counts {
-            self.since = stored.at;
+            if (self.state.epoch, self.state.stand) != (before.epoch, before.stand) {
+                self.since = (stored.at, Some(position));
+            }
             self.note(entry, (position, content), stored, before, since);
         } else {
             if self.sealed.is_none() && self.keys.contains(&entry.key()) {
@@ -336,7 +340,7 @@ impl Story {
         (position, content): (Position, Bytes),
         stored: &Stored,
         before: State,
-        since: Moment,
+        (since, met): (Moment, Option<Position>),
     ) {
         let Stored { at, by, sent } = stored.clone();
         let ends = self.state.end().is_some();
@@ -348,9 +352,18 @@ impl Story {
                 let epoch = key.epoch.0;
                 let attempt = (*kind == ClaimKind::Run).then_some(*attempt);
                 let checkpoint = self.checkpoint.as_ref().map(|(_, content)| content.clone());
-                let claim =
-                    Claimed { position, at, sent, by, epoch, attempt, before, since, checkpoint };
-                self.claims.push(claim);
+                self.claims.push(Claimed {
+                    position,
+                    at,
+                    sent,
+                    by,
+                    epoch,
+                    attempt,
+                    before,
+                    since,
+                    met,
+                    checkpoint,
+                });
                 if ends {
                     self.ended = Some((at, epoch, content));
                 }

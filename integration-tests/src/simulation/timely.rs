@@ -1,18 +1,20 @@
-//! When things may happen, and when they must: takeovers, self-fences, retries, and the end of tasks where nothing goes wrong.
+//! When things may happen, and when they must: takeovers, self-fences, and the end of tasks where nothing goes wrong. Retries:
+//! `retries.rs`.
 
 use super::checks::{Book, Evidence, at};
+use super::fences::Readings;
 use super::fleet::{DRIFT_PPM_MAX, Trouble};
 use super::ledger::{Claimed, Owners, Story, longest_silence};
 use super::report::Heartbeats;
+use super::retries::{self, Deliveries, check_adopters, deliveries, is_blind};
 use super::setting::Course;
 use crate::checkers::fold::Stand;
+use longhaul::TaskId;
 use longhaul::protocol::invariants as ids;
 use longhaul::protocol::moment::Moment;
 use longhaul::protocol::rank::SLOT;
 use longhaul::protocol::retry::RetryPolicy;
 use longhaul::transport::memory::{Event, Happening};
-use longhaul::{EntryId, TaskId};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,11 +27,13 @@ const ON_THE_WAY: Duration = Duration::from_secs(130);
 pub(super) fn check(
     evidence: &Evidence<'_>,
     book: &Book,
+    readings: &Readings,
     found: &mut Vec<String>,
 ) -> (usize, Heartbeats) {
     let delivered = deliveries(evidence);
     for (id, story) in &book.stories {
-        for claim in story.takeovers() {
+        let blind = story.claims.iter().filter(|claim| is_blind(readings, *id, claim));
+        for claim in story.takeovers().chain(blind) {
             if let Some(what) = unfounded(evidence, book, *id, claim) {
                 let (epoch, by) = (claim.epoch, &claim.by);
                 found.push(format!(
@@ -38,13 +42,9 @@ pub(super) fn check(
                 ));
             }
         }
-        check_backoff(evidence, *id, story, found);
-        check_due(evidence, *id, story, found);
-        if evidence.setting.course == Course::Cuts {
-            check_prompt(evidence, *id, story, found);
-        }
+        retries::check(evidence, readings, *id, story, found);
         if evidence.setting.course != Course::Rough {
-            check_adopters(evidence, &delivered, *id, story, found);
+            check_adopters(evidence, (&delivered, readings), *id, story, found);
             check_delivered(evidence, &delivered, *id, story, found);
         }
     }
@@ -107,24 +107,6 @@ pub(super) fn at_once(story: &Story) -> usize {
     story.takeovers().map(rivals).sum()
 }
 
-/// When each entry of the task topic came to whom.
-type Deliveries = BTreeMap<(Arc<str>, EntryId), Vec<(Moment, Arc<str>)>>;
-
-fn deliveries(evidence: &Evidence<'_>) -> Deliveries {
-    let mut deliveries = Deliveries::new();
-    evidence.broker.look_at_history(|history| {
-        for event in history.events() {
-            if let Happening::Received { by, partition, position, subscription: Some(_), .. } =
-                &event.what
-            {
-                let key = (Arc::clone(partition), position.entry_id());
-                deliveries.entry(key).or_default().push((event.at, Arc::clone(by)));
-            }
-        }
-    });
-    deliveries
-}
-
 /// Nobody claims a new task that was not delivered to it: an empty fold proves nothing.
 fn check_delivered(
     evidence: &Evidence<'_>,
@@ -141,133 +123,6 @@ fn check_delivered(
         let by = &claim.by;
         found.push(format!("{}: {by} claimed new task {id} without a delivery", ids::ADOPTION));
     }
-}
-
-/// A retry is claimed when it is due, and not before, also by whoever has just read the ledger from its start. Where wall clocks are
-/// wrong that one cannot know better.
-fn check_due(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
-    if evidence.setting.skewed {
-        return;
-    }
-    for claim in story.claims.iter().filter(|it| it.attempt.is_some() && !it.before.cancel) {
-        let due = due(evidence, claim);
-        if claim.sent + SLOT / 10 < due {
-            let Claimed { by, epoch, .. } = claim;
-            let early = due.since(claim.sent);
-            found.push(format!("{by} claimed epoch {epoch} of task {id} {early:?} too early"));
-        }
-    }
-}
-
-/// A retry is claimed soon after it is due, unless something was away just then; also when its payload could not be read at first.
-fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
-    // Reads that fail four times in a row wait half a second, and each time twice as long.
-    const READ_WITHIN: Duration = Duration::from_secs(8);
-    let setting = evidence.setting;
-    if setting.skewed {
-        return;
-    }
-    let slots = SLOT * (u32::try_from(setting.workers).unwrap_or(u32::MAX) + 1);
-    let soon = READ_WITHIN + stretched(4 * setting.heartbeat) + slots + SOON;
-    for claim in story.claims.iter().filter(|it| matches!(it.before.stand, Stand::Waiting(_))) {
-        let due = due(evidence, claim).max(claim.since);
-        let near = |(from, until): &&(Moment, Moment)| *from <= due + soon && *until + soon >= due;
-        let disturbed = evidence.fleet.disturbed.iter().any(|it| near(&it));
-        if !disturbed && claim.sent > due + soon {
-            let (epoch, late) = (claim.epoch, claim.sent.since(due));
-            let what = format!("epoch {epoch} of task {id} was claimed {late:?} after it was due");
-            found.push(format!("{}: {what}", ids::PROGRESS));
-        }
-    }
-}
-
-/// When the state that a claim met was due, by right wall clocks.
-fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
-    let Stand::Waiting(next) = claim.before.stand else { return Moment::default() };
-    let clock = evidence.broker.clock();
-    let began_ms = clock.wall_ms() - longhaul::clock::as_millis(clock.now().0);
-    let asked = Moment(Duration::from_millis(next.at_ms.saturating_sub(began_ms)));
-    (claim.since + Duration::from_millis(next.delay_ms)).min(asked)
-}
-
-/// Whoever takes a retry without a delivery waits longer than all who have one, and then for its turn.
-fn check_adopters(
-    evidence: &Evidence<'_>,
-    delivered: &Deliveries,
-    id: TaskId,
-    story: &Story,
-    found: &mut Vec<String>,
-) {
-    for claim in story.claims.iter().filter(|it| is_adopted(evidence, delivered, id, story, it)) {
-        let due = if evidence.setting.skewed { claim.since } else { due(evidence, claim) };
-        let waits = shrunk(2 * evidence.setting.heartbeat + SLOT);
-        if claim.sent.since(due) + SLOT / 10 < waits {
-            let Claimed { by, epoch, .. } = claim;
-            let waited = claim.sent.since(due);
-            let what = format!("{by} waited {waited:?} to adopt epoch {epoch} of task {id}");
-            found.push(format!("{}: {what}, at least {waits:?}", ids::TAKEOVER));
-        }
-    }
-}
-
-/// Whether a claim took a retry that its worker had neither run nor been given.
-fn is_adopted(
-    evidence: &Evidence<'_>,
-    delivered: &Deliveries,
-    id: TaskId,
-    story: &Story,
-    claim: &Claimed,
-) -> bool {
-    let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
-    let deliveries = delivered.get(&(name, id.entry_id())).into_iter().flatten();
-    let held = deliveries.into_iter().any(|(at, by)| *at <= claim.at && *by == claim.by);
-    let last = story.claims.iter().find(|it| it.epoch == claim.before.epoch);
-    let waits = matches!(claim.before.stand, Stand::Waiting(_));
-    claim.attempt.is_some() && waits && !held && last.is_none_or(|last| last.by != claim.by)
-}
-
-/// How many retries were adopted.
-pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
-    let delivered = deliveries(evidence);
-    let count = |(id, story): (&TaskId, &Story)| {
-        story.claims.iter().filter(|it| is_adopted(evidence, &delivered, *id, story, it)).count()
-    };
-    book.stories.iter().map(count).sum()
-}
-
-/// A retry waits as long as was drawn for it, and no longer than its ceiling.
-fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
-    for (epoch, failed, delay) in &story.failures {
-        let delay = Duration::from_millis(*delay);
-        let attempt = attempt_of(story, *epoch);
-        let told = evidence.script(id).is_some_and(|script| script.chooses_delay(attempt));
-        if !told && delay > RetryPolicy::default().ceiling(attempt) {
-            found.push(format!("task {id} waits for {delay:?} after attempt {attempt}"));
-        }
-        let next = story.claims.iter().find(|claim| claim.epoch == epoch + 1);
-        let early = |claim: &&Claimed| {
-            claim.attempt.is_some() && claim.at.since(*failed) + SLOT < shrunk(delay)
-        };
-        if evidence.setting.course == Course::Calm && next.is_some_and(|it| early(&it)) {
-            found.push(format!("task {id} did not wait for its attempt after epoch {epoch}"));
-        }
-    }
-}
-
-fn attempt_of(story: &Story, epoch: u32) -> u32 {
-    let claim = story.claims.iter().find(|claim| claim.epoch == epoch);
-    claim.and_then(|claim| claim.attempt).unwrap_or_default()
-}
-
-/// Waits after a later attempt that are longer than any after the first may be.
-pub(super) fn long_backoffs(evidence: &Evidence<'_>, id: TaskId, story: &Story) -> usize {
-    let first = RetryPolicy::default().ceiling(1);
-    let long = |(epoch, _, delay): &&(u32, Moment, u64)| {
-        let attempt = attempt_of(story, *epoch);
-        let told = evidence.script(id).is_some_and(|script| script.chooses_delay(attempt));
-        Duration::from_millis(*delay) > first && !told
-    };
-    story.failures.iter().filter(long).count()
 }
 
 /// Nobody fences itself who was not cut off for G.

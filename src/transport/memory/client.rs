@@ -173,16 +173,19 @@ impl Transport for MemoryTransport {
         topic: &TopicPartition,
         at: Position,
     ) -> Result<Option<Message>, TransportError> {
-        self.lock().happened(Happening::Fetched {
-            by: Arc::clone(&self.name),
-            partition: Arc::from(topic.to_string()),
-            position: at,
-        });
-        self.request(|state| {
+        let (by, partition) = (Arc::clone(&self.name), Arc::from(topic.to_string()));
+        let fetched = Happening::Fetched { by, partition, position: at };
+        self.lock().happened(fetched);
+        let answer = self.request(|state| {
             let partition = state.reach_partition(topic);
             Some(partition.map(|id| state.partitions.get(&id)?.log.fetch(at).cloned()))
-        })
-        .await
+        });
+        let answer = answer.await;
+        if answer.is_err() {
+            let (by, partition) = (Arc::clone(&self.name), Arc::from(topic.to_string()));
+            self.lock().happened(Happening::Unread { by, partition, position: at });
+        }
+        answer
     }
 }
 

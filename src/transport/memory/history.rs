@@ -50,6 +50,15 @@ pub enum Happening {
         /// Where the message lies, or lay.
         position: Position,
     },
+    /// It could not be read.
+    Unread {
+        /// By whom.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies, or lay.
+        position: Position,
+    },
     /// What a client follows did not come to it, and it was not told.
     Missed {
         /// Who.
@@ -136,9 +145,12 @@ impl fmt::Display for Happening {
                 let from = if *from_start { " from its start" } else { "" };
                 write!(f, "{by} asks to follow {partition}{from}")
             }
-            Self::Fetched { by, partition, position } => {
+            Self::Fetched { by, partition, position }
+            | Self::Unread { by, partition, position } => {
                 let Position { ledger, entry, batch_index } = position;
-                write!(f, "{by} asks for {ledger}:{entry}")?;
+                let does =
+                    if matches!(self, Self::Unread { .. }) { "cannot read" } else { "asks for" };
+                write!(f, "{by} {does} {ledger}:{entry}")?;
                 batch_index.map_or(Ok(()), |index| write!(f, ":{index}"))?;
                 write!(f, " of {partition}")
             }

@@ -50,7 +50,8 @@ impl Driver {
         let cancelled = CancellationToken::new();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
-        // However long it takes: an attempt that began from zero because one read failed would do again what was done.
+        let begin_by = Deadline { clock, at: lane.core.begin_by(task_id, epoch), look_every };
+        // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
         let read = found.map(|(at, _)| {
             let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
             fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()))
@@ -79,7 +80,7 @@ impl Driver {
             TaskContext { shared: Arc::new(shared) }
         };
         let (task, payload, halt) = (task_id, undecodable.map_or(Ok(bytes), Err), halted);
-        let attempt = Attempt { task, epoch, payload, cancelled, deadline, grace, halt };
+        let attempt = Attempt { task, epoch, payload, cancelled, deadline, begin_by, grace, halt };
         let run = AssertUnwindSafe(attend(processor, attempt, context, bodies, gate));
         // Its end must be told whatever happens, for it has a slot.
         let run = run.catch_unwind().map(move |ended| {
@@ -127,8 +128,11 @@ impl Driver {
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
         lane.running_bytes -= running.payload_bytes;
         lane.renewals.remove((task, epoch));
+        let begun = ending != Ending::NotBegun;
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
-        if let Some(outcome) = outcome {
+        if !begun {
+            lane.core.handle_not_begun(task, epoch, now);
+        } else if let Some(outcome) = outcome {
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
                 if !matches!(outcome, Outcome::Released(_)) {
@@ -174,7 +178,7 @@ impl crate::config::WorkerConfig {
             Ending::Cancelled => {
                 (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
             }
-            Ending::Fenced => (None, Body::Result(Bytes::new())),
+            Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
             Ending::Released => (Some(released()), Body::Result(Bytes::new())),
         }
     }

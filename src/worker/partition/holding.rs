@@ -52,6 +52,21 @@ impl Partition {
         self.handle_body_gone(id, epoch, now);
     }
 
+    /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to come back by then. Others take the task
+    /// over after 2 H, so nothing begins that another worker has ended meanwhile.
+    #[must_use]
+    pub fn begin_by(&self, id: TaskId, epoch: Epoch) -> Moment {
+        self.bodies.get(&(id, epoch)).copied().unwrap_or_default()
+    }
+
+    /// The processor of an attempt did not begin in time: the attempt is given back, as one whose claim came back too late.
+    pub fn handle_not_begun(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        if self.machine.awaits_end(id, epoch) {
+            self.back_off(id, now);
+        }
+        self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
+    }
+
     /// Entries of the task topic with a task that somebody works on or waits for, as far as is known here: so many are held by some
     /// consumer or other. What is known by a request to cancel it alone may not be there at all.
     #[must_use]

@@ -91,8 +91,8 @@ pub struct Partition {
     reading: BTreeSet<TaskId>,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
-    /// Processors that have not ended, superseded ones included: each has a slot.
-    bodies: BTreeSet<(TaskId, Epoch)>,
+    /// Processors that have not ended, superseded ones included: each has a slot. And until when it may begin.
+    bodies: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
     sent: Sent,
@@ -132,7 +132,7 @@ impl Partition {
             reading: BTreeSet::new(),
             stalled: BTreeSet::new(),
             claims: BTreeMap::new(),
-            bodies: BTreeSet::new(),
+            bodies: BTreeMap::new(),
             freed: 0,
             sent: Sent::default(),
             gaps: Gaps::default(),
@@ -341,7 +341,7 @@ impl Partition {
 
     /// A processor is gone: its slot is free.
     pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
-        if self.bodies.remove(&(id, epoch)) {
+        if self.bodies.remove(&(id, epoch)).is_some() {
             self.freed += 1;
         }
         self.agenda.set_by(id, now);
@@ -448,8 +448,9 @@ impl Partition {
             }
             if let Action::Start { task, epoch, .. } = action {
                 // The slot of the claim is now that of the processor.
-                self.claims.remove(&task);
-                self.bodies.insert((task, epoch));
+                let sent = self.claims.remove(&task);
+                let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
+                self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
             }
             if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
                 self.stalled.insert(task);

@@ -132,3 +132,24 @@ async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_
         assert_eq!(bench.driver.lanes[&-1].last_checkpoints.len(), 0);
     }
 }
+
+/// The processor of an attempt began however late its checkpoint was read, and nobody asked whether its claim still counted: after a
+/// worker had been suspended at that read for two minutes, it began on a task that others had ended and sealed.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_whose_checkpoint_is_not_read_within_h_is_given_back() {
+    let (mut bench, diary) = with_checkpoint(brisk());
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    // That takes from 1.5 s to 3 s.
+    bench.broker.fail_requests(&bench.ledger(), 5);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ["Some(\"half\") false"], "it is not lost, and begins once");
+    let log = bench.broker.full_log(&bench.ledger());
+    let released = |message: &Message| match ledger::read(message) {
+        Ok(Entry::Done(done)) => matches!(done.outcome, Outcome::Released(_)).then_some(done),
+        _ => None,
+    };
+    let released: Vec<_> = log.iter().filter_map(released).collect();
+    let [done] = &released[..] else { panic!("{released:?}") };
+    assert_eq!((done.key.epoch, done.attempt), (Epoch(2), 2));
+}

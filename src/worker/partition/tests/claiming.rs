@@ -3,7 +3,7 @@
 use super::following::start;
 use super::solo::{MILLISECOND, Solo, key_of, published};
 use super::*;
-use crate::protocol::entry::NextAttempt;
+use crate::protocol::entry::{Done, NextAttempt};
 
 const HOUR: NextAttempt = NextAttempt { at_ms: 0, delay_ms: 3_600_000 };
 
@@ -26,6 +26,31 @@ fn a_claim_is_run_when_it_comes_back_within_h_and_not_later() {
             assert_eq!(done.outcome, Outcome::Released(NextAttempt::default()));
         }
     }
+}
+
+/// A claim came back in time, and its processor waited for a checkpoint to be read: it began whenever that was, by then on a task that
+/// others had ended.
+#[test]
+fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
+    let mut it = Solo::new(2);
+    it.deliver(TASK);
+    let (claim, sent) = (published(&it.run()), it.now);
+    assert_eq!(it.core.begin_by(TASK, Epoch(1)), Moment::default(), "not before it came back");
+    it.now = it.now + H / 2;
+    assert!(it.land(claim).iter().any(is_start));
+    assert_eq!(it.core.begin_by(TASK, Epoch(1)), sent + H);
+    it.now = sent + H;
+    it.core.handle_not_begun(TASK, Epoch(1), it.now);
+    it.core.handle_body_gone(TASK, Epoch(1), it.now);
+    let done = published(&it.effects());
+    let Entry::Done(Done { outcome, .. }) = done else { panic!("{done:?}") };
+    assert_eq!(outcome, Outcome::Released(NextAttempt::default()));
+    // Whoever lags leaves the task alone for a while, or it would claim it and give it back for ever.
+    assert_eq!(it.land(done), []);
+    assert_eq!(it.run_for(H - MILLISECOND), []);
+    it.now = it.now + MILLISECOND;
+    assert!(matches!(published(&it.run()), Entry::Claim(claim) if claim.attempt == 1));
+    assert_eq!(it.slots.free(), 1, "that of the new claim alone is taken");
 }
 
 /// Only an own claim that came late shows that this worker lags.
