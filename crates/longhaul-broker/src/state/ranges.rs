@@ -110,6 +110,8 @@ mod tests {
                 }
                 let ends: Vec<(u64, u64)> = ranges.iter().collect();
                 prop_assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "neighbours are joined");
+                prop_assert!(ends.iter().all(|it| it.0 < it.1), "none is empty");
+                prop_assert_eq!(ranges.pieces(), ends.len());
             }
         }
     }
