@@ -131,6 +131,7 @@ impl Driver {
         let begun = ending != Ending::NotBegun;
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if !begun {
+            tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {
             if lane.core.machine().awaits_end(task, epoch) {
