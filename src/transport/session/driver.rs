@@ -83,7 +83,7 @@ pub(super) struct End {
 }
 
 impl End {
-    fn set(&self, cause: TransportError) {
+    pub(super) fn set(&self, cause: TransportError) {
         drop(self.cause.set(cause));
         self.ended.cancel();
     }
@@ -117,6 +117,7 @@ pub(super) struct Driver {
 /// What a driver has to do with, beside its wire.
 #[derive(Debug)]
 pub(super) struct Surroundings {
+    pub(super) clock: Clock,
     pub(super) credentials: Credentials,
     /// Of these, what the broker has been shown last.
     pub(super) shown: Option<Bytes>,
@@ -176,7 +177,7 @@ impl Driver {
         // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which is just being made.
         self.calls.close();
         while let Some(call) = self.calls.recv().await {
-            self.machine.handle(call, Clock::System.now());
+            self.machine.handle(call, self.around.clock.now());
         }
         self.pass_on();
         if let Some(cause) = self.machine.end() {
@@ -198,7 +199,7 @@ impl Driver {
         let mut leaving: Option<Moment> = None;
         let mut alarm = Alarm::new();
         loop {
-            let now = Clock::System.now();
+            let now = self.around.clock.now();
             // Not only when the alarm rings: while there is always something to read it would never be heard.
             if self.machine.timeout().is_some_and(|due| due <= now) {
                 self.machine.tick(now);
@@ -229,7 +230,7 @@ impl Driver {
                 Some(data) = self.refreshed.recv() => Step::Credentials(data),
                 () = alarm.rings() => Step::Due,
             };
-            let now = Clock::System.now();
+            let now = self.around.clock.now();
             match step {
                 Step::Calls(0) => used = false,
                 Step::Calls(_) => {
@@ -314,8 +315,9 @@ impl Driver {
                     }
                 }
                 Event::Moved(moved) => {
-                    let Surroundings { endpoint, proxied, detours, .. } = &self.around;
-                    detours.note(Detour { moved, by: endpoint.clone(), proxied: *proxied });
+                    let Surroundings { endpoint, proxied, detours, clock, .. } = &self.around;
+                    let detour = Detour { moved, by: endpoint.clone(), proxied: *proxied };
+                    detours.note(detour, clock.now());
                 }
                 Event::Challenged => self.refresh(),
             }
@@ -350,7 +352,7 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.machine.handle(Call::CloseProducer(id), Clock::System.now());
+                    self.machine.handle(Call::CloseProducer(id), self.around.clock.now());
                 }
             }
             Waiter::Consumer(asker, sink) => {
@@ -365,7 +367,7 @@ impl Driver {
                     && let Some(id) = opened
                 {
                     self.deliveries.remove(&id);
-                    self.machine.handle(Call::CloseConsumer(id), Clock::System.now());
+                    self.machine.handle(Call::CloseConsumer(id), self.around.clock.now());
                 }
             }
         }

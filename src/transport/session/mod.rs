@@ -21,6 +21,8 @@ mod detours;
 pub(super) mod dial;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fake_driver;
 mod follower;
 #[cfg(test)]
 pub(crate) mod keys;

@@ -181,7 +181,7 @@ impl Pool {
         topic: &str,
         purpose: Purpose,
     ) -> Result<Arc<Link>, TransportError> {
-        if let Some(detour) = self.detours.take(topic) {
+        if let Some(detour) = self.detours.take(topic, Clock::System.now()) {
             match self.follow(&detour, topic, purpose).await {
                 Ok(link) => return Ok(link),
                 Err(error) => {
@@ -216,7 +216,7 @@ impl Pool {
         }
         let link = self.find(&Service { index: 0, endpoint, link }, topic, purpose).await?;
         // Whoever opens the topic again later goes there, too.
-        self.detours.note(detour.clone());
+        self.detours.note(detour.clone(), Clock::System.now());
         Ok(link)
     }
 
@@ -387,6 +387,7 @@ async fn open(
     let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
     let around = Surroundings {
+        clock: Clock::System,
         credentials: credentials.clone(),
         shown: shown.clone(),
         endpoint,

@@ -455,7 +455,7 @@ async fn after_a_migration_the_other_cluster_is_asked_from_then_on() {
     let closed = closed().await;
     let pool = pool(&[&closed]);
     let there = format!("pulsar://{}", hosts.place(0));
-    pool.detours.note(detour(&there, "", "pulsar://old", true));
+    pool.detours.note(detour(&there, "", "pulsar://old", true), Clock::System.now());
     for _ in 0..2 {
         let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
         assert!(address(&link).ends_with(hosts.place(1)));
@@ -480,8 +480,8 @@ async fn a_move_that_leads_nowhere_is_forgotten() {
     let hosts = Hosts::new(&[Host::Serving]).await;
     let pool = pool(&[hosts.place(0)]);
     let nowhere = format!("pulsar://{}", closed().await);
-    pool.detours.note(detour(&nowhere, "", "pulsar://old", false));
+    pool.detours.note(detour(&nowhere, "", "pulsar://old", false), Clock::System.now());
     let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
     assert!(address(&link).ends_with(hosts.place(0)));
-    assert_eq!(pool.detours.take(TOPIC), None);
+    assert_eq!(pool.detours.take(TOPIC, Clock::System.now()), None);
 }
