@@ -47,7 +47,7 @@ impl SessionConsumer {
 
     /// What was delivered is void from the moment the consumer ended, the rest of a batch included.
     fn check(&mut self) -> Result<(), TransportError> {
-        if self.end.is_none() && self.deliveries.is_closed() {
+        if self.deliveries.is_closed() {
             while let Ok(delivery) = self.deliveries.try_recv() {
                 self.take(delivery);
             }

@@ -17,7 +17,6 @@ use crate::task::Position;
 use crate::transport::{Message, PublishError, TransportError, TransportErrorKind};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
-use std::future::pending;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -186,6 +185,9 @@ impl Driver {
             }
             tracing::debug!(address = %self.address, %cause, "connection over");
             self.end.set(cause.clone());
+            if let Some(opened) = self.opened.take() {
+                drop(opened.send(Err(cause.clone())));
+            }
         }
         // Who is at the other end learns of it by the end of the stream; an error changes nothing.
         drop(timeout(FAREWELL_TIME_MAX, self.writer.shutdown()).await);
@@ -201,14 +203,13 @@ impl Driver {
         loop {
             let now = self.around.clock.now();
             // Not only when the alarm rings: while there is always something to read it would never be heard.
-            if self.machine.timeout().is_some_and(|due| due <= now) {
-                self.machine.tick(now);
-            }
+            self.machine.tick(now);
+            // What was opened and nobody waits for any more is closed here, which is written next.
+            self.pass_on();
             self.machine.transmit(&mut outbox, now);
             self.pass_on();
-            if self.machine.end().is_some() {
-                return;
-            }
+            // Nothing is due any more when it has ended.
+            let Some(due) = self.machine.timeout() else { return };
             if !used {
                 let until = *leaving.get_or_insert(now + FAREWELL_TIME_MAX);
                 let done = outbox.is_empty() && flushed && self.machine.is_quiet();
@@ -216,8 +217,7 @@ impl Driver {
                     return;
                 }
             }
-            let due = [self.machine.timeout(), leaving].into_iter().flatten().min();
-            alarm.set(due, now);
+            alarm.set(leaving.map_or(due, |until| until.min(due)), now);
             // For the rest of a frame that has begun the decoder has made room, to the byte.
             if inbox.len() < FRAME_HEAD_BYTES {
                 inbox.reserve(READ_BYTES / 4);
@@ -322,12 +322,6 @@ impl Driver {
                 Event::Challenged => self.refresh(),
             }
         }
-        if let (Some(cause), Some(_)) = (self.machine.end(), &self.opened) {
-            let cause = cause.clone();
-            if let Some(opened) = self.opened.take() {
-                drop(opened.send(Err(cause)));
-            }
-        }
     }
 
     fn tell(&self, consumer: u64, delivery: Delivery) {
@@ -366,7 +360,6 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.deliveries.remove(&id);
                     self.machine.handle(Call::CloseConsumer(id), self.around.clock.now());
                 }
             }
@@ -406,8 +399,7 @@ impl Alarm {
         Self { sleep: Box::pin(sleep(Duration::ZERO)), at: None }
     }
 
-    fn set(&mut self, due: Option<Moment>, now: Moment) {
-        let Some(due) = due else { return };
+    fn set(&mut self, due: Moment, now: Moment) {
         if self.at.is_none_or(|at| due < at) {
             self.at = Some(due);
             self.sleep = Box::pin(sleep(due.since(now)));
@@ -415,10 +407,10 @@ impl Alarm {
     }
 
     async fn rings(&mut self) {
-        if self.at.is_none() {
-            return pending().await;
-        }
         self.sleep.as_mut().await;
         self.at = None;
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

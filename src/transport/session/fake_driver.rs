@@ -8,7 +8,9 @@ use crate::transport::{Message, TransportError};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// What a link calls, and the end of the connection.
 pub(super) struct FakeDriver {
@@ -27,7 +29,7 @@ impl FakeDriver {
 
     /// The next call.
     pub(super) async fn next(&mut self) -> Call<Waiter, Published> {
-        self.calls.recv().await.unwrap()
+        soon(self.calls.recv()).await.unwrap()
     }
 
     /// All that was called and not looked at, in words.
@@ -77,6 +79,11 @@ impl FakeDriver {
     pub(super) fn end(self, cause: TransportError) {
         self.end.set(cause);
     }
+}
+
+/// What must come. In a test whose time is paused it does at once, or never.
+pub(super) async fn soon<T>(coming: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), coming).await.expect("nothing comes")
 }
 
 /// A message of this entry.

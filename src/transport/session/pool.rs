@@ -388,8 +388,8 @@ async fn open(
     let (opened, taken_in) = oneshot::channel();
     let around = Surroundings {
         clock: Clock::System,
-        credentials: credentials.clone(),
-        shown: shown.clone(),
+        credentials,
+        shown,
         endpoint,
         proxied,
         detours,
@@ -400,12 +400,7 @@ async fn open(
     let link = Link::new(calls, over, Arc::clone(&address));
     match timeout(end.since(Clock::System.now()), taken_in).await {
         Ok(Ok(Ok(()))) => Ok(link),
-        Ok(Ok(Err(cause))) => {
-            if cause.kind == TransportErrorKind::Unauthorized {
-                credentials.forget(shown.as_ref()).await;
-            }
-            Err(Failure::Host(cause))
-        }
+        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
         Ok(Err(_)) => Err(Failure::Host(link.cause())),
         Err(_) => {
             let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());

@@ -272,10 +272,12 @@ async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens()
     let mut services = JoinSet::new();
     let (mut events, _) = following(&broker, &transport, &mut services);
     broker.publish(&at(), Outgoing::default());
-    assert!(matches!(events.recv().await, Some(Event::Shown { .. })));
+    let next = tokio::time::timeout(MINUTE, events.recv()).await;
+    assert!(matches!(next, Ok(Some(Event::Shown { .. }))));
     broker.delete_topic(&at().topic, Loss::Error);
     for _ in 0..2 {
-        assert!(matches!(events.recv().await, Some(Event::LedgerDeleted { .. })));
+        let next = tokio::time::timeout(MINUTE, events.recv()).await;
+        assert!(matches!(next, Ok(Some(Event::LedgerDeleted { .. }))));
     }
     drop(events);
     let end = tokio::time::timeout(MINUTE, services.join_next()).await;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::transport::session::fake_driver::{FakeDriver, large, message};
+use crate::transport::session::fake_driver::{FakeDriver, large, message, soon};
 use futures::FutureExt;
 
 fn after(entry: u64, batch_index: Option<u32>) -> Position {
@@ -41,7 +41,7 @@ fn what_is_taken_is_told_when_it_is_much() {
     assert_eq!(told(&messages), expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follower_begins_where_it_is_told_to() {
     for (start, place) in [
         (Start::Earliest, Place::Earliest),
@@ -63,43 +63,43 @@ async fn a_follower_begins_where_it_is_told_to() {
 }
 
 /// What came before the end is worth as much as ever: whoever goes on behind what was read last would otherwise read it twice.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follower_passes_on_what_came_and_then_says_why_it_ends() {
     let Bench { mut driver, sink, mut follower } = bench().await;
     sink.send(Delivery::Entry(vec![message(1, Some(0)), message(1, Some(1))])).unwrap();
     sink.send(Delivery::Over(error::unreachable("here", "moved"))).unwrap();
     drop(sink);
     for index in 0..2 {
-        assert_eq!(follower.next().await.unwrap(), message(1, Some(index)));
+        assert_eq!(soon(follower.next()).await.unwrap(), message(1, Some(index)));
     }
     for _ in 0..2 {
-        assert_eq!(follower.next().await.unwrap_err().cause, "moved");
+        assert_eq!(soon(follower.next()).await.unwrap_err().cause, "moved");
     }
     let asking = follower.last_position().now_or_never().expect("nobody is asked");
     assert_eq!(asking.unwrap_err().cause, "moved");
     assert!(driver.called().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follower_whose_connection_ends_says_why() {
     let Bench { driver, sink, mut follower } = bench().await;
     driver.end(error::unreachable("here", "gone"));
     drop(sink);
-    assert_eq!(follower.next().await.unwrap_err().cause, "gone");
+    assert_eq!(soon(follower.next()).await.unwrap_err().cause, "gone");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follower_tells_what_it_has_taken_and_is_closed_with_its_user() {
     let Bench { mut driver, sink, mut follower } = bench().await;
     sink.send(Delivery::Entry(vec![large(1, UNTOLD_BYTES_MAX)])).unwrap();
-    follower.next().await.unwrap();
+    soon(follower.next()).await.unwrap();
     let taken = format!("Taken {{ consumer: 7, count: 1, bytes: {UNTOLD_BYTES_MAX} }}");
     assert_eq!(driver.called(), [taken]);
     drop(follower);
     assert_eq!(driver.called(), ["CloseConsumer(7)"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_last_position_is_what_the_broker_says() {
     let Bench { mut driver, mut follower, sink: _sink } = bench().await;
     for last in [Some(after(4, None)), None] {
@@ -146,14 +146,14 @@ async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
             assert_eq!(format!("{closed:?}"), format!("CloseConsumer({id})"));
         }
     };
-    let (found, ()) = tokio::join!(fetching, broker);
+    let (found, ()) = tokio::join!(soon(fetching), broker);
     assert!(driver.called().is_empty());
     found.unwrap()
 }
 
 /// Trimming may have left a message in the compacted view only, and compaction in the log only. A payload that is not found is one that
 /// its task is never run with.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_is_fetched_from_the_log_or_else_from_its_compacted_view() {
     let entry = || (0..3).map(|index| message(5, Some(index))).collect::<Vec<_>>();
     let (at, wanted) = (after(5, Some(1)), message(5, Some(1)));
@@ -180,6 +180,6 @@ async fn an_entry_that_does_not_come_is_waited_for_a_limited_time() {
         driver.answer(Answer::Last(Some(after(5, None)))).await;
         sink
     };
-    let (found, _sink) = tokio::join!(fetching, broker);
+    let (found, _sink) = tokio::join!(soon(fetching), broker);
     assert_eq!(found.unwrap_err().cause, "no message came in time");
 }

@@ -237,8 +237,7 @@ async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
 /// a second.
 #[tokio::test]
 async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
-    let hosts = Hosts::new(&[Host::Silent]).await;
-    let closed = closed().await;
+    let (hosts, closed) = (Hosts::new(&[Host::Silent]).await, closed().await);
     let service = pool(&[&closed, &closed, hosts.place(0)]);
     let waiting = service.service_within((Duration::from_millis(600), LONG)).await;
     let Err(error) = waiting else { panic!("connected") };
@@ -253,7 +252,7 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
 async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let hosts = Hosts::new(&[Host::Unready, Host::Serving]).await;
     let pool = pool(&[hosts.place(0), hosts.place(1)]);
-    let failed = pool.owner("persistent://public/default/t", Purpose::Records).await;
+    let failed = pool.owner(TOPIC, Purpose::Records).await;
     assert_eq!(failed.unwrap_err().kind, TransportErrorKind::Unreachable);
     // Who had asked the same host meanwhile does not move on once more.
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
@@ -261,7 +260,7 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let link = pool.service().await.unwrap().link;
     pool.judge(&Service { index: 0, endpoint, link }, &late);
     for _ in 0..2 {
-        pool.owner("persistent://public/default/t", Purpose::Records).await.unwrap();
+        pool.owner(TOPIC, Purpose::Records).await.unwrap();
     }
 }
 
@@ -306,8 +305,7 @@ fn a_lookup_names_a_broker_or_one_behind_the_proxy() {
         (endpoint.to_string(), behind)
     };
     assert_eq!(to(false), ("pulsar://broker:1".to_owned(), None));
-    let behind = Some("broker:1".to_owned());
-    assert_eq!(to(true), ("pulsar://proxy:6650".to_owned(), behind));
+    assert_eq!(to(true), ("pulsar://proxy:6650".to_owned(), Some("broker:1".to_owned())));
 }
 
 #[test]
@@ -395,22 +393,37 @@ async fn a_token_file_is_read_again_when_the_broker_asks() {
     assert_eq!(hosts.seen(), ["one", "two"]);
 }
 
+/// A host, and a pool that shows it the tokens of an issuer.
+#[cfg(feature = "oauth2")]
+async fn with_tokens(host: Host) -> (Hosts, Pool, impl Sized) {
+    use crate::transport::session::oauth2::tests::{FakeIssuer, GRANTED};
+    let (issuer, hosts) = (FakeIssuer::new(GRANTED).await, Hosts::new(&[host]).await);
+    let options = options(&[hosts.place(0)]).credentials(Credentials::oauth2(issuer.options()));
+    (hosts, Pool::in_order(options).unwrap(), issuer)
+}
+
 /// A broker that asked for a newer token was shown the same one again, as long as that one's own words said that it was good; and so was
 /// one that had refused it.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn a_broker_that_does_not_take_a_token_is_shown_another() {
-    use crate::transport::session::oauth2::tests::{FakeIssuer, GRANTED};
     for host in [Host::Challenging, Host::Refusing] {
-        let issuer = FakeIssuer::new(GRANTED).await;
-        let hosts = Hosts::new(&[host]).await;
-        let options = options(&[hosts.place(0)]).credentials(Credentials::oauth2(issuer.options()));
-        let pool = Pool::in_order(options).unwrap();
+        let (hosts, pool, _issuer) = with_tokens(host).await;
         let first = pool.greet().await;
         let second = pool.owner(TOPIC, Purpose::Records).await;
         assert_eq!(first.is_ok() && second.is_ok(), matches!(host, Host::Challenging));
         assert_eq!(hosts.seen(), ["token-1", "token-2"]);
     }
+}
+
+/// An issuer is asked for each of its tokens, and may be down with the broker.
+#[cfg(feature = "oauth2")]
+#[tokio::test]
+async fn a_token_is_kept_when_a_connection_merely_breaks() {
+    let (hosts, pool, _issuer) = with_tokens(Host::Dying).await;
+    pool.owner(TOPIC, Purpose::Records).await.unwrap_err();
+    pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert_eq!(hosts.seen(), ["token-1", "token-1"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::transport::session::fake_driver::FakeDriver;
+use crate::transport::session::fake_driver::{FakeDriver, soon};
 use crate::transport::session::{Batching, error};
 use futures::FutureExt;
 
@@ -25,7 +25,7 @@ fn body_max() -> usize {
     BYTES_MAX - weight(&outgoing(0))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_is_handed_over_and_its_receipt_comes_back() {
     let (mut driver, _end, mut publisher) = bench().await;
     let receipt = publisher.send(outgoing(body_max())).await.unwrap();
@@ -35,19 +35,19 @@ async fn a_message_is_handed_over_and_its_receipt_comes_back() {
     assert_eq!(publication.message, outgoing(body_max()));
     let stored = crate::task::Position { ledger: 1, entry: 2, batch_index: None };
     token.receipt.send(Ok(stored)).unwrap();
-    assert_eq!(receipt.await.unwrap(), stored);
+    assert_eq!(soon(receipt).await.unwrap(), stored);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_message_that_is_too_large_is_refused_and_takes_no_room() {
     let (mut driver, _end, mut publisher) = bench().await;
-    let receipt = publisher.send(outgoing(body_max() + 1)).await.unwrap();
-    assert!(matches!(receipt.await, Err(PublishError::Refused(_))));
+    let receipt = soon(publisher.send(outgoing(body_max() + 1))).await.unwrap();
+    assert!(matches!(soon(receipt).await, Err(PublishError::Refused(_))));
     assert!(driver.called().is_empty());
 }
 
 /// A message that was not handed over was never stored, and may be published again; one of unknown fate may have been.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     let (driver, end, mut publisher) = bench().await;
     driver.end(error::unreachable("here", "gone"));
@@ -60,28 +60,28 @@ async fn what_cannot_be_handed_over_is_known_not_to_be_stored() {
     end.set(error::unreachable("here", "moved"));
     let Err(error) = publisher.send(outgoing(1)).await else { panic!("handed over") };
     assert_eq!(error.cause, "moved");
-    assert_eq!(publisher.ended().await.cause, "moved");
+    assert_eq!(soon(publisher.ended()).await.cause, "moved");
     assert!(driver.called().is_empty());
 }
 
 /// A driver that goes down with its runtime leaves nobody without an answer.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_receipt_that_nobody_will_give_is_of_unknown_fate() {
     let (driver, _end, mut publisher) = bench().await;
     let receipt = publisher.send(outgoing(1)).await.unwrap();
     drop(driver);
-    assert!(matches!(receipt.await, Err(PublishError::Unknown(_))));
+    assert!(matches!(soon(receipt).await, Err(PublishError::Unknown(_))));
 }
 
 /// Who publishes faster than the broker stores waits, and learns of the end while it does.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_waits_for_room_learns_of_the_end() {
     let (mut driver, end, mut publisher) = bench().await;
     publisher.message_bytes_max = usize::MAX;
     let first = publisher.send(outgoing(ROOM_BYTES as usize)).await.unwrap();
     assert!(publisher.send(outgoing(1)).now_or_never().is_none(), "there is room");
     let over = async { end.set(error::unreachable("here", "moved")) };
-    let (Err(error), ()) = tokio::join!(publisher.send(outgoing(1)), over) else {
+    let (Err(error), ()) = tokio::join!(soon(publisher.send(outgoing(1))), over) else {
         panic!("handed over")
     };
     assert_eq!(error.cause, "moved");
@@ -89,7 +89,7 @@ async fn who_waits_for_room_learns_of_the_end() {
     drop(first);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_publisher_that_is_dropped_is_closed() {
     let (mut driver, _end, publisher) = bench().await;
     drop(publisher);
