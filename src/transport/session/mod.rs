@@ -192,3 +192,30 @@ impl Transport for PulsarTransport {
         self.about(&topic, reading).await
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    /// Who opens something waits for a limited time, and the broker has its own for its answer.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_opened_is_given_up_in_its_time() {
+        let options = ConnectOptions::new("pulsar://unused");
+        let transport = PulsarTransport { pool: Arc::new(Pool::new(options.clone()).unwrap()) };
+        let clock = Clock::simulated(0);
+        let opening = std::future::pending::<Result<(), TransportError>>();
+        let error = transport.about("topic", opening).await.unwrap_err();
+        assert_eq!((error.address.as_str(), error.cause.as_str()), ("topic", "not opened in time"));
+        assert_eq!(clock.now().0, OPEN_TIME_MAX + options.answer_time);
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_topic_that_it_is_about() {
+        let pool = Arc::new(Pool::new(ConnectOptions::new("pulsar://unused")).unwrap());
+        let transport = PulsarTransport { pool };
+        let failing = async { Err::<(), _>(error::refused("there", "no")) };
+        let error = transport.about("topic", failing).await.unwrap_err();
+        assert_eq!((error.address.as_str(), error.cause.as_str()), ("there topic", "no"));
+    }
+}

@@ -59,8 +59,8 @@ struct Budget {
     until: Moment,
     /// Hosts that share it. What one of them does not use is left for the others.
     untried: u32,
-    /// What our credentials have taken, in ms: a slow issuer is no host's fault, and takes nothing of their time.
-    credentials_ms: Arc<AtomicU64>,
+    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing of their time.
+    credentials_us: Arc<AtomicU64>,
     /// What they may take, for all hosts together.
     credentials_max: Duration,
 }
@@ -69,7 +69,7 @@ impl Budget {
     fn new((hosts_max, credentials_max): (Duration, Duration), hosts: usize) -> Self {
         let untried = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
         let until = Clock::System.now() + hosts_max;
-        Self { until, untried, credentials_ms: Arc::default(), credentials_max }
+        Self { until, untried, credentials_us: Arc::default(), credentials_max }
     }
 
     fn left(&self) -> Duration {
@@ -77,12 +77,12 @@ impl Budget {
     }
 
     fn spent_on_credentials(&self) -> Duration {
-        Duration::from_millis(self.credentials_ms.load(Ordering::Relaxed))
+        Duration::from_micros(self.credentials_us.load(Ordering::Relaxed))
     }
 
     fn note_credentials(&self, took: Duration) {
-        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.credentials_ms.fetch_add(took, Ordering::Relaxed);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.credentials_us.fetch_add(took, Ordering::Relaxed);
     }
 
     /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
