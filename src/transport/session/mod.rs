@@ -193,7 +193,8 @@ impl Transport for PulsarTransport {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
+#[cfg(feature = "testing")]
 mod tests {
     use super::*;
     use crate::clock::Clock;
