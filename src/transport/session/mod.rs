@@ -211,6 +211,19 @@ mod tests {
         assert_eq!(clock.now().0, OPEN_TIME_MAX + options.answer_time);
     }
 
+    /// A topic that cannot be asked about would pass for one that has no partitions.
+    #[tokio::test]
+    async fn who_cannot_be_asked_says_nothing_about_partitions() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("pulsar://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let pool = Arc::new(Pool::new(ConnectOptions::new(&url)).unwrap());
+        let error = PulsarTransport { pool }.partitions("t").await.unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::Unreachable);
+        assert_eq!(error.address, format!("{url} persistent://public/default/t"));
+        assert!(PulsarTransport::connect(ConnectOptions::new(url)).await.is_err());
+    }
+
     #[tokio::test]
     async fn an_error_names_the_topic_that_it_is_about() {
         let pool = Arc::new(Pool::new(ConnectOptions::new("pulsar://unused")).unwrap());

@@ -253,7 +253,8 @@ impl Pool {
     /// A host that takes us in and yet cannot help is not the first to be asked the next time: its neighbours may be well.
     fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
         if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
-            let next = (service.index + 1) % self.prepared.endpoints.len().max(1);
+            // Behind the last one they begin anew.
+            let next = service.index + 1;
             // Of many that see the same failure only the first moves on: two steps may lead back to it.
             let (order, index) = (Ordering::Relaxed, service.index);
             self.preferred.compare_exchange(index, next, order, order).ok();

@@ -284,6 +284,17 @@ async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens()
     assert!(end.is_ok(), "it goes on for nobody");
 }
 
+/// Who has read nothing of a topic that is not there yet waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_is_not_there_yet_has_not_gone() {
+    let (broker, transport) = broker();
+    broker.delete_topic(&at().topic, Loss::Error);
+    let mut services = JoinSet::new();
+    let (mut events, follower) = following(&broker, &transport, &mut services);
+    assert!(tokio::time::timeout(MINUTE, events.recv()).await.is_err(), "it is told");
+    assert!(!matches!(follower.state(), ConnectionState::Connected));
+}
+
 /// What expires at this very moment may go out: it expires later than that.
 #[tokio::test(start_paused = true)]
 async fn what_expires_now_is_still_handed_over() {

@@ -267,6 +267,26 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     }
 }
 
+/// The neighbour of a host that cannot help is the one behind it, wherever that is in the service URL; and behind the last one comes the
+/// first.
+#[tokio::test]
+async fn the_host_behind_the_one_that_cannot_look_up_is_asked_next() {
+    let hosts = Hosts::new(&[Host::Serving, Host::Unready]).await;
+    let (closed, serving, unready) = (closed().await, hosts.place(0), hosts.place(1));
+    for places in [[&closed, unready, serving], [serving, &closed, unready]] {
+        let pool = pool(&places);
+        let index = places.iter().position(|it| *it == unready).unwrap();
+        pool.preferred.store(index - 1, Ordering::Relaxed);
+        let question = || {
+            let (topic, listener_name) = (TOPIC.to_owned(), None);
+            Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name })
+        };
+        assert_eq!(pool.ask(question()).await.unwrap_err().kind, TransportErrorKind::Unreachable);
+        pool.ask(question()).await.unwrap();
+        assert_eq!(pool.service().await.unwrap().endpoint.authority(), serving);
+    }
+}
+
 #[tokio::test]
 async fn without_credentials_no_host_is_asked() {
     let options = ConnectOptions::new("pulsar://127.0.0.1:1,127.0.0.1:2");
