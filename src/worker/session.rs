@@ -182,40 +182,45 @@ pub(super) async fn follow(
     let Service { transport, topic, monitor, mut backoff, clock } = service;
     loop {
         let opening = open_follower(&*transport, &topic, follow, presence.as_ref());
-        let mut follower = match opening.await {
-            Ok(follower) => follower,
+        let error = match opening.await {
+            Ok(mut follower) => {
+                monitor.opened();
+                let opened = clock.now();
+                let Ok(error) = pass_on(&mut *follower, &mut follow, &messages).await else {
+                    return;
+                };
+                tracing::debug!(%topic, %error, "follower lost");
+                monitor.lost(&error);
+                backoff.was_open_for(clock.now().since(opened));
+                error
+            }
             Err(error) => {
                 tracing::debug!(%topic, %error, "cannot follow; trying again");
                 monitor.failed(&error);
-                if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
-                    return;
-                }
-                backoff.wait().await;
-                continue;
+                error
             }
         };
-        monitor.opened();
-        let opened = clock.now();
-        loop {
-            match follower.next().await {
-                Ok(message) => {
-                    follow.start = Start::After(message.position);
-                    if messages.send(message).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(%topic, %error, "follower lost");
-                    monitor.lost(&error);
-                    if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
-                        return;
-                    }
-                    break;
-                }
-            }
+        if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
+            return;
         }
-        backoff.was_open_for(clock.now().since(opened));
         backoff.wait().await;
+    }
+}
+
+/// Passes on what is followed until the follower ends, and says why it did.
+async fn pass_on(
+    follower: &mut dyn Follower,
+    follow: &mut Follow,
+    messages: &Sink<Message>,
+) -> Result<TransportError, Gone> {
+    loop {
+        match follower.next().await {
+            Ok(message) => {
+                follow.start = Start::After(message.position);
+                messages.send(message).await?;
+            }
+            Err(error) => return Ok(error),
+        }
     }
 }
 

@@ -47,7 +47,7 @@ impl SessionConsumer {
 
     /// What was delivered is void from the moment the consumer ended, the rest of a batch included.
     fn check(&mut self) -> Result<(), TransportError> {
-        if self.end.is_none() && self.deliveries.is_closed() {
+        if self.deliveries.is_closed() {
             while let Ok(delivery) = self.deliveries.try_recv() {
                 self.take(delivery);
             }
@@ -60,10 +60,7 @@ impl SessionConsumer {
     fn take(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Entry(messages) => self.ready.extend(messages),
-            Delivery::Over(cause) => {
-                self.ready.clear();
-                self.end = Some(cause);
-            }
+            Delivery::Over(cause) => self.end = Some(cause),
         }
     }
 
@@ -142,3 +139,6 @@ impl Drop for SessionConsumer {
         self.link.call(Call::CloseConsumer(self.id));
     }
 }
+
+#[cfg(test)]
+mod tests;

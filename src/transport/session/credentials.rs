@@ -304,6 +304,30 @@ mod tests {
         assert!(error.cause.contains("not a file"), "{error}");
     }
 
+    #[tokio::test]
+    async fn the_largest_file_that_is_read_is_read_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, limit) = (folder.path().join("token"), usize::try_from(FILE_BYTES_MAX).unwrap());
+        fs::write(&path, vec![b'x'; limit]).unwrap();
+        assert_eq!(data(&Credentials::token_file(&path)).await.unwrap().len(), limit);
+    }
+
+    /// What is not there need not be shown to the admin API, and nobody on the way can use a certificate that is only seen.
+    #[test]
+    fn what_kind_they_are_is_known() {
+        for (credentials, none, certificate, secret) in [
+            (Credentials::none(), true, false, false),
+            (Credentials::token("a"), false, false, true),
+            (Credentials::token_file("a"), false, false, true),
+            (Credentials::basic("a", "b"), false, false, true),
+            (Credentials::client_certificate(), false, true, false),
+        ] {
+            assert_eq!(credentials.is_none(), none, "{credentials:?}");
+            assert_eq!(credentials.is_client_certificate(), certificate, "{credentials:?}");
+            assert_eq!(credentials.are_secret(), secret, "{credentials:?}");
+        }
+    }
+
     #[test]
     fn what_no_broker_would_take_is_told() {
         for (credentials, words) in [

@@ -60,11 +60,14 @@ async fn dial_addresses(
 ) -> Result<Wire, TransportError> {
     let mut kind = TransportErrorKind::Unreachable;
     let mut causes = Vec::new();
+    if addresses.is_empty() {
+        causes.push("the name has no address".to_owned());
+    }
     let mut untried = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     for address in addresses {
         let share = left() / untried;
         untried -= 1;
-        match open(*address, tls, share).await {
+        match open(connect(*address), tls, share).await {
             Ok(opened) => return Ok(opened),
             Err(failure) => {
                 // A refusal tells more than silence.
@@ -149,22 +152,25 @@ impl Failure {
 async fn lookup(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, String> {
     let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await;
     let found = found.map_err(|cause| format!("name lookup: {cause}"))?;
-    let addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
-    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
+    Ok(found.take(ADDRESSES_MAX).collect())
+}
+
+/// Requests are small and each is waited for; Nagle's delay would be paid every time.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
 }
 
 async fn open(
-    address: SocketAddr,
+    connecting: impl Future<Output = io::Result<TcpStream>>,
     tls: Option<&Encryption>,
     time_max: Duration,
 ) -> Result<Wire, Failure> {
     // Known outside of what the time limit drops, for the error.
     let mut connected = false;
     let opening = async {
-        let connecting = TcpStream::connect(address).await;
-        let tcp = connecting.map_err(|cause| Failure::unreachable(cause.to_string()))?;
-        // Requests are small and each is waited for; Nagle's delay would be paid every time.
-        tcp.set_nodelay(true).map_err(|cause| Failure::unreachable(cause.to_string()))?;
+        let tcp = connecting.await.map_err(|cause| Failure::unreachable(cause.to_string()))?;
         connected = true;
         let Some(Encryption { connector, name }) = tls else { return Ok(Box::new(tcp) as Wire) };
         let encrypted = connector.connect(name.clone(), tcp).await;

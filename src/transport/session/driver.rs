@@ -17,7 +17,6 @@ use crate::task::Position;
 use crate::transport::{Message, PublishError, TransportError, TransportErrorKind};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
-use std::future::pending;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -83,7 +82,7 @@ pub(super) struct End {
 }
 
 impl End {
-    fn set(&self, cause: TransportError) {
+    pub(super) fn set(&self, cause: TransportError) {
         drop(self.cause.set(cause));
         self.ended.cancel();
     }
@@ -117,6 +116,7 @@ pub(super) struct Driver {
 /// What a driver has to do with, beside its wire.
 #[derive(Debug)]
 pub(super) struct Surroundings {
+    pub(super) clock: Clock,
     pub(super) credentials: Credentials,
     /// Of these, what the broker has been shown last.
     pub(super) shown: Option<Bytes>,
@@ -176,7 +176,7 @@ impl Driver {
         // What was called meanwhile is answered too. Not by `try_recv`: that overlooks a call which is just being made.
         self.calls.close();
         while let Some(call) = self.calls.recv().await {
-            self.machine.handle(call, Clock::System.now());
+            self.machine.handle(call, self.around.clock.now());
         }
         self.pass_on();
         if let Some(cause) = self.machine.end() {
@@ -185,6 +185,9 @@ impl Driver {
             }
             tracing::debug!(address = %self.address, %cause, "connection over");
             self.end.set(cause.clone());
+            if let Some(opened) = self.opened.take() {
+                drop(opened.send(Err(cause.clone())));
+            }
         }
         // Who is at the other end learns of it by the end of the stream; an error changes nothing.
         drop(timeout(FAREWELL_TIME_MAX, self.writer.shutdown()).await);
@@ -198,16 +201,15 @@ impl Driver {
         let mut leaving: Option<Moment> = None;
         let mut alarm = Alarm::new();
         loop {
-            let now = Clock::System.now();
+            let now = self.around.clock.now();
             // Not only when the alarm rings: while there is always something to read it would never be heard.
-            if self.machine.timeout().is_some_and(|due| due <= now) {
-                self.machine.tick(now);
-            }
+            self.machine.tick(now);
+            // What was opened and nobody waits for any more is closed here, which is written next.
+            self.pass_on();
             self.machine.transmit(&mut outbox, now);
             self.pass_on();
-            if self.machine.end().is_some() {
-                return;
-            }
+            // Nothing is due any more when it has ended.
+            let Some(due) = self.machine.timeout() else { return };
             if !used {
                 let until = *leaving.get_or_insert(now + FAREWELL_TIME_MAX);
                 let done = outbox.is_empty() && flushed && self.machine.is_quiet();
@@ -215,8 +217,7 @@ impl Driver {
                     return;
                 }
             }
-            let due = [self.machine.timeout(), leaving].into_iter().flatten().min();
-            alarm.set(due, now);
+            alarm.set(leaving.map_or(due, |until| until.min(due)), now);
             // For the rest of a frame that has begun the decoder has made room, to the byte.
             if inbox.len() < FRAME_HEAD_BYTES {
                 inbox.reserve(READ_BYTES / 4);
@@ -229,7 +230,7 @@ impl Driver {
                 Some(data) = self.refreshed.recv() => Step::Credentials(data),
                 () = alarm.rings() => Step::Due,
             };
-            let now = Clock::System.now();
+            let now = self.around.clock.now();
             match step {
                 Step::Calls(0) => used = false,
                 Step::Calls(_) => {
@@ -314,16 +315,11 @@ impl Driver {
                     }
                 }
                 Event::Moved(moved) => {
-                    let Surroundings { endpoint, proxied, detours, .. } = &self.around;
-                    detours.note(Detour { moved, by: endpoint.clone(), proxied: *proxied });
+                    let Surroundings { endpoint, proxied, detours, clock, .. } = &self.around;
+                    let detour = Detour { moved, by: endpoint.clone(), proxied: *proxied };
+                    detours.note(detour, clock.now());
                 }
                 Event::Challenged => self.refresh(),
-            }
-        }
-        if let (Some(cause), Some(_)) = (self.machine.end(), &self.opened) {
-            let cause = cause.clone();
-            if let Some(opened) = self.opened.take() {
-                drop(opened.send(Err(cause)));
             }
         }
     }
@@ -350,7 +346,7 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.machine.handle(Call::CloseProducer(id), Clock::System.now());
+                    self.machine.handle(Call::CloseProducer(id), self.around.clock.now());
                 }
             }
             Waiter::Consumer(asker, sink) => {
@@ -364,8 +360,7 @@ impl Driver {
                 if asker.send(result).is_err()
                     && let Some(id) = opened
                 {
-                    self.deliveries.remove(&id);
-                    self.machine.handle(Call::CloseConsumer(id), Clock::System.now());
+                    self.machine.handle(Call::CloseConsumer(id), self.around.clock.now());
                 }
             }
         }
@@ -404,8 +399,7 @@ impl Alarm {
         Self { sleep: Box::pin(sleep(Duration::ZERO)), at: None }
     }
 
-    fn set(&mut self, due: Option<Moment>, now: Moment) {
-        let Some(due) = due else { return };
+    fn set(&mut self, due: Moment, now: Moment) {
         if self.at.is_none_or(|at| due < at) {
             self.at = Some(due);
             self.sleep = Box::pin(sleep(due.since(now)));
@@ -413,10 +407,11 @@ impl Alarm {
     }
 
     async fn rings(&mut self) {
-        if self.at.is_none() {
-            return pending().await;
-        }
         self.sleep.as_mut().await;
         self.at = None;
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "testing")]
+mod tests;

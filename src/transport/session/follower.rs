@@ -166,3 +166,6 @@ pub(super) async fn fetch(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests;

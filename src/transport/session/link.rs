@@ -44,15 +44,17 @@ impl Link {
         self.calls.send(call).is_ok()
     }
 
+    /// The machine answers every question within its time; who drops the wait takes nothing back. A driver that is gone drops the
+    /// question.
     pub(super) async fn ask(&self, question: Question) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.put(question, Waiter::Question(asker))?;
+        self.call(Call::Ask(question, Waiter::Question(asker)));
         answer.await.unwrap_or_else(|_| Err(self.cause()))
     }
 
     pub(super) async fn open_producer(&self, options: ProducerOptions, end: End) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.put(Question::Producer(options), Waiter::Producer(asker, end))?;
+        self.call(Call::Ask(Question::Producer(options), Waiter::Producer(asker, end)));
         self.opened(answer).await
     }
 
@@ -62,13 +64,8 @@ impl Link {
         sink: mpsc::UnboundedSender<Delivery>,
     ) -> Answered {
         let (asker, answer) = oneshot::channel();
-        self.put(Question::Consumer(options), Waiter::Consumer(asker, sink))?;
+        self.call(Call::Ask(Question::Consumer(options), Waiter::Consumer(asker, sink)));
         self.opened(answer).await
-    }
-
-    /// The machine answers every question within its time; who drops the wait takes nothing back.
-    fn put(&self, question: Question, waiter: Waiter) -> Result<(), TransportError> {
-        if self.call(Call::Ask(question, waiter)) { Ok(()) } else { Err(self.cause()) }
     }
 
     /// Waits for something to be opened.
@@ -94,5 +91,65 @@ impl Drop for Opening<'_> {
             // It was looked at, refused, or never came.
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::session::fake_driver::FakeDriver;
+    use crate::transport::session::machine::call::Subscription;
+    use futures::poll;
+
+    fn consumer() -> ConsumerOptions {
+        let subscription = Subscription::Shared { name: "group".to_owned() };
+        ConsumerOptions { topic: "t".to_owned(), subscription }
+    }
+
+    fn producer() -> ProducerOptions {
+        let batching = crate::transport::Batching::Off;
+        ProducerOptions { topic: "t".to_owned(), name: None, batching, schema: None }
+    }
+
+    /// Whoever is handed a dead connection would ask it in vain.
+    #[test]
+    fn a_connection_is_over_when_it_has_ended_or_nobody_drives_it() {
+        let open = FakeDriver::new();
+        assert!(!open.link.is_over());
+        let ended = Arc::clone(&open.link);
+        open.end(error::unreachable("here", "gone"));
+        assert!(ended.is_over());
+        let driver = FakeDriver::new();
+        let left = Arc::clone(&driver.link);
+        drop(driver);
+        assert!(left.is_over());
+        assert_eq!(left.cause().cause, "the connection was closed");
+    }
+
+    #[tokio::test]
+    async fn who_asks_a_connection_that_is_over_is_told_why() {
+        let driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        driver.end(error::unreachable("here", "gone"));
+        let question = Question::Last { consumer: 1 };
+        assert_eq!(link.ask(question).await.unwrap_err().cause, "gone");
+    }
+
+    /// The answer is there, and whoever waited for it has gone before it was looked at.
+    #[tokio::test]
+    async fn what_was_opened_and_not_looked_at_is_closed() {
+        let mut driver = FakeDriver::new();
+        let link = Arc::clone(&driver.link);
+        let (sink, _deliveries) = super::super::driver::unbounded();
+        let mut opening = Box::pin(link.open_consumer(consumer(), sink));
+        assert!(poll!(&mut opening).is_pending());
+        driver.open_consumer(7).await;
+        drop(opening);
+        assert_eq!(driver.called(), ["CloseConsumer(7)"]);
+        let mut opening = Box::pin(link.open_producer(producer(), End::default()));
+        assert!(poll!(&mut opening).is_pending());
+        driver.open_producer(8, 1_000).await;
+        drop(opening);
+        assert_eq!(driver.called(), ["CloseProducer(8)"]);
     }
 }

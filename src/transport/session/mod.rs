@@ -21,6 +21,8 @@ mod detours;
 pub(super) mod dial;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fake_driver;
 mod follower;
 #[cfg(test)]
 pub(crate) mod keys;
@@ -188,5 +190,46 @@ impl Transport for PulsarTransport {
             follower::fetch(link, &topic, at).await
         };
         self.about(&topic, reading).await
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "testing")]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    /// Who opens something waits for a limited time, and the broker has its own for its answer.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_opened_is_given_up_in_its_time() {
+        let options = ConnectOptions::new("pulsar://unused");
+        let transport = PulsarTransport { pool: Arc::new(Pool::new(options.clone()).unwrap()) };
+        let clock = Clock::simulated(0);
+        let opening = std::future::pending::<Result<(), TransportError>>();
+        let error = transport.about("topic", opening).await.unwrap_err();
+        assert_eq!((error.address.as_str(), error.cause.as_str()), ("topic", "not opened in time"));
+        assert_eq!(clock.now().0, OPEN_TIME_MAX + options.answer_time);
+    }
+
+    /// A topic that cannot be asked about would pass for one that has no partitions.
+    #[tokio::test]
+    async fn who_cannot_be_asked_says_nothing_about_partitions() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("pulsar://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let pool = Arc::new(Pool::new(ConnectOptions::new(&url)).unwrap());
+        let error = PulsarTransport { pool }.partitions("t").await.unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::Unreachable);
+        assert_eq!(error.address, format!("{url} persistent://public/default/t"));
+        assert!(PulsarTransport::connect(ConnectOptions::new(url)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_topic_that_it_is_about() {
+        let pool = Arc::new(Pool::new(ConnectOptions::new("pulsar://unused")).unwrap());
+        let transport = PulsarTransport { pool };
+        let failing = async { Err::<(), _>(error::refused("there", "no")) };
+        let error = transport.about("topic", failing).await.unwrap_err();
+        assert_eq!((error.address.as_str(), error.cause.as_str()), ("there topic", "no"));
     }
 }

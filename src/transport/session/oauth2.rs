@@ -183,7 +183,6 @@ impl TokenSource {
         if let Some(good) = current.as_ref().filter(|it| clock.now() < it.until) {
             return Ok(good.token.clone());
         }
-        *current = None;
         // The life of a token begins before we see it.
         let asked = clock.now();
         let answer = fetch(&self.options).await?;
@@ -267,7 +266,7 @@ impl<'a> Issuer<'a> {
         let invalid =
             |cause: &str| TransportError::new(TransportErrorKind::Invalid, "OAuth2 issuer", cause);
         let mut url = Url::parse(url).map_err(|cause| invalid(&format!("not a URL: {cause}")))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        if !matches!(url.scheme(), "http" | "https") {
             return Err(invalid("an issuer has an https:// URL"));
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -275,8 +274,7 @@ impl<'a> Issuer<'a> {
         }
         url.set_query(None);
         url.set_fragment(None);
-        let loopback = is_loopback(url.host_str().unwrap_or_default());
-        if url.scheme() == "http" && !loopback {
+        if is_eavesdropped(&url) {
             tracing::warn!(issuer = %url, "the client's secret goes to the issuer unencrypted: use https://");
         }
         let config = match tls.client_config() {
@@ -291,7 +289,7 @@ impl<'a> Issuer<'a> {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(REQUEST_TIME_MAX)
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
-        if loopback {
+        if is_here(&url) {
             // An issuer is often outside, behind the proxy that the environment names; this one is not.
             http = http.no_proxy();
         }
@@ -309,7 +307,7 @@ impl<'a> Issuer<'a> {
         let endpoint = Url::parse(&found.token_endpoint)
             .map_err(|_| refused("discovery: `token_endpoint` is not a URL"))?;
         let safe = endpoint.scheme() == "https" || endpoint.scheme() == self.url.scheme();
-        if !safe || !matches!(endpoint.scheme(), "http" | "https") {
+        if !safe {
             return Err(refused("discovery: `token_endpoint` is less safe than the issuer"));
         }
         Ok(endpoint)
@@ -345,11 +343,11 @@ impl<'a> Issuer<'a> {
         let status = response.status();
         let mut answer = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if answer.len() + chunk.len() > ANSWER_BYTES_MAX {
+            answer.extend_from_slice(&chunk);
+            if answer.len() > ANSWER_BYTES_MAX {
                 let cause = format!("{what}: the answer is too large");
                 return Err(self.error(TransportErrorKind::Refused, &cause));
             }
-            answer.extend_from_slice(&chunk);
         }
         if !status.is_success() {
             return Err(self.refusal(what, status, &answer));
@@ -388,6 +386,16 @@ impl<'a> Issuer<'a> {
         };
         TransportError::new(kind, &self.url, cause)
     }
+}
+
+/// Whether what goes there stays on this machine.
+fn is_here(url: &Url) -> bool {
+    is_loopback(url.host_str().unwrap_or_default())
+}
+
+/// Whether a secret that goes there could be read on its way.
+fn is_eavesdropped(url: &Url) -> bool {
+    url.scheme() == "http" && !is_here(url)
 }
 
 /// An error with what lies below it: the HTTP client's own words name no cause.

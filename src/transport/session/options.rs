@@ -233,7 +233,8 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::session::ClientCertificate;
+    use crate::transport::session::keys::Authority;
+    use crate::transport::session::{ClientCertificate, ClientCertificatePaths};
 
     #[track_caller]
     fn check(url: &str, expected: &[&str]) {
@@ -247,6 +248,10 @@ mod tests {
         check("pulsar+ssl://broker/", &["pulsar+ssl://broker:6651"]);
         check("pulsar://a:1,b:2, c", &["pulsar://a:1", "pulsar://b:2", "pulsar://c:6650"]);
         check("pulsar://[::1]:7000", &["pulsar://[::1]:7000"]);
+        check("pulsar://[::1]", &["pulsar://[::1]:6650"]);
+        let hosts = |count| format!("pulsar://{}", vec!["a:1"; count].join(","));
+        check(&hosts(HOSTS_MAX), &["pulsar://a:1"; HOSTS_MAX]);
+        check(&hosts(HOSTS_MAX + 1), &[]);
     }
 
     #[test]
@@ -261,6 +266,10 @@ mod tests {
             "pulsar://broker:0",
             "pulsar://broker:6650,",
             "pulsar://broker/path",
+            "pulsar://broker?query",
+            "pulsar://user@broker",
+            "pulsar://bro ker",
+            "pulsar://bro\u{1}ker",
             "pulsar://[::1",
             "pulsar://[::1]x",
         ] {
@@ -297,9 +306,56 @@ mod tests {
         }
     }
 
+    /// A client certificate whose files were missing would have been looked for at the first connection, and one that nothing encrypts
+    /// was never shown.
+    #[test]
+    fn a_client_certificate_is_given_and_shown_in_a_handshake() {
+        let authority = Authority::new("ours");
+        let (certified, folder) = (authority.certify("client"), tempfile::tempdir().unwrap());
+        let certificate = folder.path().join("certificate.pem");
+        let key = folder.path().join("key.pem");
+        std::fs::write(&certificate, &certified.certificate_pem).unwrap();
+        std::fs::write(&key, &certified.key_pem).unwrap();
+        let ca_certificate_pem = Some(authority.pem().into_bytes());
+        let tls = TlsOptions { ca_certificate_pem, ..TlsOptions::default() };
+        let paths = Some(ClientCertificatePaths { certificate, key });
+        let given = TlsOptions { client: Some(certified), ..tls.clone() };
+        let named = TlsOptions { client_paths: paths, ..tls.clone() };
+        for (url, tls, refused) in [
+            ("pulsar+ssl://broker", &given, None),
+            ("pulsar+ssl://broker", &named, None),
+            ("pulsar+ssl://broker", &tls, Some("is missing")),
+            ("pulsar://broker", &given, Some("pulsar+ssl:// alone")),
+        ] {
+            let options = ConnectOptions::new(url).tls(tls.clone());
+            let options = options.credentials(Credentials::client_certificate());
+            match (options.prepare(), refused) {
+                (Ok(_), None) => {}
+                (Err(error), Some(words)) => assert!(error.cause.contains(words), "{error}"),
+                (other, _) => panic!("{url}: {refused:?}, {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn tls_that_nobody_could_be_trusted_with_is_refused_before_anything_is_sent() {
+        let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
+        let options = ConnectOptions::new("pulsar+ssl://broker").tls(nobody.clone());
+        let error = options.prepare().unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::Invalid);
+        assert!(error.cause.starts_with("TLS: no authority"), "{error}");
+        assert!(ConnectOptions::new("pulsar://broker").tls(nobody).prepare().is_ok());
+    }
+
     #[test]
     fn times_that_nobody_could_keep_to_are_refused() {
-        for time in [Duration::ZERO, Duration::MAX] {
+        let longest = ConnectOptions {
+            keep_alive: TIME_MAX,
+            answer_time: TIME_MAX,
+            ..ConnectOptions::new("pulsar://localhost:1")
+        };
+        assert!(longest.prepare().is_ok());
+        for time in [Duration::ZERO, TIME_MAX + Duration::from_nanos(1)] {
             for name in ["keep_alive", "answer_time"] {
                 let mut options = ConnectOptions::new("pulsar://localhost:1");
                 *(if name == "keep_alive" {

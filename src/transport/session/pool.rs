@@ -59,8 +59,8 @@ struct Budget {
     until: Moment,
     /// Hosts that share it. What one of them does not use is left for the others.
     untried: u32,
-    /// What our credentials have taken, in ms: a slow issuer is no host's fault, and takes nothing of their time.
-    credentials_ms: Arc<AtomicU64>,
+    /// What our credentials have taken, in µs: a slow issuer is no host's fault, and takes nothing of their time.
+    credentials_us: Arc<AtomicU64>,
     /// What they may take, for all hosts together.
     credentials_max: Duration,
 }
@@ -69,7 +69,7 @@ impl Budget {
     fn new((hosts_max, credentials_max): (Duration, Duration), hosts: usize) -> Self {
         let untried = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
         let until = Clock::System.now() + hosts_max;
-        Self { until, untried, credentials_ms: Arc::default(), credentials_max }
+        Self { until, untried, credentials_us: Arc::default(), credentials_max }
     }
 
     fn left(&self) -> Duration {
@@ -77,12 +77,12 @@ impl Budget {
     }
 
     fn spent_on_credentials(&self) -> Duration {
-        Duration::from_millis(self.credentials_ms.load(Ordering::Relaxed))
+        Duration::from_micros(self.credentials_us.load(Ordering::Relaxed))
     }
 
     fn note_credentials(&self, took: Duration) {
-        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.credentials_ms.fetch_add(took, Ordering::Relaxed);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.credentials_us.fetch_add(took, Ordering::Relaxed);
     }
 
     /// The next host's part. Never nothing: who waited for what somebody else had begun may find its own time used up, and a host that
@@ -181,7 +181,7 @@ impl Pool {
         topic: &str,
         purpose: Purpose,
     ) -> Result<Arc<Link>, TransportError> {
-        if let Some(detour) = self.detours.take(topic) {
+        if let Some(detour) = self.detours.take(topic, Clock::System.now()) {
             match self.follow(&detour, topic, purpose).await {
                 Ok(link) => return Ok(link),
                 Err(error) => {
@@ -216,7 +216,7 @@ impl Pool {
         }
         let link = self.find(&Service { index: 0, endpoint, link }, topic, purpose).await?;
         // Whoever opens the topic again later goes there, too.
-        self.detours.note(detour.clone());
+        self.detours.note(detour.clone(), Clock::System.now());
         Ok(link)
     }
 
@@ -253,7 +253,8 @@ impl Pool {
     /// A host that takes us in and yet cannot help is not the first to be asked the next time: its neighbours may be well.
     fn judge<T>(&self, service: &Service, outcome: &Result<T, TransportError>) {
         if outcome.as_ref().is_err_and(|error| error.kind == TransportErrorKind::Unreachable) {
-            let next = (service.index + 1) % self.prepared.endpoints.len().max(1);
+            // Behind the last one they begin anew.
+            let next = service.index + 1;
             // Of many that see the same failure only the first moves on: two steps may lead back to it.
             let (order, index) = (Ordering::Relaxed, service.index);
             self.preferred.compare_exchange(index, next, order, order).ok();
@@ -387,8 +388,9 @@ async fn open(
     let machine = Connection::new(Arc::clone(&address), greeting, Clock::System.now());
     let (opened, taken_in) = oneshot::channel();
     let around = Surroundings {
-        credentials: credentials.clone(),
-        shown: shown.clone(),
+        clock: Clock::System,
+        credentials,
+        shown,
         endpoint,
         proxied,
         detours,
@@ -399,12 +401,7 @@ async fn open(
     let link = Link::new(calls, over, Arc::clone(&address));
     match timeout(end.since(Clock::System.now()), taken_in).await {
         Ok(Ok(Ok(()))) => Ok(link),
-        Ok(Ok(Err(cause))) => {
-            if cause.kind == TransportErrorKind::Unauthorized {
-                credentials.forget(shown.as_ref()).await;
-            }
-            Err(Failure::Host(cause))
-        }
+        Ok(Ok(Err(cause))) => Err(Failure::Host(cause)),
         Ok(Err(_)) => Err(Failure::Host(link.cause())),
         Err(_) => {
             let cause = format_args!("no connection within {} ms: no greeting", share.as_millis());

@@ -82,3 +82,6 @@ impl Drop for SessionPublisher {
         self.link.call(Call::CloseProducer(self.id));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,12 +164,9 @@ impl TlsOptions {
         if !self.ca_certificate_only {
             match Verifier::new_with_extra_roots(authorities, Arc::clone(provider)) {
                 Ok(verifier) => return Ok(Arc::new(verifier)),
-                Err(cause) if given.is_empty() => {
-                    tracing::debug!(%cause, "the system trusts no authority");
-                }
                 // What was given is in order, so it is the system's part that is missing.
                 Err(cause) => {
-                    tracing::warn!(%cause, "the given authorities are trusted alone");
+                    tracing::warn!(%cause, "no authority of the system is trusted, only what was given");
                 }
             }
         }

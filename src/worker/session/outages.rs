@@ -1,11 +1,13 @@
 //! The services through outages, on the broker in memory.
 
 use super::*;
-use crate::transport::memory::{Faults, Loss, MemoryBroker, MemoryTransport, Sessions};
+use crate::transport::memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use crate::worker::connection::{ConnectionState, Connections};
 use tokio::task::JoinSet;
 
 const GROUP: &str = "group";
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn at() -> TopicPartition {
     TopicPartition { topic: "tasks".to_owned(), partition: -1 }
@@ -46,6 +48,33 @@ fn consuming(
     let group = GROUP.to_owned();
     services.spawn(consume(service, group, commands.clone(), sink, Arc::default()));
     (events, commands, connections)
+}
+
+fn publishing(
+    broker: &MemoryBroker,
+    transport: &MemoryTransport,
+    services: &mut JoinSet<()>,
+) -> Arc<Connections> {
+    let (service, connections) = service(broker, transport);
+    services.spawn(publish(service, Batching::Off, Schema::None, Mailbox::new()));
+    connections
+}
+
+/// Follows. Returns what the driver would get, messages and whether the topic has gone, and what is known of the session.
+fn following(
+    broker: &MemoryBroker,
+    transport: &MemoryTransport,
+    services: &mut JoinSet<()>,
+) -> (mpsc::Receiver<Event>, Arc<Connections>) {
+    let (sender, events) = mpsc::channel(1_000);
+    let deleted = |()| Event::LedgerDeleted { lane: 0, generation: 1 };
+    let gone = Sink::new(sender.clone(), deleted);
+    let presence = Presence { gone, landmark: Landmark::default() };
+    let messages = Sink::new(sender, |message| Event::Shown { lane: 0, message });
+    let (service, connections) = service(broker, transport);
+    let from_start = Follow { start: Start::Earliest, compacted: false };
+    services.spawn(follow(service, from_start, messages, Some(presence)));
+    (events, connections)
 }
 
 /// What the consumer says next. In simulated time a wait without a limit would be one for ever.
@@ -122,7 +151,6 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
 /// What can be opened and then fails at once was tried at full speed, had any session made the next wait short: no test noticed.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_fails_at_once_is_tried_ever_more_rarely() {
-    const MINUTE: Duration = Duration::from_secs(60);
     let (broker, transport) = broker();
     let mut services = JoinSet::new();
     broker.publish_undecodable(&at());
@@ -166,7 +194,6 @@ async fn a_lost_session_is_counted_and_a_stalled_one_apart_from_it() {
 /// The waits that had grown in one outage would have been those of the next one.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_open_for_long_is_opened_again_at_once() {
-    const MINUTE: Duration = Duration::from_secs(60);
     let (broker, transport) = broker();
     let mut services = JoinSet::new();
     broker.restart(MINUTE, false, Loss::Error);
@@ -181,4 +208,108 @@ async fn a_session_that_was_open_for_long_is_opened_again_at_once() {
     // The last wait in the outage was one of 2.5 s to 5 s.
     let waited = broker.clock().now().since(lost);
     assert!(waited < Duration::from_secs(1), "{waited:?}");
+}
+
+/// A worker that could not open anything looked connected, had nobody told of it: no test noticed.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_opened_is_told() {
+    let (broker, transport) = broker();
+    broker.restart(MINUTE, false, Loss::Error);
+    let mut services = JoinSet::new();
+    let (_events, _commands, consumer) = consuming(&broker, &transport, &mut services);
+    let (_messages, follower) = following(&broker, &transport, &mut services);
+    let publisher = publishing(&broker, &transport, &mut services);
+    let all = [consumer, follower, publisher];
+    tokio::time::sleep(SECOND).await;
+    for (index, it) in all.iter().enumerate() {
+        let state = it.state();
+        assert!(matches!(state, ConnectionState::Reconnecting { .. }), "{index}: {state:?}");
+        assert_eq!(it.lost(), 0, "it was never open");
+    }
+    tokio::time::sleep(MINUTE + BACKOFF_MAX).await;
+    for it in all {
+        assert!(matches!(it.state(), ConnectionState::Connected));
+    }
+}
+
+/// The waits that had grown in one outage would have been those of the next one, for who publishes or follows: no test noticed.
+#[tokio::test(start_paused = true)]
+async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_once() {
+    let (broker, transport) = broker();
+    broker.restart(MINUTE, false, Loss::Error);
+    let mut services = JoinSet::new();
+    let (_messages, follower) = following(&broker, &transport, &mut services);
+    let publisher = publishing(&broker, &transport, &mut services);
+    tokio::time::sleep(2 * MINUTE).await;
+    transport.lose(Sessions::All, Loss::Error);
+    // The last wait in the outage was one of 2.5 s to 5 s.
+    tokio::time::sleep(SECOND).await;
+    for it in [follower, publisher] {
+        assert_eq!(it.lost(), 1);
+        assert!(matches!(it.state(), ConnectionState::Connected));
+    }
+}
+
+/// A follower that could not be opened was tried at full speed, had it not waited: no test noticed.
+#[tokio::test(start_paused = true)]
+async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
+    let (broker, transport) = broker();
+    broker.restart(MINUTE, false, Loss::Error);
+    let mut services = JoinSet::new();
+    let (_messages, _) = following(&broker, &transport, &mut services);
+    tokio::time::sleep(MINUTE).await;
+    let is_try = |what: &Happening| matches!(what, Happening::Followed { .. });
+    let tries =
+        broker.look_at_history(|it| it.events().iter().filter(|it| is_try(&it.what)).count());
+    // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
+    assert!((12..=32).contains(&tries), "{tries} tries in a minute");
+}
+
+/// Who follows a topic that was deleted goes on behind what it has read, and would take what comes later for all there is.
+#[tokio::test(start_paused = true)]
+async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens() {
+    let (broker, transport) = broker();
+    let mut services = JoinSet::new();
+    let (mut events, _) = following(&broker, &transport, &mut services);
+    broker.publish(&at(), Outgoing::default());
+    let next = tokio::time::timeout(MINUTE, events.recv()).await;
+    assert!(matches!(next, Ok(Some(Event::Shown { .. }))));
+    broker.delete_topic(&at().topic, Loss::Error);
+    for _ in 0..2 {
+        let next = tokio::time::timeout(MINUTE, events.recv()).await;
+        assert!(matches!(next, Ok(Some(Event::LedgerDeleted { .. }))));
+    }
+    drop(events);
+    let end = tokio::time::timeout(MINUTE, services.join_next()).await;
+    assert!(end.is_ok(), "it goes on for nobody");
+}
+
+/// Who has read nothing of a topic that is not there yet waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_is_not_there_yet_has_not_gone() {
+    let (broker, transport) = broker();
+    broker.delete_topic(&at().topic, Loss::Error);
+    let mut services = JoinSet::new();
+    let (mut events, follower) = following(&broker, &transport, &mut services);
+    assert!(tokio::time::timeout(MINUTE, events.recv()).await.is_err(), "it is told");
+    assert!(!matches!(follower.state(), ConnectionState::Connected));
+}
+
+/// What expires at this very moment may go out: it expires later than that.
+#[tokio::test(start_paused = true)]
+async fn what_expires_now_is_still_handed_over() {
+    let (broker, transport) = broker();
+    let clock = broker.clock();
+    let opened = transport.publisher(&at(), Batching::Off, Schema::None).await;
+    let (mut publisher, mailbox) = (opened.unwrap(), Mailbox::new());
+    let now = clock.now();
+    for (key, expires) in [("past", now - SECOND), ("now", now), ("future", now + SECOND)] {
+        let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
+        let (receipt, _) = oneshot::channel();
+        mailbox.put(Publish { message, receipt, expires: Some(expires) });
+    }
+    let publishing = publish_until_lost(&mut *publisher, &mailbox, &clock);
+    assert!(tokio::time::timeout(SECOND, publishing).await.is_err(), "it was lost");
+    let keys: Vec<_> = broker.full_log(&at()).into_iter().filter_map(|it| it.key).collect();
+    assert_eq!(keys, ["now", "future"]);
 }

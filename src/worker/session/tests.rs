@@ -1,9 +1,12 @@
 //! Sessions with consumers that do one thing only.
 
 use super::*;
+use crate::task::Position;
 use crate::transport::AckReceipt;
 use crate::worker::connection::{ConnectionState, Connections};
 use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::BTreeMap;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
     Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))
@@ -143,6 +146,19 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     assert_eq!(connections.refusals(), 1);
 }
 
+/// The wait of one worker must stay below the silence that others bear, which is two heartbeats.
+#[test]
+fn a_worker_waits_for_half_a_heartbeat_at_most() {
+    for (heartbeat, max) in [
+        (Duration::from_secs(4), Duration::from_secs(2)),
+        (Duration::from_secs(60), BACKOFF_MAX),
+        (Duration::from_millis(1), BACKOFF_MIN),
+    ] {
+        let backoff = Backoff::of_worker(fastrand::Rng::with_seed(1), heartbeat);
+        assert_eq!(backoff.max, max, "{heartbeat:?}");
+    }
+}
+
 #[test]
 fn what_was_open_for_as_long_as_the_longest_wait_may_be_opened_soon_again() {
     for (open, next) in [(BACKOFF_MAX, BACKOFF_MIN), (BACKOFF_MAX / 2, 8 * BACKOFF_MIN)] {
@@ -174,4 +190,86 @@ async fn credit_counts_for_its_session_and_begins_the_wait() {
     session.held.insert(entry);
     assert!(session.obey(ConsumerCommand::HandBack(entry)).await.is_ok());
     assert!(session.held.is_empty());
+}
+
+/// Of a subscription that delivers one entry and then nothing, whatever its backlog.
+struct Delivering {
+    clock: Clock,
+    at: Option<Moment>,
+    backlog: u64,
+}
+
+const DELIVERED: EntryId = EntryId { ledger: 1, entry: 1 };
+
+#[async_trait]
+impl Consumer for Delivering {
+    fn request(&mut self, _: usize) {}
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        let Some(at) = self.at else { return std::future::pending().await };
+        self.clock.sleep_until(at).await;
+        self.at = None;
+        let EntryId { ledger, entry } = DELIVERED;
+        Ok(Message {
+            position: Position { ledger, entry, batch_index: None },
+            batch_size: None,
+            key: None,
+            properties: BTreeMap::new(),
+            payload: Bytes::new(),
+            undecodable: None,
+            null: false,
+            publish_time_ms: 0,
+            replicated_from: None,
+            redelivery_count: 0,
+        })
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        Ok(Backlog { entries: self.backlog, permits: 1, blocked: false })
+    }
+
+    fn ack(&mut self, _: EntryId) -> AckReceipt {
+        Box::pin(async { Ok(()) })
+    }
+
+    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// When a session of which one delivery comes after ten seconds takes its subscription for stalled, in the next two hours.
+async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Duration> {
+    let clock = Clock::simulated(0);
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let commands = Mailbox::new();
+    commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
+    let consumer = Delivering { clock, at: Some(Moment(Duration::from_secs(10))), backlog };
+    let mut session =
+        Session::new(1, Box::new(consumer), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let worker = async {
+        receiver.recv().await;
+        then.into_iter().for_each(|command| commands.put(command));
+        std::future::pending::<()>().await;
+    };
+    let end = tokio::select! {
+        end = session.run(&commands, &events) => end,
+        () = worker => unreachable!("it listens for ever"),
+        () = tokio::time::sleep(12 * IDLE_MAX) => return None,
+    };
+    assert!(matches!(end, End::Stalled(_)));
+    Some(clock.now().0)
+}
+
+/// A session that has delivered holds what it has delivered, and giving that back for a stall would let it run twice: it is patient,
+/// and counts from its last delivery.
+#[tokio::test(start_paused = true)]
+async fn who_was_delivered_to_waits_long_for_the_next_delivery() {
+    let patient = Duration::from_secs(10) + IDLE_MAX;
+    // One entry more than it holds.
+    assert_eq!(stalled_at(2, None).await, Some(patient));
+    assert_eq!(stalled_at(1, None).await, None, "the backlog is what it holds");
+    for gone in [ConsumerCommand::Ack(DELIVERED), ConsumerCommand::HandBack(DELIVERED)] {
+        assert_eq!(stalled_at(1, Some(gone)).await, Some(patient), "it holds nothing any more");
+    }
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::transport::session::ClientCertificate;
 use crate::transport::session::keys::{Authority, server};
 use rustls::ServerConfig;
+use std::future::pending;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -204,4 +205,69 @@ fn a_hang_up_at_the_greeting_hints_at_tls_only_without_it() {
         assert_eq!(error.kind, TransportErrorKind::Unreachable);
         assert_eq!(error.cause.contains("use pulsar+ssl://"), hinted, "{error}");
     }
+}
+
+#[tokio::test]
+async fn small_requests_wait_for_nothing() {
+    let (_listener, address) = silent().await;
+    assert!(connect(address).await.unwrap().nodelay().unwrap());
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_is_told() {
+    let at = endpoint(false, "nowhere", 1);
+    let dialled = dial_addresses(&at, &[], None, || LONG).await;
+    check(dialled, TransportErrorKind::Unreachable, "the name has no address");
+}
+
+/// What it was that took too long says where to look: at the network, or at the broker.
+#[tokio::test]
+async fn what_is_waited_for_in_vain_is_named() {
+    let Err(failure) = open(pending(), None, Duration::ZERO).await else { panic!("connected") };
+    assert_eq!(failure.cause, "no connection within 0 ms");
+}
+
+/// A certificate that proves nothing was hidden by the silence of the next address.
+#[tokio::test]
+async fn a_refusal_by_one_address_is_not_hidden_by_the_silence_of_another() {
+    let authority = Authority::new("ours");
+    let server = Server::new(Some(server(&authority.certify(LOOPBACK))), b"").await;
+    let refusing = SocketAddr::from(([127, 0, 0, 1], server.port));
+    let at = endpoint(true, LOOPBACK, 1);
+    let encryption = Encryption::new(&at, &Authority::new("other").client(None)).unwrap();
+    let (listener, closed) = silent().await;
+    drop(listener);
+    let dialled = dial_addresses(&at, &[refusing, closed], Some(&encryption), || LONG).await;
+    check(dialled, TransportErrorKind::Refused, "UnknownIssuer");
+}
+
+fn alert(alert: AlertDescription) -> io::Error {
+    io::Error::other(rustls::Error::AlertReceived(alert))
+}
+
+/// The same alert comes in the handshake before TLS 1.3, and behind it since.
+#[test]
+fn what_a_server_says_about_our_certificate_is_told_in_words() {
+    use TransportErrorKind::{Refused, Unauthorized};
+    for (description, kind, words) in [
+        (AlertDescription::CertificateRequired, Unauthorized, "wants a client certificate"),
+        (AlertDescription::UnknownCA, Unauthorized, "does not accept our client certificate"),
+        (AlertDescription::InternalError, Refused, "does the server know its authority?"),
+    ] {
+        let at = endpoint(true, LOOPBACK, 1);
+        let error = greeting_failed(&at, &alert(description));
+        assert!(error.kind == kind && error.cause.contains(words), "{error}");
+        let failure = no_handshake(&alert(description));
+        assert!(failure.kind == kind && failure.cause.contains(words), "{failure:?}");
+        assert!(failure.cause.starts_with("TLS handshake: "), "{failure:?}");
+    }
+}
+
+#[test]
+fn another_failure_is_told_without_a_hint() {
+    let failure = no_handshake(&alert(AlertDescription::ProtocolVersion));
+    assert_eq!(failure.kind, TransportErrorKind::Refused);
+    assert!(failure.cause.ends_with("ProtocolVersion"), "{failure:?}");
+    let error = greeting_failed(&endpoint(false, LOOPBACK, 1), &io::Error::other("odd"));
+    assert_eq!((error.kind, error.cause.as_str()), (TransportErrorKind::Refused, "odd"));
 }

@@ -171,6 +171,12 @@ async fn refusals_are_told_in_the_issuers_words() {
     let moved = Script { status: "302 Found", answer: "", ..GRANTED };
     check_refused(moved, Refused, "302").await;
     check_refused(Script { answer: "<html>", ..GRANTED }, Refused, "not the JSON").await;
+    let answer = r#"{"error": "slow_down"}"#;
+    let many = Script { status: "429 Too Many Requests", answer, ..GRANTED };
+    check_refused(many, Unreachable, "429 Too Many Requests: slow_down").await;
+    for status in ["400 Bad Request", "403 Forbidden"] {
+        check_refused(Script { status, answer, ..GRANTED }, Unauthorized, "slow_down").await;
+    }
     let empty = Script { answer: r#"{"access_token": ""}"#, ..GRANTED };
     check_refused(empty, Refused, "token is empty").await;
     check_refused(Script { discovery: "{}", ..GRANTED }, Refused, "discovery").await;
@@ -180,9 +186,66 @@ async fn refusals_are_told_in_the_issuers_words() {
 
 #[tokio::test]
 async fn an_answer_without_end_is_cut_off() {
-    let answer: &'static str = "x".repeat(ANSWER_BYTES_MAX + 1).leak();
-    let script = Script { answer, ..GRANTED };
+    let with_token =
+        |token: &str| -> &'static str { format!(r#"{{"access_token": "{token}"}}"#).leak() };
+    let largest = "x".repeat(ANSWER_BYTES_MAX - with_token("").len());
+    let issuer = FakeIssuer::new(Script { answer: with_token(&largest), ..GRANTED }).await;
+    assert_eq!(issuer.source().token(LONG).await.unwrap(), largest);
+    let script = Script { answer: with_token(&(largest + "x")), ..GRANTED };
     check_refused(script, TransportErrorKind::Refused, "too large").await;
+}
+
+fn issuer_at<'a>(url: &str, tls: &TlsOptions) -> Result<Issuer<'a>, TransportError> {
+    Issuer::new(url, tls, "secret")
+}
+
+#[test]
+fn an_issuer_has_a_url_without_secrets() {
+    let tls = TlsOptions::default();
+    let plain = issuer_at("http://127.0.0.1/a?secret#secret", &tls).map(|it| it.url);
+    assert_eq!(plain.unwrap().as_str(), "http://127.0.0.1/a");
+    for (url, words) in [
+        ("ftp://a", "has an https:// URL"),
+        ("mailto:secret@a", "has an https:// URL"),
+        ("https://secret@a", "into the key"),
+        ("https://:secret@a", "into the key"),
+    ] {
+        let Err(error) = issuer_at(url, &tls) else { panic!("{url}") };
+        assert_eq!(error.kind, TransportErrorKind::Invalid);
+        assert!(error.cause.contains(words) && !error.cause.contains("secret"), "{error}");
+    }
+}
+
+/// A bare container has no certificates at all, and an issuer without TLS needs none.
+#[test]
+fn an_issuer_with_tls_needs_somebody_to_be_trusted() {
+    let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
+    assert!(issuer_at("http://127.0.0.1/", &nobody).is_ok());
+    let Err(error) = issuer_at("https://127.0.0.1/", &nobody) else { panic!("nobody is trusted") };
+    assert!(error.cause.contains("no authority to trust"), "{error}");
+    let ca_certificate_pem = Some(b"rubbish".to_vec());
+    assert!(issuer_at("http://127.0.0.1/", &TlsOptions { ca_certificate_pem, ..nobody }).is_err());
+}
+
+#[test]
+fn a_secret_that_others_could_read_is_noticed() {
+    for (url, eavesdropped) in [
+        ("http://issuer/", true),
+        ("https://issuer/", false),
+        ("http://localhost/", false),
+        ("http://[::1]:1/", false),
+        ("https://127.0.0.1/", false),
+    ] {
+        assert_eq!(is_eavesdropped(&Url::parse(url).unwrap()), eavesdropped, "{url}");
+    }
+}
+
+/// Tokens may be given elsewhere, and by something safer than what told of it.
+#[tokio::test]
+async fn an_issuer_without_tls_may_name_a_place_with_it() {
+    let discovery = r#"{"token_endpoint": "https://127.0.0.1:1/token"}"#;
+    check_refused(Script { discovery, ..GRANTED }, TransportErrorKind::Unreachable, "token: ")
+        .await;
 }
 
 #[tokio::test]
@@ -223,6 +286,7 @@ async fn a_key_that_is_of_no_use_is_told_and_not_shown() {
         assert!(!format!("{options:?}").contains("secret"));
         let error = TokenSource::new(options).token(LONG).await.unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Invalid);
+        assert!(["OAuth2 key", "OAuth2 issuer"].contains(&error.address.as_str()), "{error}");
         // What is missing is a field's name, and that may be said.
         let shown = error.to_string().replace("client_secret", "");
         assert!(error.cause.contains(words) && !shown.contains("secret"), "{error}");

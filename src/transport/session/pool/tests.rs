@@ -1,3 +1,6 @@
+mod moving;
+mod opening;
+
 use super::*;
 use crate::transport::session::Credentials;
 use bytes::BytesMut;
@@ -237,8 +240,7 @@ async fn a_refusal_by_one_host_is_not_hidden_by_the_silence_of_another() {
 /// a second.
 #[tokio::test]
 async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
-    let hosts = Hosts::new(&[Host::Silent]).await;
-    let closed = closed().await;
+    let (hosts, closed) = (Hosts::new(&[Host::Silent]).await, closed().await);
     let service = pool(&[&closed, &closed, hosts.place(0)]);
     let waiting = service.service_within((Duration::from_millis(600), LONG)).await;
     let Err(error) = waiting else { panic!("connected") };
@@ -253,7 +255,7 @@ async fn a_host_that_fails_at_once_leaves_its_time_to_the_others() {
 async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let hosts = Hosts::new(&[Host::Unready, Host::Serving]).await;
     let pool = pool(&[hosts.place(0), hosts.place(1)]);
-    let failed = pool.owner("persistent://public/default/t", Purpose::Records).await;
+    let failed = pool.owner(TOPIC, Purpose::Records).await;
     assert_eq!(failed.unwrap_err().kind, TransportErrorKind::Unreachable);
     // Who had asked the same host meanwhile does not move on once more.
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
@@ -261,7 +263,27 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     let link = pool.service().await.unwrap().link;
     pool.judge(&Service { index: 0, endpoint, link }, &late);
     for _ in 0..2 {
-        pool.owner("persistent://public/default/t", Purpose::Records).await.unwrap();
+        pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    }
+}
+
+/// The neighbour of a host that cannot help is the one behind it, wherever that is in the service URL; and behind the last one comes the
+/// first.
+#[tokio::test]
+async fn the_host_behind_the_one_that_cannot_look_up_is_asked_next() {
+    let hosts = Hosts::new(&[Host::Serving, Host::Unready]).await;
+    let (closed, serving, unready) = (closed().await, hosts.place(0), hosts.place(1));
+    for places in [[&closed, unready, serving], [serving, &closed, unready]] {
+        let pool = pool(&places);
+        let index = places.iter().position(|it| *it == unready).unwrap();
+        pool.preferred.store(index - 1, Ordering::Relaxed);
+        let question = || {
+            let (topic, listener_name) = (TOPIC.to_owned(), None);
+            Question::Lookup(LookupQuestion { topic, authoritative: false, listener_name })
+        };
+        assert_eq!(pool.ask(question()).await.unwrap_err().kind, TransportErrorKind::Unreachable);
+        pool.ask(question()).await.unwrap();
+        assert_eq!(pool.service().await.unwrap().endpoint.authority(), serving);
     }
 }
 
@@ -306,8 +328,7 @@ fn a_lookup_names_a_broker_or_one_behind_the_proxy() {
         (endpoint.to_string(), behind)
     };
     assert_eq!(to(false), ("pulsar://broker:1".to_owned(), None));
-    let behind = Some("broker:1".to_owned());
-    assert_eq!(to(true), ("pulsar://proxy:6650".to_owned(), behind));
+    assert_eq!(to(true), ("pulsar://proxy:6650".to_owned(), Some("broker:1".to_owned())));
 }
 
 #[test]
@@ -395,22 +416,37 @@ async fn a_token_file_is_read_again_when_the_broker_asks() {
     assert_eq!(hosts.seen(), ["one", "two"]);
 }
 
+/// A host, and a pool that shows it the tokens of an issuer.
+#[cfg(feature = "oauth2")]
+async fn with_tokens(host: Host) -> (Hosts, Pool, impl Sized) {
+    use crate::transport::session::oauth2::tests::{FakeIssuer, GRANTED};
+    let (issuer, hosts) = (FakeIssuer::new(GRANTED).await, Hosts::new(&[host]).await);
+    let options = options(&[hosts.place(0)]).credentials(Credentials::oauth2(issuer.options()));
+    (hosts, Pool::in_order(options).unwrap(), issuer)
+}
+
 /// A broker that asked for a newer token was shown the same one again, as long as that one's own words said that it was good; and so was
 /// one that had refused it.
 #[cfg(feature = "oauth2")]
 #[tokio::test]
 async fn a_broker_that_does_not_take_a_token_is_shown_another() {
-    use crate::transport::session::oauth2::tests::{FakeIssuer, GRANTED};
     for host in [Host::Challenging, Host::Refusing] {
-        let issuer = FakeIssuer::new(GRANTED).await;
-        let hosts = Hosts::new(&[host]).await;
-        let options = options(&[hosts.place(0)]).credentials(Credentials::oauth2(issuer.options()));
-        let pool = Pool::in_order(options).unwrap();
+        let (hosts, pool, _issuer) = with_tokens(host).await;
         let first = pool.greet().await;
         let second = pool.owner(TOPIC, Purpose::Records).await;
         assert_eq!(first.is_ok() && second.is_ok(), matches!(host, Host::Challenging));
         assert_eq!(hosts.seen(), ["token-1", "token-2"]);
     }
+}
+
+/// An issuer is asked for each of its tokens, and may be down with the broker.
+#[cfg(feature = "oauth2")]
+#[tokio::test]
+async fn a_token_is_kept_when_a_connection_merely_breaks() {
+    let (hosts, pool, _issuer) = with_tokens(Host::Dying).await;
+    pool.owner(TOPIC, Purpose::Records).await.unwrap_err();
+    pool.owner(TOPIC, Purpose::Records).await.unwrap();
+    assert_eq!(hosts.seen(), ["token-1", "token-1"]);
 }
 
 #[tokio::test]
@@ -420,68 +456,4 @@ async fn a_lookup_names_the_listener_that_is_wanted() {
     let options = ConnectOptions { listener_name, ..options(&[hosts.place(0)]) };
     Pool::in_order(options).unwrap().owner(TOPIC, Purpose::Records).await.unwrap();
     assert_eq!(hosts.seen(), ["", "outside"]);
-}
-
-/// Where the broker has said that the topic goes, nobody is asked for it.
-#[tokio::test]
-async fn a_topic_that_moves_is_followed() {
-    use super::super::driver::End;
-    use super::super::machine::call::ProducerOptions;
-    use crate::transport::Batching;
-    let hosts = Hosts::new(&[Host::Moving, Host::Serving]).await;
-    let pool = pool(&[hosts.place(0)]);
-    let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
-    let (topic, batching) = (TOPIC.to_owned(), Batching::Off);
-    let options = ProducerOptions { topic, name: None, batching, schema: None };
-    let end = End::default();
-    link.open_producer(options, end.clone()).await.unwrap();
-    end.wait().await;
-    let next = pool.owner(TOPIC, Purpose::Records).await.unwrap();
-    assert!(address(&next).ends_with(hosts.place(1)));
-    // It is said once: then a lookup decides, at the host of the service URL.
-    let later = pool.owner(TOPIC, Purpose::Records).await.unwrap();
-    assert_eq!(address(&later), address(&link));
-}
-
-fn detour(url: &str, url_tls: &str, by: &str, migrated: bool) -> Detour {
-    let (url, url_tls) = (url.to_owned(), url_tls.to_owned());
-    let moved = Moved { topic: TOPIC.to_owned(), url, url_tls, migrated };
-    Detour { moved, by: endpoints(by).unwrap().swap_remove(0), proxied: false }
-}
-
-#[tokio::test]
-async fn after_a_migration_the_other_cluster_is_asked_from_then_on() {
-    let hosts = Hosts::new(&[Host::Redirecting, Host::Serving]).await;
-    let closed = closed().await;
-    let pool = pool(&[&closed]);
-    let there = format!("pulsar://{}", hosts.place(0));
-    pool.detours.note(detour(&there, "", "pulsar://old", true));
-    for _ in 0..2 {
-        let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
-        assert!(address(&link).ends_with(hosts.place(1)));
-    }
-}
-
-/// A broker that hands a topic on may say anything about where to: nobody goes from TLS to plain text.
-#[tokio::test]
-async fn a_topic_that_moves_leads_nobody_from_tls_to_plain_text() {
-    let pool = pool(&["unused"]);
-    for migrated in [false, true] {
-        let detour =
-            detour("pulsar://there:1", "pulsar://there:1", "pulsar+ssl://service", migrated);
-        let error = pool.follow(&detour, TOPIC, Purpose::Records).await.unwrap_err();
-        assert_eq!(error.kind, TransportErrorKind::Refused);
-        assert!(error.cause.contains("not with TLS"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_move_that_leads_nowhere_is_forgotten() {
-    let hosts = Hosts::new(&[Host::Serving]).await;
-    let pool = pool(&[hosts.place(0)]);
-    let nowhere = format!("pulsar://{}", closed().await);
-    pool.detours.note(detour(&nowhere, "", "pulsar://old", false));
-    let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
-    assert!(address(&link).ends_with(hosts.place(0)));
-    assert_eq!(pool.detours.take(TOPIC), None);
 }

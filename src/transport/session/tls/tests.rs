@@ -31,6 +31,8 @@ fn a_client_certificate_needs_its_own_key() {
     check(&with_client(&one.certificate_pem, &other.key_pem), "the key is not its own");
     check(&with_client(&one.key_pem, &one.key_pem), "client certificate holds no certificate");
     check(&with_client(&one.certificate_pem, &one.certificate_pem), "holds no private key");
+    let broken = b"-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n";
+    check(&with_client(&one.certificate_pem, broken), "client certificate cannot be read");
     let locked =
         b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     check(&with_client(&one.certificate_pem, locked), "needs no passphrase");
