@@ -46,6 +46,11 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// Drops what is queued and for which this does not hold.
+    pub(super) fn retain(&self, keep: impl FnMut(&T) -> bool) {
+        self.items().retain(keep);
+    }
+
     /// Drops what is queued.
     pub(super) fn clear(&self) {
         let dropped = std::mem::take(&mut *self.items());

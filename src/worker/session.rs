@@ -108,6 +108,8 @@ pub(super) async fn publish(
             Ok(publisher) => publisher,
             Err(error) => {
                 tracing::debug!(%topic, %error, "cannot open a publisher; trying again");
+                let now = clock.now();
+                mailbox.retain(|it| it.expires.is_none_or(|at| now <= at));
                 monitor.failed(&error);
                 backoff.wait().await;
                 continue;

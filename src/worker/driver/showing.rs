@@ -73,7 +73,10 @@ impl Driver {
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }
-        let receipt = lane.show(message, None);
+        // A task that is given back each second must not leave one for each second of an outage.
+        let brief = kind == Showing::Retry;
+        let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
+        let receipt = lane.show(message, expires);
         self.showing += 1;
         self.pending.push(Box::pin(async move {
             let fate = fate(receipt).await;
@@ -331,9 +334,11 @@ impl Driver {
     /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M has shown before is shown again.
     fn restore(&mut self, id: i32, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let read = fetch(Arc::clone(&self.env.transport), lane.topics.metadata.clone(), at);
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.metadata.clone());
+        // As long as it takes: what cannot be read just now is not gone.
+        let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
         self.pending.push(Box::pin(async move {
-            Event::Restore { lane: id, id: task, message: read.await.ok().flatten() }
+            Event::Restore { lane: id, id: task, message: read.await }
         }));
     }
 
@@ -347,6 +352,8 @@ impl Driver {
         };
         tracing::warn!(%task, "the metadata topic showed an old epoch of a sealed task: showing its end again");
         drop(lane.show(Outgoing { key, properties, payload, ..Outgoing::default() }, None));
+        // Looked at again after a while: that may have been lost.
+        lane.keeper.missed(task, self.env.clock.now());
     }
 
     /// Removes tasks from M, a few at a time.

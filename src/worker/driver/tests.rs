@@ -21,6 +21,7 @@ mod bounds;
 mod checkpoints;
 mod intake;
 mod late;
+mod repairing;
 
 /// What processors have to say.
 #[derive(Clone, Default)]

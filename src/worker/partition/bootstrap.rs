@@ -25,7 +25,9 @@ impl Partition {
         // once. Half of the self-fence leaves time to read the rest of what was written meanwhile.
         let recent =
             self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
-        if self.mode == Mode::Bootstrap && recent {
+        if self.mode != Mode::Bootstrap {
+            self.publish_config_if_missing();
+        } else if recent {
             self.end_bootstrap(now, wall_ms);
         }
         for id in std::mem::take(&mut self.stalled) {
@@ -78,10 +80,7 @@ impl Partition {
 
     fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
         self.mode = if self.draining { Mode::Draining } else { Mode::Live };
-        if self.config.is_none() {
-            let config = Entry::Config(self.settings.ledger.clone());
-            self.effects.push_back(Effect::Do(Action::Publish(config)));
-        }
+        self.publish_config_if_missing();
         self.machine.bootstrap_ended();
         for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
             let fold = &task.fold;
@@ -94,6 +93,14 @@ impl Partition {
         self.begin_to_seal(now, wall_ms);
         self.effects.push_back(Effect::Ready);
         self.settle();
+    }
+
+    /// The ledger says nothing of its settings: a new one, or they were not stored.
+    fn publish_config_if_missing(&mut self) {
+        if self.config.is_none() {
+            let config = Entry::Config(self.settings.ledger.clone());
+            self.effects.push_back(Effect::Do(Action::Publish(config)));
+        }
     }
 
     /// The ledger is not there any more: what will be there instead is read from its start.
@@ -112,6 +119,7 @@ impl Partition {
         self.draining = before.draining;
         self.bodies = before.bodies;
         self.freed = before.freed + before.claims.len();
+        self.no_longer_read = before.no_longer_read + before.reading.len();
         self.sent = before.sent;
         self.effects.push_back(Effect::Fenced);
         for effect in before.effects {

@@ -76,7 +76,7 @@ impl Open {
 impl Partition {
     /// Does what is due. Call it after every other call and every effect, and at [`Partition::timeout`].
     pub fn run(&mut self, now: Moment, slots: &mut Slots) {
-        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
+        self.give_back(slots);
         let works = self.mode != Mode::Bootstrap;
         if works && self.silence.view_at().is_some_and(|at| now.since(at) > self.fence_after()) {
             self.fence();
@@ -84,7 +84,7 @@ impl Partition {
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
-        while slots.free() > self.reading.len()
+        while slots.may_read()
             && let Some(id) = self.waiting.pop_first()
         {
             self.look(id, now, slots);
@@ -94,7 +94,13 @@ impl Partition {
         }
         self.look_after_finished(now);
         self.settle();
+        self.give_back(slots);
+    }
+
+    /// Gives back the slots of what has ended, and of payloads that are no longer read.
+    fn give_back(&mut self, slots: &mut Slots) {
         slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
+        slots.reading = slots.reading.saturating_sub(std::mem::take(&mut self.no_longer_read));
     }
 
     /// When to call [`Partition::run`] at the latest.
@@ -168,8 +174,8 @@ impl Partition {
             Decision::ReadPayload if slots.full => {
                 self.stalled.insert(id);
             }
-            Decision::ReadPayload if slots.free() > self.reading.len() => {
-                self.reading.insert(id);
+            Decision::ReadPayload if slots.may_read() => {
+                slots.reading += usize::from(self.reading.insert(id));
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),

@@ -95,6 +95,8 @@ pub struct Partition {
     bodies: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
+    /// Payloads that are not being read any more, and have not been given back to the slots.
+    no_longer_read: usize,
     sent: Sent,
     gaps: Gaps,
     /// Newest settings read from the ledger.
@@ -134,6 +136,7 @@ impl Partition {
             claims: BTreeMap::new(),
             bodies: BTreeMap::new(),
             freed: 0,
+            no_longer_read: 0,
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
@@ -295,7 +298,7 @@ impl Partition {
 
     /// A payload was read from the task topic, or is not there (`found` false).
     pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
-        self.reading.remove(&id);
+        self.no_longer_read += usize::from(self.reading.remove(&id));
         self.machine.payload_read(id, found);
         let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
         // Its delivery may have brought it.

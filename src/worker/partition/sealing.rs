@@ -22,8 +22,11 @@ const TURNS_PER_RETENTION: u32 = 4;
 /// When a look has left something undone, the next one follows after this.
 const NEXT_LOOK: Duration = Duration::from_millis(100);
 
-/// While there are too many finished tasks a look follows the one before after this: not a seal for every few tasks.
-const PRESSED_LOOK: Duration = Duration::from_secs(5);
+/// No seal for every few tasks: one that names less than [`SEAL_MIN`] follows the one before after this.
+const SEAL_EVERY: Duration = Duration::from_secs(5);
+
+/// So many tasks are worth a seal at any time.
+const SEAL_MIN: usize = 1_000;
 
 /// Tasks that go into a seal at one go, so that reading it takes no worker long.
 const SEALED_AT_ONCE_MAX: usize = 10_000;
@@ -51,7 +54,9 @@ pub(super) struct Finished {
     closing: VecDeque<(Moment, TaskId)>,
     /// They are in the last seal of this worker, unless it was too small for them or was not published.
     sealing: Vec<(Moment, TaskId)>,
-    /// When the seal was published that is under way.
+    /// They may be sealed, and wait for more.
+    ready: Vec<(Moment, TaskId)>,
+    /// When the last seal was published.
     sealed_at: Moment,
     /// When this worker has looked last.
     looked_at: Moment,
@@ -77,8 +82,8 @@ impl Partition {
     /// How many finished tasks are not sealed.
     #[cfg(test)]
     pub(super) fn finished(&self) -> usize {
-        let Finished { queue, left, closing, sealing, .. } = &self.finished;
-        queue.len() + left.len() + closing.len() + sealing.len()
+        let Finished { queue, left, closing, sealing, ready, .. } = &self.finished;
+        queue.len() + left.len() + closing.len() + sealing.len() + ready.len()
     }
 
     /// When to look after finished tasks next.
@@ -91,7 +96,7 @@ impl Partition {
             }
             Some((ended, _)) if self.finished.is_pressed() => {
                 let at = *ended + self.sealing_age();
-                at.max(*looked_at + PRESSED_LOOK).min(*look_at)
+                at.max(*looked_at + SEAL_EVERY).min(*look_at)
             }
             _ => *look_at,
         }
@@ -147,16 +152,22 @@ impl Partition {
     /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
     fn seal(&mut self, now: Moment) -> bool {
         self.unseal();
-        let mut due = Vec::new();
+        let mut due = std::mem::take(&mut self.finished.ready);
         self.take_closed(now, &mut due);
         let more_due = self.take_due(now, &mut due);
         let more_left = self.take_left(now, &mut due);
+        let more = more_due || more_left || !self.finished.closing.is_empty();
+        if due.len() < SEAL_MIN && now < self.finished.sealed_at + SEAL_EVERY {
+            let wait = more || !due.is_empty();
+            self.finished.ready = due;
+            return wait;
+        }
         let mut entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
         entries.sort_unstable();
         entries.dedup();
         let too_many = self.machine.seal(&entries) < entries.len();
         self.finished.sealing = due;
-        too_many || more_due || more_left || !self.finished.closing.is_empty()
+        too_many || more
     }
 
     /// The last seal has come, or will not: what it does not name waits as before.
@@ -214,7 +225,7 @@ impl Partition {
             let Some(task) = self.machine.task(id) else { continue };
             let places = u32::try_from(self.rank(id, now) + 1).unwrap_or(u32::MAX);
             let its_turn = now.since(ended) >= self.sealing_age() + turn.saturating_mul(places);
-            if its_turn && task.stage == Stage::Idle {
+            if its_turn && task.stage == Stage::Idle && self.mode == Mode::Live {
                 self.machine.close(id);
                 self.finished.closing.push_back((ended, id));
             } else {
@@ -249,7 +260,8 @@ impl Partition {
     /// Closes a finished task if nobody else does: its owner was this worker, or is gone.
     pub fn close_left_behind(&mut self, id: TaskId) {
         let owner = self.machine.fold(id).owner;
-        if self.machine.is_own(owner) || self.silence.is_stale(owner) {
+        let nobody_else = self.machine.is_own(owner) || self.silence.is_stale(owner);
+        if self.mode == Mode::Live && nobody_else {
             self.machine.close(id);
             self.settle();
         }

@@ -5,6 +5,8 @@
 pub struct Slots {
     total: usize,
     pub(super) used: usize,
+    /// So many payloads are being read for free ones.
+    pub(super) reading: usize,
     /// The worker holds as much as it may: no payload is to be read in.
     pub(super) full: bool,
 }
@@ -13,7 +15,7 @@ impl Slots {
     /// All free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
-        Self { total, used: 0, full: false }
+        Self { total, used: 0, reading: 0, full: false }
     }
 
     /// Tells how many payloads more the worker may hold.
@@ -25,6 +27,11 @@ impl Slots {
     #[must_use]
     pub const fn free(&self) -> usize {
         self.total.saturating_sub(self.used)
+    }
+
+    /// Whether a slot is free that no payload is being read for.
+    pub(super) const fn may_read(&self) -> bool {
+        self.free() > self.reading
     }
 }
 

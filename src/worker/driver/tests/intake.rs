@@ -18,7 +18,7 @@ impl Bench {
         }
     }
 
-    fn metadata(&self) -> TopicPartition {
+    pub(super) fn metadata(&self) -> TopicPartition {
         self.at(&self.names.metadata, -1)
     }
 

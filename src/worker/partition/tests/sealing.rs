@@ -83,7 +83,7 @@ fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
     let (_, first, named) = seal(&it.run_for(R));
     assert_eq!(named, 10_000);
     it.land(first);
-    let (_, second, named) = seal(&it.run_for(SOON));
+    let (_, second, named) = seal(&it.run_for(5 * SECOND));
     assert_eq!(named, 1);
     it.land(second);
     it.run_for(SOON);
@@ -145,11 +145,34 @@ fn a_worker_under_pressure_rests_between_two_looks() {
 /// them: a day made 864,000 keys that no compaction removes, and a start of hours.
 #[test]
 fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
+    let (published, needed_max) = seals_of_a_busy_worker(|_| {});
+    // Four minutes of seals, one every eighth of R, and two unions.
+    assert!((30..=40).contains(&published), "{published} seals");
+    assert_eq!(needed_max, 16);
+}
+
+/// While a task that was left behind could not be closed, for want of a topic for its dead letter, the worker looked for its end ten times a
+/// second, and sealed what was due each time.
+#[test]
+fn a_task_that_cannot_be_closed_makes_no_seals() {
+    let (published, needed_max) = seals_of_a_busy_worker(|it| {
+        it.claimed(at(1_000_000), None);
+        it.ended(at(1_000_000), Outcome::Final);
+        it.run_for(120 * SECOND);
+    });
+    assert!((45..=60).contains(&published), "one every five seconds, and unions: {published}");
+    assert_eq!(needed_max, 16);
+}
+
+/// R is a minute, and a task comes to its end every 20 ms, for five minutes. Returns how many seals were published, and how many there were at
+/// most that no other one covers.
+fn seals_of_a_busy_worker(first: impl FnOnce(&mut Solo)) -> (usize, usize) {
     let (r, h, g) = (60 * SECOND, 2 * SECOND, 15 * SECOND);
     let ledger = crate::WorkerConfig::default().ledger();
     let ledger = LedgerConfig { ledger_retention: r, heartbeat: h, self_fence: g, ..ledger };
     let mut it = Solo::with(ledger, 2);
     it.run();
+    first(&mut it);
     let (mut published, mut needed_max) = (0, 0);
     for entry in 0..15_000 {
         it.closed(at(entry));
@@ -163,9 +186,7 @@ fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
         }
         needed_max = needed_max.max(it.core.machine().seals().needed());
     }
-    // Four minutes of seals, one every eighth of R, and two unions.
-    assert!((30..=40).contains(&published), "{published} seals");
-    assert_eq!(needed_max, 16);
+    (published, needed_max)
 }
 
 /// A finisher that died, and one other worker.
@@ -282,4 +303,14 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
     it.land(entry);
     assert_eq!(seals(&it.run_for(2 * R)), []);
     assert_eq!(it.core.finished(), 0);
+}
+
+/// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them, and gave up at its deadline.
+#[test]
+fn a_worker_that_drains_closes_nothing_of_others() {
+    let mut it = alone();
+    it.completed(TASK);
+    it.run_for(R + TURN - STEP);
+    it.core.drain(it.now);
+    assert_eq!(closings(&it.run_for(2 * TURN)), []);
 }

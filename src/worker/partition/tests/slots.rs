@@ -1,6 +1,6 @@
 //! Who waits for a slot, and for how long.
 
-use super::solo::{Solo, claimed, claims, ended, failed, reading, task};
+use super::solo::{MILLISECOND, Solo, claimed, claims, ended, failed, reading, task};
 use super::*;
 
 const fn secs(seconds: u64) -> Duration {
@@ -131,4 +131,42 @@ fn the_payload_of_a_failed_attempt_goes_when_its_failure_was_shown() {
     assert_eq!(solo.run(), [Effect::Do(Action::ShowRetry(TASK))]);
     solo.core.drop_payload_until_due(TASK, solo.now);
     assert_eq!(solo.core.poll_effect(), Some(drop(TASK)));
+}
+
+/// Each partition read a payload for the same free slot: with 32 of them twenty were read, and dropped, for one that was run.
+#[test]
+fn one_payload_is_read_for_a_free_slot_whatever_the_partition() {
+    let mut slots = Slots::new(1);
+    let mut lanes = [(); 3].map(|()| Solo::new(1));
+    let mut reads = Vec::new();
+    for lane in &mut lanes {
+        lane.read_failed(TASK, Duration::ZERO);
+        lane.wait(2 * H - MILLISECOND);
+    }
+    let mut turn = |lane: &mut Solo, slots: &mut Slots| {
+        std::mem::swap(&mut lane.slots, slots);
+        let did = lane.wait(MILLISECOND);
+        std::mem::swap(&mut lane.slots, slots);
+        reads.extend(did.iter().filter(|(_, effect)| *effect == reading(TASK)).map(|_| ()));
+        reads.len()
+    };
+    for _ in 0..5_000 {
+        for lane in &mut lanes {
+            turn(lane, &mut slots);
+        }
+    }
+    assert_eq!(turn(&mut lanes[0], &mut slots), 1);
+    // What cannot be read leaves the slot to others, and so does a self-fence.
+    let reader = lanes.iter().position(|it| {
+        it.core.machine().task(TASK).is_some_and(|task| task.stage == Stage::Reading)
+    });
+    let reader = reader.expect("one reads");
+    let now = lanes[reader].now;
+    lanes[reader].core.handle_payload(TASK, false, now);
+    for _ in 0..5_000 {
+        for lane in &mut lanes {
+            turn(lane, &mut slots);
+        }
+    }
+    assert_eq!(turn(&mut lanes[0], &mut slots), 2);
 }

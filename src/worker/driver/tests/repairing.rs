@@ -1,0 +1,91 @@
+//! What must come to stand on a topic in the end, although a read fails or a publish is lost on the way.
+
+use super::*;
+use crate::TaskState;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::SealKey;
+use crate::protocol::seal::{Counts, Seal};
+use crate::transport::memory::Fate;
+
+impl Bench {
+    /// What M shows last; `None` when that is a tombstone.
+    fn shown_last(&self) -> Option<TaskMetadata> {
+        let last = self.broker.full_log(&self.metadata()).pop().expect("something is shown");
+        serde_json::from_slice(&last.payload).ok()
+    }
+
+    /// For longer than the bench counts turns.
+    async fn run_for_minutes(&mut self, minutes: u32) {
+        for _ in 0..minutes {
+            self.turns = 0;
+            self.run_for(60 * SECOND).await;
+        }
+    }
+}
+
+/// A task has completed and is sealed, and then what a zombie says of it lands on M.
+async fn sealed_before_a_zombie_came() -> Bench {
+    let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("the result".to_owned())) });
+    let task = bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let first = bench.broker.full_log(&bench.metadata()).remove(0);
+    let mut entries = EntrySet::default();
+    entries.push_entry(task.entry_id(), Ended::Completed);
+    let counts = Counts { completed: 1, ..Counts::default() };
+    let key = SealKey { owner: OwnerId(7), serial: 9 };
+    bench.write(&Entry::Seal(Seal { key, counts, entries }));
+    bench.run_for(2 * SECOND).await;
+    assert!(bench.driver.lanes[&-1].core.machine().is_sealed(task));
+    let Message { key, properties, payload, .. } = first;
+    let entry = Outgoing { key, properties, payload, ..Outgoing::default() };
+    bench.broker.publish(&bench.metadata(), entry);
+    bench
+}
+
+/// One read that failed passed for an entry that is gone: a result was deleted from the metadata topic a few seconds after it had come.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_cannot_be_read_just_now_is_shown_again_when_it_can() {
+    let mut bench = sealed_before_a_zombie_came().await;
+    bench.broker.fail_requests(&bench.metadata(), 3);
+    bench.run_for_minutes(2).await;
+    let shown = bench.shown_last().expect("it is no tombstone");
+    assert_eq!(shown.state, TaskState::Completed);
+}
+
+/// The entry that mends a zombie's was published once, and nobody asked what had become of it.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_shown_again_and_gets_lost_is_shown_once_more() {
+    let mut bench = sealed_before_a_zombie_came().await;
+    bench.broker.next_publish(&bench.metadata(), Fate::Lost);
+    bench.run_for_minutes(2).await;
+    assert_eq!(bench.shown_last().map(|shown| shown.state), Some(TaskState::Completed));
+}
+
+/// Each attempt of a task that is given back every second left an entry in the queue of a metadata topic that was away.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
+    let mut bench = Bench::new(brisk(), None, |_| async { Err(TaskError::snooze(SECOND)) });
+    bench.run_for(5 * SECOND).await;
+    bench.broker.forbid(&bench.metadata(), true);
+    for _ in 0..16 {
+        bench.submit(&[]);
+    }
+    bench.run_for_minutes(5).await;
+    assert!(bench.driver.stats.read().started > 1_000, "they go on");
+    assert!(bench.driver.showing < 200, "{} are on their way", bench.driver.showing);
+}
+
+/// The settings of a new ledger were published once. Where they were lost nobody noticed that it was replaced, and the next worker, with
+/// other settings, stopped the first one.
+#[tokio::test(start_paused = true)]
+async fn settings_that_get_lost_are_published_again() {
+    let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("done".to_owned())) });
+    while bench.broker.full_log(&bench.ledger()).is_empty() {
+        bench.run_for(SECOND / 1_000).await;
+    }
+    bench.broker.next_publish(&bench.ledger(), Fate::Lost);
+    bench.run_for(10 * SECOND).await;
+    let log = bench.broker.full_log(&bench.ledger());
+    let settings = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Config(_)));
+    assert_eq!(log.iter().filter(settings).count(), 1);
+}
