@@ -166,10 +166,12 @@ impl Partition {
             self.hand_back(id);
             return;
         }
-        match self.machine.decide(id, due <= now) {
+        let decision = self.machine.decide(id, due <= now);
+        let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
+        match decision {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
-            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, now) => {}
+            Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
             // Looked at again with the next own heartbeat.
             Decision::ReadPayload if slots.full => {
                 self.stalled.insert(id);
@@ -208,7 +210,7 @@ impl Partition {
     }
 
     /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
-    fn may_claim(&mut self, id: TaskId, now: Moment) -> bool {
+    fn may_claim(&mut self, id: TaskId, closes: bool, now: Moment) -> bool {
         if self.mode != Mode::Live {
             return false;
         }
@@ -224,7 +226,8 @@ impl Partition {
             return false;
         }
         match self.open.get(&id).map(|open| open.not_before) {
-            Some(not_before) if not_before > now => {
+            // What ends a task is not given back, however late it comes.
+            Some(not_before) if not_before > now && !closes => {
                 self.agenda.set(id, not_before);
                 false
             }

@@ -53,6 +53,22 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(it.slots.free(), 1, "that of the new claim alone is taken");
 }
 
+/// After four claims that came back too late a task that was cancelled waited for 8 H before it was closed, although that needs no processor.
+#[test]
+fn who_lags_closes_a_cancelled_task_at_once() {
+    let mut it = Solo::new(2);
+    it.deliver(TASK);
+    let late = published(&it.run());
+    it.now = it.now + H + MILLISECOND;
+    let released = published(&it.land(late));
+    it.run_for(MILLISECOND);
+    assert_eq!(it.land(released), [], "it waits");
+    let then = it.land(Entry::Cancel(TASK));
+    let then = if then.is_empty() { it.run() } else { then };
+    let Entry::Claim(claim) = published(&then) else { panic!("{then:?}") };
+    assert_eq!(claim.kind, ClaimKind::Cancelled);
+}
+
 /// Only an own claim that came late shows that this worker lags.
 #[test]
 fn who_reads_late_that_another_worker_was_first_may_claim_next() {
