@@ -14,7 +14,7 @@ pub struct Recent {
 }
 
 /// The last entries of a topic, without holes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tail {
     first: u64,
     bodies: VecDeque<Bytes>,
@@ -29,16 +29,14 @@ impl Recent {
 
     /// Keeps an entry; older ones go.
     pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
-        let tail = self.topics.entry(topic).or_default();
-        if tail.first + tail.bodies.len() as u64 != ordinal {
+        let next = self.topics.get(&topic).map(|it| it.first + it.bodies.len() as u64);
+        if next.is_some_and(|it| it != ordinal) {
             // Cannot happen while entries come in order; a tail with a hole would hand out wrong entries.
-            self.bytes -= tail.bodies.iter().map(Bytes::len).sum::<usize>();
-            let gone = tail.bodies.len();
-            *tail = Tail { first: ordinal, bodies: VecDeque::new() };
-            self.forget_order(topic, gone);
+            self.forget(topic);
         }
         self.bytes += body.len();
-        self.topics.entry(topic).or_default().bodies.push_back(body);
+        let fresh = || Tail { first: ordinal, bodies: VecDeque::new() };
+        self.topics.entry(topic).or_insert_with(fresh).bodies.push_back(body);
         self.order.push_back(topic);
         while self.bytes > self.bytes_max {
             let Some(oldest) = self.order.pop_front() else { break };
@@ -54,15 +52,6 @@ impl Recent {
         }
     }
 
-    fn forget_order(&mut self, topic: u32, count: usize) {
-        let mut left = count;
-        self.order.retain(|&it| {
-            let drop = it == topic && left > 0;
-            left -= usize::from(drop);
-            !drop
-        });
-    }
-
     /// An entry, if it is kept.
     #[must_use]
     pub fn get(&self, topic: u32, ordinal: u64) -> Option<&Bytes> {
@@ -70,7 +59,7 @@ impl Recent {
         tail.bodies.get(usize::try_from(ordinal.checked_sub(tail.first)?).ok()?)
     }
 
-    /// Forgets a topic that was deleted.
+    /// Forgets the entries of a topic.
     pub fn forget(&mut self, topic: u32) {
         let Some(tail) = self.topics.remove(&topic) else { return };
         self.bytes -= tail.bodies.iter().map(Bytes::len).sum::<usize>();

@@ -138,7 +138,10 @@ impl Machine {
         topic: u32,
         position: AdminPosition,
     ) -> Option<u64> {
-        self.state.topic(topic)?.entries.ordinal_of(unsigned(position))
+        let number = |it: i64| u64::try_from(it).ok();
+        let position =
+            Position { ledger: number(position.ledger)?, entry: number(position.entry)? };
+        self.state.topic(topic)?.entries.ordinal_of(position)
     }
 
     pub(in crate::machine) fn nth_open_of(
@@ -172,7 +175,7 @@ impl Machine {
     }
 }
 
-/// An id from outside; what is below zero stands before everything.
+/// An id from outside to start at; what is below zero stands before everything.
 fn unsigned(position: AdminPosition) -> Position {
     let number = |it: i64| u64::try_from(it).unwrap_or_default();
     Position { ledger: number(position.ledger), entry: number(position.entry) }

@@ -32,13 +32,14 @@ const fn at(ledger: i64, entry: i64) -> TopicCall {
     TopicCall::Message(Place { ledger, entry })
 }
 
+/// Who asked for entry -1, where a topic without entries ends, was given entry 0.
 #[test]
 fn a_message_is_read_by_its_id() {
     let mut rig = rig();
     for (entry, number) in [(0, 0), (1, 1), (2, 2)] {
         assert_eq!(reads(&mut rig, topic("t", at(0, entry))), number);
     }
-    for (ledger, entry) in [(0, 3), (1, 0), (0, i64::MAX)] {
+    for (ledger, entry) in [(0, 3), (1, 0), (0, i64::MAX), (0, -1), (-1, -1)] {
         rig.refuses(topic("t", at(ledger, entry)), 404, "Message not found");
     }
     rig.refuses(topic("none", at(0, 0)), 404, "not found");

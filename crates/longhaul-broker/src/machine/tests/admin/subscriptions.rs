@@ -147,6 +147,7 @@ fn entries_are_skipped_as_they_are_open() {
     assert_eq!(skip(&mut rig, 1), 4, "what is acknowledged does not count");
     assert_eq!(skip(&mut rig, 1), 5);
     assert_eq!(skip(&mut rig, 7), 5, "beyond the end there is nothing");
+    assert_eq!(skip(&mut rig, 1), 5, "nothing is acknowledged in advance");
     assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
     assert_eq!(skip(&mut rig, u64::MAX), 5);
     assert_eq!(rig.answer(on("s", SubscriptionCall::Reset { to: Start::Earliest })), DONE);
