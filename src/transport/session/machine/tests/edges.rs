@@ -3,8 +3,8 @@
 use super::super::weight;
 use super::*;
 use longhaul_wire::messages::{
-    CommandConsumerStatsResponse, CommandGetLastMessageIdResponse, CommandLookupTopicResponse,
-    CommandTopicMigrated, ResourceType,
+    CommandCloseConsumer, CommandConsumerStatsResponse, CommandGetLastMessageIdResponse,
+    CommandLookupTopicResponse, CommandTopicMigrated, ResourceType,
 };
 use prost::Message as _;
 
@@ -48,9 +48,40 @@ fn a_message_may_be_as_large_as_the_broker_takes_it() {
         }
     }
     assert_eq!(largest, BYTES_MAX);
-    // Those that were too large have not ended the producer.
-    bench.publish(producer, bytes(1));
-    assert_eq!(bench.written().len(), 1);
+    // One that is too large does not end the producer.
+    let mut bench = taken_in(21, 1_000);
+    let producer = bench.producer(Batching::Off);
+    for (count, written) in [(BYTES_MAX, 0), (1, 1)] {
+        bench.publish(producer, bytes(count));
+        assert_eq!(bench.written().len(), written);
+    }
+    assert!(bench.outcome().producers_over.is_empty());
+}
+
+/// Who only listens uses the connection up to the moment at which that ends.
+#[test]
+fn what_a_broker_ends_was_used_until_then() {
+    let mut bench = Bench::open();
+    let consumer = bench.consumer();
+    bench.now = bench.now + Duration::from_secs(40);
+    bench.says(CommandCloseConsumer::new(consumer, u64::MAX));
+    bench.now = bench.now + Duration::from_secs(25);
+    bench.says(longhaul_wire::messages::CommandPong {});
+    bench.machine.tick(bench.now);
+    assert!(bench.machine.end().is_none(), "{:?}", bench.machine.end());
+}
+
+/// So does who waits for an answer that never comes.
+#[test]
+fn what_is_given_up_was_used_until_then() {
+    let mut bench = Bench::open();
+    bench.ask(Question::Partitions { topic: "topic".to_owned() });
+    bench.wait(Duration::from_secs(30));
+    assert!(matches!(&bench.outcome().answered[..], [(_, Err(_))]));
+    bench.now = bench.now + Duration::from_secs(1);
+    bench.says(longhaul_wire::messages::CommandPong {});
+    bench.wait(Duration::from_secs(34));
+    assert!(bench.machine.end().is_none(), "{:?}", bench.machine.end());
 }
 
 #[test]
