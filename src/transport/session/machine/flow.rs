@@ -136,13 +136,40 @@ impl Window {
         // A message that is larger than all that may wait comes alone. What seems to wait may be taken, and its reader silent until
         // more has come.
         let may_be_taken = queued < UNTOLD_MAX && queued_bytes < UNTOLD_BYTES_MAX;
-        if queued == 0 || may_be_taken { room.max(1) } else { room }
+        if may_be_taken { room.max(1) } else { room }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever has taken all that waits may say so late: until then one message more may come, and then none.
+    #[test]
+    fn one_message_comes_where_what_waits_may_be_taken() {
+        let window = Window { max: UNTOLD_MAX, each: WINDOW_BYTES };
+        for (queued, bytes, room) in [
+            (0, 0, 1),
+            (UNTOLD_MAX - 1, UNTOLD_BYTES_MAX - 1, 1),
+            (UNTOLD_MAX, 0, 0),
+            (1, UNTOLD_BYTES_MAX, 0),
+        ] {
+            assert_eq!(window.room(queued, bytes), room, "{queued} messages, {bytes} bytes");
+        }
+    }
+
+    /// What had no room to be unpacked would come, and go back, again and again.
+    #[test]
+    fn nothing_is_granted_while_more_than_the_largest_body_waits() {
+        for (waiting, granted) in [(BODY_BYTES_MAX, Some(1)), (BODY_BYTES_MAX + 1, None)] {
+            let mut flow = Flow::exact();
+            flow.received(1, 1, waiting);
+            flow.request(1);
+            flow.granted = 0;
+            flow.want = Want::Exact(1);
+            assert_eq!(flow.grant(), granted, "{waiting} bytes");
+        }
+    }
 
     #[test]
     fn exactly_what_is_asked_for_is_granted() {

@@ -368,7 +368,6 @@ impl<A, P> Connection<A, P> {
         (self.ping_due, self.pong_due) = (false, false);
         self.control.clear();
         self.dirty.clear();
-        self.writable.clear();
         self.phase = Phase::Ended(cause);
     }
 

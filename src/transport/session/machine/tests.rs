@@ -2,6 +2,7 @@
 
 mod bounds;
 mod consuming;
+mod edges;
 mod ending;
 mod greeting;
 mod moving;

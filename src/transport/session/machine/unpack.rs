@@ -242,3 +242,38 @@ fn is_open(ack_set: &[i64], index: u32) -> bool {
     let word = ack_set.get(index as usize / 64);
     ack_set.is_empty() || word.is_some_and(|word| word >> (index % 64) & 1 == 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_unpacked_that_fills_the_room_to_the_byte() {
+        let largest = u32::try_from(BODY_BYTES_MAX).unwrap();
+        for (kind, size, room, has) in [
+            (CompressionType::Lz4, 10, 10, true),
+            (CompressionType::Lz4, 11, 10, false),
+            (CompressionType::Lz4, largest, 10, false),
+            // It is delivered as one that is too large, and needs no room for that.
+            (CompressionType::Lz4, largest + 1, 10, true),
+            (CompressionType::None, 11, 10, true),
+        ] {
+            let metadata = MessageMetadata {
+                compression: Some(kind as i32),
+                uncompressed_size: Some(size),
+                ..MessageMetadata::default()
+            };
+            assert_eq!(has_room(&metadata, room), has, "{kind:?}: {size} bytes for {room}");
+        }
+    }
+
+    #[test]
+    fn a_message_in_one_chunk_is_whole() {
+        let body = Bytes::from_static(b"body");
+        for (chunks, whole) in [(None, true), (Some(1), true), (Some(2), false)] {
+            let metadata =
+                MessageMetadata { num_chunks_from_msg: chunks, ..MessageMetadata::default() };
+            assert_eq!(open(&metadata, &body).is_ok(), whole, "{chunks:?}");
+        }
+    }
+}

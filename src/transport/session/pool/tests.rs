@@ -457,3 +457,13 @@ async fn a_lookup_names_the_listener_that_is_wanted() {
     Pool::in_order(options).unwrap().owner(TOPIC, Purpose::Records).await.unwrap();
     assert_eq!(hosts.seen(), ["", "outside"]);
 }
+
+/// Tasks are large, and heartbeats must not wait behind them.
+#[tokio::test]
+async fn tasks_come_on_a_connection_of_their_own() {
+    for (purpose, connections) in [(Purpose::Records, 1), (Purpose::Tasks, 2)] {
+        let hosts = Hosts::new(&[Host::Serving]).await;
+        pool(&[hosts.place(0)]).owner(TOPIC, purpose).await.unwrap();
+        assert_eq!(hosts.seen().len(), connections, "{purpose:?}");
+    }
+}

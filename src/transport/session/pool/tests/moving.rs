@@ -65,3 +65,15 @@ async fn a_move_that_leads_nowhere_is_forgotten() {
     assert!(address(&link).ends_with(hosts.place(0)));
     assert_eq!(pool.detours.take(TOPIC, Clock::System.now()), None);
 }
+
+#[tokio::test]
+async fn a_topic_that_moves_has_its_tasks_on_a_connection_of_their_own() {
+    let hosts = Hosts::new(&[Host::Serving]).await;
+    let pool = pool(&[&closed().await]);
+    let there = format!("pulsar://{}", hosts.place(0));
+    for purpose in [Purpose::Tasks, Purpose::Records] {
+        pool.detours.note(detour(&there, "", "pulsar://old", false), Clock::System.now());
+        pool.owner(TOPIC, purpose).await.unwrap();
+    }
+    assert_eq!(hosts.seen().len(), 2);
+}
