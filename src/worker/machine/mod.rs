@@ -152,7 +152,7 @@ impl Machine {
     }
 
     /// From so many keys of a task on its next claim gets a base. The model has fewer entries than production.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub const fn set_keys_max(&mut self, keys_max: usize) {
         self.keys_max = keys_max;
     }
