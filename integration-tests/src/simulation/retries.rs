@@ -79,8 +79,10 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
         return;
     }
     let slots = SLOT * (u32::try_from(setting.workers).unwrap_or(u32::MAX) + 1);
-    for claim in story.claims.iter().filter(|it| matches!(it.before.stand, Stand::Waiting(_))) {
-        let due = due(evidence, claim).max(claim.since);
+    for claim in &story.claims {
+        // Each worker counts the delay from when it reads the outcome, which may have been on its way for as long as the ledger was away.
+        let Stand::Waiting(next) = claim.before.stand else { continue };
+        let due = claim.since + Duration::from_millis(next.delay_ms);
         let reads = reads_that_failed(evidence, id, claim, due);
         let soon = reads + stretched(4 * setting.heartbeat) + slots + SOON;
         let near = |(from, until): &&(Moment, Moment)| *from <= due + soon && *until + soon >= due;
