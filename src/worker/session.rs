@@ -488,4 +488,6 @@ impl Session {
 #[cfg(all(test, feature = "testing"))]
 mod outages;
 #[cfg(all(test, feature = "testing"))]
+mod refusing;
+#[cfg(all(test, feature = "testing"))]
 mod tests;

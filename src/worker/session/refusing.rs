@@ -1,0 +1,130 @@
+//! Publishers on a broker that lets nobody publish.
+
+use super::*;
+use crate::task::Position;
+use crate::transport::{Consumer, Follower, TransportErrorKind};
+use crate::worker::connection::Connections;
+use async_trait::async_trait;
+use std::sync::atomic::AtomicU32;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::task::JoinSet;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn error() -> TransportError {
+    TransportError::new(TransportErrorKind::Unreachable, "here", "not today")
+}
+
+/// Opens no publisher, or ends each as soon as it is open.
+#[derive(Debug)]
+struct Refusing {
+    opens: bool,
+    tries: AtomicU32,
+}
+
+#[async_trait]
+impl Transport for Refusing {
+    async fn partitions(&self, _: &str) -> Result<Option<u32>, TransportError> {
+        Err(error())
+    }
+
+    async fn publisher(
+        &self,
+        _: &TopicPartition,
+        _: Batching,
+        _: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError> {
+        if self.tries.fetch_add(1, Ordering::Relaxed) > 1_000 {
+            // Whoever does not wait would go on for ever.
+            std::future::pending::<()>().await;
+        }
+        if self.opens { Ok(Box::new(Over)) } else { Err(error()) }
+    }
+
+    async fn consumer(
+        &self,
+        _: &TopicPartition,
+        _: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        Err(error())
+    }
+
+    async fn follower(
+        &self,
+        _: &TopicPartition,
+        _: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError> {
+        Err(error())
+    }
+
+    async fn fetch(
+        &self,
+        _: &TopicPartition,
+        _: Position,
+    ) -> Result<Option<Message>, TransportError> {
+        Err(error())
+    }
+}
+
+struct Over;
+
+#[async_trait]
+impl Publisher for Over {
+    async fn ended(&mut self) -> TransportError {
+        error()
+    }
+
+    async fn send(&mut self, _: Outgoing) -> Result<Receipt, TransportError> {
+        Err(error())
+    }
+}
+
+/// A publisher service on such a broker, and its mailbox.
+fn publishing(opens: bool, clock: Clock) -> (Arc<Refusing>, Mailbox<Publish>, JoinSet<()>) {
+    let transport = Arc::new(Refusing { opens, tries: AtomicU32::new(0) });
+    let service = Service {
+        transport: Arc::clone(&transport) as Arc<dyn Transport>,
+        topic: TopicPartition { topic: "tasks".to_owned(), partition: -1 },
+        monitor: Monitor::new(&Arc::new(Connections::new(clock))),
+        backoff: Backoff::of_worker(fastrand::Rng::with_seed(1), Duration::from_secs(10)),
+        clock,
+    };
+    let (mailbox, mut services) = (Mailbox::new(), JoinSet::new());
+    services.spawn(publish(service, Batching::Off, Schema::None, mailbox.clone()));
+    (transport, mailbox, services)
+}
+
+/// A broker that refuses must not be asked at full speed.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_is_opened_ever_more_rarely_while_it_is_refused_or_ends_at_once() {
+    for opens in [false, true] {
+        let (transport, _mailbox, _services) = publishing(opens, Clock::simulated(0));
+        tokio::time::sleep(MINUTE).await;
+        let tries = transport.tries.load(Ordering::Relaxed);
+        // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
+        assert!((12..=32).contains(&tries), "{tries} tries in a minute");
+    }
+}
+
+/// Entries that nobody wants any more piled up for as long as an outage lasted.
+#[tokio::test(start_paused = true)]
+async fn what_has_expired_is_dropped_while_no_publisher_opens() {
+    let clock = Clock::simulated(0);
+    let (_, mailbox, _services) = publishing(false, clock);
+    let second = Duration::from_secs(1);
+    // The service has not begun: all of them are there at its first try.
+    let now = clock.now();
+    let mut put = |expires| {
+        let (receipt, fate) = oneshot::channel();
+        mailbox.put(Publish { message: Outgoing::default(), receipt, expires });
+        fate
+    };
+    let mut fates = [Some(now + second), Some(now), None].map(&mut put);
+    let dropped = |fates: &mut [oneshot::Receiver<_>; 3]| {
+        fates.each_mut().map(|fate| matches!(fate.try_recv(), Err(TryRecvError::Closed)))
+    };
+    tokio::task::yield_now().await;
+    assert_eq!(dropped(&mut fates), [false; 3], "one that expires now may go out now");
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(dropped(&mut fates), [true, true, false]);
+}
