@@ -12,6 +12,10 @@
 //! | `LONGHAUL_TEST_SKIPS` | a file to which each skipped test adds a line |
 //! | `LONGHAUL_TEST_CACHE` | where downloaded jars are kept; default `longhaul` in the user's cache folder |
 //!
+//! With publishers limited, `maxPublishRatePerTopicInMessages=300` and `chaos mixed --short --broker maven`. With the extensible load manager,
+//! `chaos cluster --short --broker cluster` and
+//! `loadManagerClassName=org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl,loadBalancerLoadSheddingStrategy=org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`.
+//!
 //! [`Proxy`] stands between clients and a broker and does to their bytes what networks do. [`PulsarProxy`] is Apache Pulsar's own,
 //! for clients that cannot reach its brokers. [`Cluster`] is Apache Pulsar in seven processes, each of which may be killed.
 //!
