@@ -79,18 +79,7 @@ fn position(entry: u64) -> Position {
 }
 
 fn message(key: Option<String>, payload: Bytes) -> Message {
-    Message {
-        position: position(0),
-        batch_size: None,
-        key,
-        properties: std::collections::BTreeMap::new(),
-        payload,
-        undecodable: None,
-        null: false,
-        publish_time_ms: 0,
-        replicated_from: None,
-        redelivery_count: 0,
-    }
+    Message { key, payload, ..Message::at(position(0)) }
 }
 
 /// An entry of the metadata topic, at this place.

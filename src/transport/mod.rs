@@ -70,6 +70,25 @@ pub struct Message {
     pub redelivery_count: u32,
 }
 
+#[cfg(test)]
+impl Message {
+    /// One that lies here, and has nothing else.
+    pub(crate) fn at(position: Position) -> Self {
+        Self {
+            position,
+            batch_size: None,
+            key: None,
+            properties: BTreeMap::new(),
+            payload: Bytes::new(),
+            undecodable: None,
+            null: false,
+            publish_time_ms: 0,
+            replicated_from: None,
+            redelivery_count: 0,
+        }
+    }
+}
+
 /// A message to publish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing {

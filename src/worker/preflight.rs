@@ -138,16 +138,10 @@ mod tests {
     fn message(key: &str, properties: &[(&str, &str)]) -> Message {
         let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Message {
-            position: crate::task::Position { ledger: 1, entry: 1, batch_index: None },
-            batch_size: None,
             key: Some(key.to_owned()),
             properties: properties.iter().map(text).collect(),
             payload: crate::protocol::body::encode(b""),
-            undecodable: None,
-            null: false,
-            publish_time_ms: 0,
-            replicated_from: None,
-            redelivery_count: 0,
+            ..Message::at(crate::task::Position { ledger: 1, entry: 1, batch_index: None })
         }
     }
 

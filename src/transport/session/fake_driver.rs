@@ -5,8 +5,6 @@ use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Question};
 use crate::task::Position;
 use crate::transport::{Message, TransportError};
-use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -88,18 +86,7 @@ pub(super) async fn soon<T>(coming: impl Future<Output = T>) -> T {
 
 /// A message of this entry.
 pub(super) fn message(entry: u64, batch_index: Option<u32>) -> Message {
-    Message {
-        position: Position { ledger: 1, entry, batch_index },
-        batch_size: None,
-        key: None,
-        properties: BTreeMap::new(),
-        payload: Bytes::new(),
-        undecodable: None,
-        null: false,
-        publish_time_ms: 0,
-        replicated_from: None,
-        redelivery_count: 0,
-    }
+    Message::at(Position { ledger: 1, entry, batch_index })
 }
 
 /// A message of this entry, with so many bytes.

@@ -5,8 +5,6 @@ use crate::task::Position;
 use crate::transport::AckReceipt;
 use crate::worker::connection::{ConnectionState, Connections};
 use async_trait::async_trait;
-use bytes::Bytes;
-use std::collections::BTreeMap;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
     Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))
@@ -210,18 +208,7 @@ impl Consumer for Delivering {
         self.clock.sleep_until(at).await;
         self.at = None;
         let EntryId { ledger, entry } = DELIVERED;
-        Ok(Message {
-            position: Position { ledger, entry, batch_index: None },
-            batch_size: None,
-            key: None,
-            properties: BTreeMap::new(),
-            payload: Bytes::new(),
-            undecodable: None,
-            null: false,
-            publish_time_ms: 0,
-            replicated_from: None,
-            redelivery_count: 0,
-        })
+        Ok(Message::at(Position { ledger, entry, batch_index: None }))
     }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {

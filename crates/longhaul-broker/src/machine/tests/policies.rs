@@ -1,17 +1,7 @@
 //! What permissions and policies allow, where it is decided.
 
+use super::support::{refusal, with_roles};
 use super::*;
-use crate::admin::policies::Action;
-use crate::admin::request::NamespaceCall;
-use crate::auth::tests::{token, with_secret};
-
-/// Answers with the error of the request, if it was refused.
-fn refusal(effects: &[Effect]) -> Option<i32> {
-    effects.iter().find_map(|it| match it {
-        Effect::Send(_, Command::Error(it)) => Some(it.error),
-        _ => None,
-    })
-}
 
 fn subscribe(consumer_id: u64) -> CommandSubscribe {
     CommandSubscribe {
@@ -25,15 +15,7 @@ fn subscribe(consumer_id: u64) -> CommandSubscribe {
 /// The permission to consume was asked for by no test: a broker that let everybody subscribe passed all of them.
 #[test]
 fn a_role_does_only_what_it_was_granted() {
-    let tokens =
-        ["producer", "consumer"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
-    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
-    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
-        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
-        let namespace = "public/default".to_owned();
-        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
-        rig.settle();
-    }
+    let mut rig = with_roles();
     let refused = Some(i32::from(ServerError::AuthorizationError));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     assert_eq!(refusal(&rig.ask(1, subscribe(1))), refused, "it may only publish");

@@ -1,9 +1,7 @@
 //! The handshake, what a connection may ask for, and what it is told.
 
-use super::support::{refusal, sent, shared};
+use super::support::{named, refusal, sent, shared, with_roles};
 use super::*;
-use crate::admin::policies::Action;
-use crate::admin::request::NamespaceCall;
 use crate::auth::tests::{token, with_secret};
 use crate::machine::effect::Refusal;
 use longhaul_wire::messages::{
@@ -238,18 +236,9 @@ fn a_connection_that_was_full_to_the_last_byte_goes_on() {
     rig.machine.written(9, 7);
 }
 
-/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one thing, and `root` and `nobody` on
-/// 3 and 4.
+/// Two that may do one thing each, and `root` and `nobody` on the connections 3 and 4.
 fn guarded() -> Rig {
-    let named = |name: &str| token(&format!(r#"{{"sub":"{name}"}}"#));
-    let tokens = ["producer", "consumer"].map(|name| Some(named(name)));
-    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
-    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
-        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
-        let namespace = "public/default".to_owned();
-        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
-        rig.settle();
-    }
+    let mut rig = with_roles();
     for (conn, name) in [(3, "root"), (4, "nobody")] {
         rig.machine.opened(conn, String::new());
         assert!(connected(&rig.ask(conn, connect(Some(named(name))))).is_ok());
@@ -325,7 +314,7 @@ fn who_is_refused_learns_what_it_may_not_do() {
 /// Where nothing was granted to anybody, everybody may do everything.
 #[test]
 fn a_namespace_without_grants_is_open() {
-    let tokens = ["one", "two"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
+    let tokens = ["one", "two"].map(|name| Some(named(name)));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
     rig.publish(1, 1, b"x");

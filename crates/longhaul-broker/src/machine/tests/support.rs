@@ -1,6 +1,9 @@
 //! What the stories of the single parts have in common.
 
 use super::*;
+use crate::admin::policies::Action;
+use crate::admin::request::NamespaceCall;
+use crate::auth::tests::{token, with_secret};
 use crate::machine::effect::{CompactionJob, Message};
 use crate::machine::figures::SubscriptionFigures;
 use crate::state::Topic;
@@ -20,6 +23,24 @@ pub(super) fn open(entry_id: u64, ack_set: &[i64]) -> MessageIdData {
 /// A shared consumer.
 pub(super) fn shared(it: &mut CommandSubscribe) {
     it.sub_type = 1;
+}
+
+/// The token of this role.
+pub(super) fn named(role: &str) -> String {
+    token(&format!(r#"{{"sub":"{role}"}}"#))
+}
+
+/// With the roles `producer` and `consumer` on the connections 1 and 2, each of which may do one thing.
+pub(super) fn with_roles() -> Rig {
+    let tokens = ["producer", "consumer"].map(|role| Some(named(role)));
+    let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
+    for (role, action) in [("producer", Action::Produce), ("consumer", Action::Consume)] {
+        let call = NamespaceCall::Grant { role: role.to_owned(), actions: vec![action] };
+        let namespace = "public/default".to_owned();
+        rig.machine.call(1, AdminRequest::Namespace { namespace, call });
+        rig.settle();
+    }
+    rig
 }
 
 /// The error of the request, if it was refused.
