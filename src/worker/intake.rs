@@ -36,12 +36,23 @@ impl Intake {
     }
 }
 
-impl std::iter::Sum for Load {
-    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
-        loads.fold(Self::default(), |sum, load| Self {
-            tasks: sum.tasks.saturating_add(load.tasks),
-            bytes: sum.bytes.saturating_add(load.bytes),
-        })
+impl std::ops::Add for Load {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let (tasks, bytes) =
+            (self.tasks.saturating_add(other.tasks), self.bytes.saturating_add(other.bytes));
+        Self { tasks, bytes }
+    }
+}
+
+impl std::ops::Sub for Load {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        let (tasks, bytes) =
+            (self.tasks.saturating_sub(other.tasks), self.bytes.saturating_sub(other.bytes));
+        Self { tasks, bytes }
     }
 }
 

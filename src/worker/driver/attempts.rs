@@ -110,7 +110,7 @@ impl Driver {
     pub(super) fn release_running(&mut self) {
         let running: Vec<_> = self
             .lanes
-            .iter()
+            .range(..)
             .flat_map(|(id, lane)| lane.running.keys().map(|key| (*id, *key)))
             .collect();
         for (id, (task, epoch)) in running {

@@ -123,6 +123,8 @@ pub(super) struct Lane {
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
+    /// What it held when it was looked at last, for the sum of all lanes.
+    pub(super) counted: Load,
     /// Counts the followers of the ledger, so that what an ended one left in the queue is told from the new one's.
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
@@ -225,6 +227,7 @@ impl Lane {
             open_entries: Arc::default(),
             session: None,
             credit: 0,
+            counted: Load::default(),
             generation: 0,
             service: 0,
             shown_at: None,
@@ -305,6 +308,14 @@ impl Lane {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
         let bytes = payloads + self.bodies.bytes() + self.last_checkpoints.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
+    }
+
+    /// When to look at it, if nothing happens to it.
+    pub(super) fn timeout(&self) -> Moment {
+        let ready = self.core.machine().is_ready();
+        let chore = self.keeper.timeout().filter(|_| ready);
+        let times = [self.renewals.next(), chore];
+        times.into_iter().flatten().fold(self.core.timeout(), Moment::min)
     }
 
     /// A seal was read: what is kept here of its tasks is of no more use.

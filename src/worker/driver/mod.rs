@@ -8,7 +8,9 @@ mod growth;
 mod held;
 mod inbox;
 mod lane;
+mod lanes;
 mod leaving;
+mod pump;
 mod refusals;
 mod renewing;
 mod showing;
@@ -19,7 +21,7 @@ use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::keeper::Keeper;
 use super::partition::{Partition, PartitionSettings, Slots};
-use super::session::{Backoff, Consumed, ConsumerCommand, Service};
+use super::session::{Backoff, Consumed, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -31,15 +33,15 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{Message, TopicPartition, Transport};
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
+use lanes::Lanes;
 use showing::BodyReading;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -53,10 +55,6 @@ const EVENTS_AT_ONCE_MAX: usize = 256;
 
 /// How often the partitions of the task topic are counted again.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
-
-/// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
-/// back to idle workers, and finished tasks that come again are acknowledged.
-const SIP_EVERY: Duration = Duration::from_secs(1);
 
 /// What the driver works with.
 pub(super) struct Environment {
@@ -162,7 +160,9 @@ pub(super) struct Driver {
     config: WorkerConfig,
     topics: TopicNames,
     processor: Arc<dyn ErasedProcessor>,
-    lanes: BTreeMap<i32, Lane>,
+    lanes: Lanes,
+    /// Lanes that want credit for deliveries.
+    hungry: BTreeSet<i32>,
     slots: Slots,
     intake: Intake,
     services: JoinSet<()>,
@@ -172,7 +172,8 @@ pub(super) struct Driver {
     events: mpsc::Receiver<Event>,
     wish: watch::Receiver<Wish>,
     stats: Arc<Stats>,
-    sip_at: Moment,
+    /// When a delivery is looked at although no slot is free.
+    sample_at: Moment,
     /// When the partitions are counted again.
     recount_at: Moment,
     /// The deadline of a drain has come: when to give up waiting for what is under way.
@@ -207,7 +208,8 @@ impl Driver {
             config,
             topics,
             processor,
-            lanes: BTreeMap::new(),
+            lanes: Lanes::default(),
+            hungry: BTreeSet::new(),
             slots,
             intake,
             services: JoinSet::new(),
@@ -216,7 +218,7 @@ impl Driver {
             events,
             wish,
             stats,
-            sip_at: now,
+            sample_at: now,
             recount_at: now + PARTITIONS_EVERY,
             farewell: None,
             busy: None,
@@ -278,85 +280,30 @@ impl Driver {
                 }
             }
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
-            Some(event) = self.events.recv() => self.handle_queued(event),
+            Some(event) = self.events.recv() => self.handle(event),
             () = clock.sleep_until(timeout) => {}
         }
+        self.handle_more();
         None
     }
 
-    fn timeout(&self) -> Moment {
-        let lanes = self.lanes.values().flat_map(|lane| {
-            let ready = lane.core.machine().is_ready();
-            let chore = lane.keeper.timeout().filter(|_| ready);
-            [lane.core.timeout()].into_iter().chain(lane.renewals.next()).chain(chore)
-        });
-        let next = lanes.min().unwrap_or(self.sip_at);
-        let sip = if self.slots.free() == 0 { Some(self.sip_at) } else { None };
-        sip.map_or(next, |at| at.min(next))
-    }
-
-    /// Lets the cores do what is due, and does what they want, until nothing is left.
-    fn pump(&mut self) {
-        let now = self.env.clock.now();
-        let ids: Vec<i32> = self.lanes.keys().copied().collect();
-        self.slots.set_room(self.room());
-        for id in &ids {
-            while let Some(lane) = self.lanes.get_mut(id) {
-                lane.core.run(now, &mut self.slots);
-                let Some(effect) = lane.core.poll_effect() else { break };
-                self.perform(*id, effect);
-            }
-            self.keep_view(*id, now);
-            self.renew(*id, now);
-        }
-        for id in ids {
-            self.give_credit(id, now);
-        }
-        if now >= self.sip_at {
-            self.sip_at = now + SIP_EVERY;
-            for lane in self.lanes.values() {
-                lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// How many deliveries more may come, of all that is held already.
-    fn room(&self) -> usize {
-        self.intake.room(self.lanes.values().map(Lane::load).sum())
-    }
-
-    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
-    /// claimed, for others can have it.
-    fn give_credit(&mut self, id: i32, now: Moment) {
-        let (lanes, room) = (self.lanes.len().max(1), self.room());
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return };
-        let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
-        let mut wanted = free.div_ceil(lanes);
-        if free == 0 && room > 0 && now >= self.sip_at {
-            wanted = 1;
-        }
-        if wanted > lane.credit {
-            let count = wanted - lane.credit;
-            lane.credit = wanted;
-            lane.consumer.put(ConsumerCommand::Credit { session, count });
-        }
-    }
-
-    /// Handles an event and those behind it, up to the first that has an effect: what comes after a self-fence, say, is not the
-    /// same any more. A bootstrap reads hundreds of thousands of entries that have none.
-    fn handle_queued(&mut self, first: Event) {
-        let mut next = Some(first);
+    /// Handles what has happened meanwhile, too, so that all of it is looked at together: each turn has its price. The effects of an event
+    /// are performed before the next one.
+    fn handle_more(&mut self) {
         for _ in 0..EVENTS_AT_ONCE_MAX {
-            let Some(event) = next else { return };
-            self.handle(event);
-            if self.lanes.values().any(|lane| lane.core.has_effects()) {
+            self.perform_effects();
+            if let Some(ended) = self.attempts.try_join_next() {
+                // Attempts are never aborted, and contain their panics.
+                if let Ok(ended) = ended {
+                    self.ended(ended);
+                }
+            } else if let Some(Some(event)) = self.pending.next().now_or_never() {
+                self.handle(event);
+            } else if let Ok(event) = self.events.try_recv() {
+                self.handle(event);
+            } else {
                 return;
             }
-            next = self.events.try_recv().ok();
-        }
-        if let Some(event) = next {
-            self.handle(event);
         }
     }
 
@@ -460,7 +407,7 @@ impl Driver {
             None => return,
         };
         for id in wanted {
-            if self.lanes.contains_key(&id) || self.lanes.contains_key(&-1) {
+            if self.lanes.contains(id) || self.lanes.contains(-1) {
                 continue;
             }
             let settings = PartitionSettings {

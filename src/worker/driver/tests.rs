@@ -22,6 +22,7 @@ mod checkpoints;
 mod intake;
 mod late;
 mod repairing;
+mod visits;
 
 /// What processors have to say.
 #[derive(Clone, Default)]
@@ -82,7 +83,7 @@ impl Bench {
         broker.create_topic(&names.dead_letters, None, false);
         let bench = Self::on(broker, "worker", config, partitions, body);
         for partition in bench.driver.lanes.keys() {
-            bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
+            bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
     }
@@ -122,7 +123,7 @@ impl Bench {
         let bench =
             Self { broker, transport, names, driver, wish, ended: false, end: None, turns: 0 };
         for partition in bench.driver.lanes.keys() {
-            bench.broker.create_subscription(&bench.at(&bench.names.task, *partition), "longhaul");
+            bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
     }
@@ -387,13 +388,13 @@ async fn a_superseded_outcome_is_dropped() {
     bench.run_for(3 * SECOND).await;
     bench.broker.next_publish(&bench.ledger(), crate::transport::memory::Fate::Lost);
     bench.run_for(4 * SECOND).await;
-    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
     let (attempt, kind) = (2, ClaimKind::Run);
     bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }));
     bench.run_for(SECOND).await;
-    assert_eq!(bench.driver.lanes[&-1].core.machine().fold(task).epoch, Epoch(2));
-    assert!(bench.driver.lanes[&-1].bodies.len() == 0);
+    assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).epoch, Epoch(2));
+    assert!(bench.driver.lanes[-1].bodies.len() == 0);
 }
 
 /// A retry that was not yet shown when the worker fenced itself left its reason behind.
@@ -407,11 +408,11 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     bench.run_for(2 * SECOND).await;
     bench.broker.stall_publishes(&bench.at(&bench.names.metadata, -1), 60 * SECOND);
     bench.run_for(3 * SECOND).await;
-    assert_eq!(bench.driver.lanes[&-1].bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].bodies.len(), 1);
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
-    assert!(bench.driver.lanes[&-1].bodies.len() == 0);
+    assert!(bench.driver.lanes[-1].bodies.len() == 0);
 }
 
 /// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.

@@ -30,7 +30,8 @@ impl Slots {
     }
 
     /// Whether a slot is free that no payload is being read for.
-    pub(super) const fn may_read(&self) -> bool {
+    #[must_use]
+    pub const fn may_read(&self) -> bool {
         self.free() > self.reading
     }
 }

@@ -7,6 +7,7 @@ use crate::protocol::key::OwnerId;
 use crate::transport::memory::Happening;
 use crate::worker::machine::Action;
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
 /// Notes when a processor is gone.
 struct Gone(Arc<AtomicUsize>);
@@ -113,7 +114,7 @@ async fn a_second_start_of_an_epoch_does_not_leave() {
 #[tokio::test(start_paused = true)]
 async fn the_outcome_of_another_epoch_does_not_leave() {
     let mut astray = Astray::new().await;
-    let owner = astray.bench.driver.lanes[&-1].core.machine().owner();
+    let owner = astray.bench.driver.lanes[-1].core.machine().owner();
     let key = OnceKey { task: astray.task, epoch: Epoch(2), owner, serial: 1_000 };
     let done = Done { key, attempt: 1, outcome: Outcome::Completed };
     astray.ask_for(Action::Publish(Entry::Done(done)));

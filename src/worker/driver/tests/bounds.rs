@@ -21,7 +21,7 @@ async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
             [0; 100].map(|_| Lane::draw_owner(&mut bench.driver.env).0)
         };
         let (first, second) = (draw(), draw());
-        let all: std::collections::BTreeSet<u128> = first.iter().chain(&second).copied().collect();
+        let all: BTreeSet<u128> = first.iter().chain(&second).copied().collect();
         assert_eq!((all.len(), first == second), if same { (100, true) } else { (200, false) });
     }
 }
@@ -82,7 +82,7 @@ async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
     let shown = bench.shown();
     let (_, last) = shown.last().unwrap();
     assert_eq!((last.attempts, last.task.as_deref()), (1, Some(&b"task"[..])));
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.phase, fold.epoch), (Phase::Completed, Epoch(2)));
 }
 
@@ -102,7 +102,7 @@ async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     bench.driver.processor = Arc::new(Panics);
     let task = bench.submit(&[]);
     bench.run_for(60 * SECOND).await;
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.phase, fold.attempt), (Phase::Final, 3));
     assert_eq!(bench.driver.slots.free(), 1);
 }
@@ -116,12 +116,12 @@ async fn a_body_that_is_aborted_costs_no_attempt() {
     gone.shutdown_background();
     let task = bench.submit(&[]);
     bench.run_for(60 * SECOND).await;
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.phase, fold.attempt), (Phase::Retry, 0));
     assert!((3..20).contains(&fold.epoch.0), "{fold:?}");
     bench.driver.env.bodies = alive;
     bench.run_for(20 * SECOND).await;
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.phase, fold.attempt), (Phase::Completed, 1));
 }
 
@@ -137,7 +137,7 @@ async fn entries_of_another_partitions_tasks_are_not_folded() {
     let message = ledger::message(&Entry::Claim(claim), b"");
     bench.broker.publish(&bench.at(&bench.names.ledger, 0), message);
     bench.run_for(2 * SECOND).await;
-    assert!(bench.driver.lanes[&0].core.machine().task(task).is_none());
+    assert!(bench.driver.lanes[0].core.machine().task(task).is_none());
     assert_eq!(bench.driver.stats.read().malformed, 1);
 }
 
@@ -176,7 +176,7 @@ async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
     let state = bench.driver.env.connections.state();
     assert!(matches!(state, ConnectionState::Connected), "{state:?}");
     assert!(bench.driver.stats.is_ready(1));
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!(fold.phase, Phase::Completed);
     assert_eq!(bench.driver.stats.read().ledgers_lost, 1);
 }
@@ -204,7 +204,7 @@ async fn a_ledger_that_is_another_one_is_told_and_counts() {
     let stats = bench.driver.stats.read();
     assert_eq!((stats.ledgers_lost, stats.started), (1, 2), "once for each ledger");
     assert!(bench.driver.stats.is_ready(1));
-    let fold = bench.driver.lanes[&-1].core.machine().fold(task);
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
     assert_eq!((fold.phase, fold.epoch), (Phase::Completed, Epoch(1)));
     let log = bench.broker.full_log(&bench.ledger());
     let settings = |message: &Message| matches!(ledger::read(message), Ok(Entry::Config(_)));

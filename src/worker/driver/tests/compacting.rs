@@ -3,6 +3,7 @@
 use super::*;
 use crate::transport::memory::Loss;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 const RUNNING: usize = 20;
 const OF_EACH: usize = 5;

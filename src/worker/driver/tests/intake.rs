@@ -23,7 +23,7 @@ impl Bench {
     }
 
     fn load(&self) -> crate::worker::intake::Load {
-        self.driver.lanes[&-1].load()
+        self.driver.lanes[-1].load()
     }
 
     /// Lets the worker work for so long. Returns the most that it held: tasks, bytes.
@@ -90,7 +90,7 @@ async fn a_ledger_that_is_away_fills_no_memory() {
 
 /// Takes what the broker delivers, as another worker would, for so long. Returns how many tasks.
 async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
-    let mut taken = std::collections::BTreeSet::new();
+    let mut taken = BTreeSet::new();
     let until = tokio::time::sleep(Duration::from_secs(seconds));
     tokio::pin!(until);
     loop {
@@ -210,7 +210,7 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     }));
     bench.transport.thaw();
     bench.run_for(2 * SECOND).await;
-    let lane = &bench.driver.lanes[&-1];
+    let lane = &bench.driver.lanes[-1];
     assert!(bench.driver.stats.read().self_fenced >= 1);
     assert_eq!(lane.payloads.len(), 0);
 }

@@ -69,7 +69,7 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
     assert!(message.is_some());
     bench.driver.handle_letter_payload(-1, task, message);
-    assert_eq!(bench.driver.lanes[&-1].payloads.len(), 0);
+    assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
 }
 
 /// The answer to a batch of tombstones of before a self-fence ended the batch of after it: its keys passed for gone.
@@ -83,14 +83,14 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
     let seal = Entry::Seal(Seal { key: seal, counts: Counts::default(), entries });
     bench.write(&seal);
     bench.run_for(SECOND).await;
-    let lane = &bench.driver.lanes[&-1];
+    let lane = &bench.driver.lanes[-1];
     let (generation, left) = (lane.generation, lane.core.machine().left());
     assert_eq!(left, 1, "its keys stand there, and their tombstones are on their way");
     let stored = |generation| Event::Tombstoned { lane: -1, generation, fate: Fate::Stored };
     bench.driver.handle(stored(generation - 1));
-    assert_eq!(bench.driver.lanes[&-1].core.machine().left(), 1);
+    assert_eq!(bench.driver.lanes[-1].core.machine().left(), 1);
     bench.driver.handle(stored(generation));
-    assert_eq!(bench.driver.lanes[&-1].core.machine().left(), 0);
+    assert_eq!(bench.driver.lanes[-1].core.machine().left(), 0);
 }
 
 /// Seals and tombstones that the ledger refused for good were tried again without a word, while it grew.

@@ -35,7 +35,7 @@ async fn sealed_before_a_zombie_came() -> Bench {
     let key = SealKey { owner: OwnerId(7), serial: 9 };
     bench.write(&Entry::Seal(Seal { key, counts, entries }));
     bench.run_for(2 * SECOND).await;
-    assert!(bench.driver.lanes[&-1].core.machine().is_sealed(task));
+    assert!(bench.driver.lanes[-1].core.machine().is_sealed(task));
     let Message { key, properties, payload, .. } = first;
     let entry = Outgoing { key, properties, payload, ..Outgoing::default() };
     bench.broker.publish(&bench.metadata(), entry);

@@ -1,0 +1,116 @@
+//! Performs what the cores want and lets them do what is due, until nothing is left; gives the broker credit for deliveries.
+
+use super::Driver;
+use crate::protocol::moment::Moment;
+use crate::worker::session::ConsumerCommand;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
+/// back to idle workers, and finished tasks that come again are acknowledged.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// When something is due, if nothing happens.
+    pub(super) fn timeout(&self) -> Moment {
+        let next = self.lanes.timeout().unwrap_or(self.sample_at);
+        let sample = if self.slots.free() == 0 { self.sample_at } else { next };
+        sample.min(next)
+    }
+
+    /// Performs the effects of what has happened. What comes next may be about the same task, so this is done after each event.
+    pub(super) fn perform_effects(&mut self) {
+        while let Some(id) = self.lanes.next_fresh() {
+            self.perform_effects_of(id);
+        }
+    }
+
+    /// Returns whether there were any.
+    fn perform_effects_of(&mut self, id: i32) -> bool {
+        let mut any = false;
+        while let Some(effect) = self.lanes.poll_effect(id) {
+            any = true;
+            self.perform(id, effect);
+        }
+        any
+    }
+
+    /// Looks at the lanes that something has happened to or whose time has come.
+    pub(super) fn pump(&mut self) {
+        let now = self.env.clock.now();
+        self.perform_effects();
+        self.slots.set_room(self.room());
+        let sample = now >= self.sample_at;
+        while let Some(id) = self.lanes.next_due(now) {
+            self.look_at(id, now);
+            self.hungry.insert(id);
+        }
+        // A slot that one of them has given back may be what others wait for.
+        for _ in 0..self.lanes.waiting() {
+            if self.slots.may_read()
+                && let Some(id) = self.lanes.next_waiting()
+            {
+                self.look_at(id, now);
+            }
+        }
+        if sample {
+            self.sample_at = now + SAMPLE_EVERY;
+            self.hungry.extend(self.lanes.keys());
+            for lane in self.lanes.values() {
+                lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);
+            }
+        }
+        self.give_credits(sample, now);
+    }
+
+    fn look_at(&mut self, id: i32, now: Moment) {
+        loop {
+            let Some(lane) = self.lanes.look_at(id) else { return };
+            lane.core.run(now, &mut self.slots);
+            let ran = self.perform_effects_of(id);
+            self.keep_view(id, now);
+            self.renew(id, now);
+            if !ran && self.lanes.get(&id).is_none_or(|lane| !lane.core.has_effects()) {
+                break;
+            }
+        }
+        self.lanes.looked_at(id);
+    }
+
+    /// How many deliveries more may come, of all that is held already.
+    fn room(&self) -> usize {
+        self.intake.room(self.lanes.load())
+    }
+
+    /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a slot is free.
+    fn give_credits(&mut self, sample: bool, now: Moment) {
+        let room = self.room();
+        if self.slots.free().min(room) == 0 && !sample {
+            return;
+        }
+        for id in std::mem::take(&mut self.hungry) {
+            if self.give_credit(id, room, sample, now) {
+                self.hungry.insert(id);
+            }
+        }
+    }
+
+    /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
+    /// claimed, for others can have it. Returns whether the lane has no credit then although it may have some later.
+    fn give_credit(&mut self, id: i32, room: usize, sample: bool, now: Moment) -> bool {
+        let lanes = self.lanes.len().max(1);
+        let Some(lane) = self.lanes.look_at(id) else { return false };
+        let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
+        let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
+        let mut wanted = free.div_ceil(lanes);
+        if free == 0 && room > 0 && sample {
+            wanted = 1;
+        }
+        if wanted > lane.credit {
+            let count = wanted - lane.credit;
+            lane.credit = wanted;
+            lane.consumer.put(ConsumerCommand::Credit { session, count });
+        }
+        lane.credit == 0
+    }
+}
