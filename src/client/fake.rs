@@ -2,7 +2,7 @@
 
 use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState, view_properties};
 use crate::transport::{
-    Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Receipt,
+    Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, PublishError, Publisher,
     Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use async_trait::async_trait;
@@ -194,20 +194,26 @@ impl Publisher for FakePublisher {
         std::future::pending().await
     }
 
-    async fn send(&mut self, outgoing: Outgoing) -> Result<Receipt, TransportError> {
+    async fn ready(&mut self) -> Result<(), TransportError> {
+        let mut world = self.0.world();
+        if let Some(Fate::PublisherLost) = world.fates.front() {
+            world.fates.pop_front();
+            return Err(error(TransportErrorKind::Unreachable));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, outgoing: Outgoing, on_receipt: OnReceipt) -> bool {
         let fate = self.0.world().fates.pop_front();
-        match fate {
-            Some(Fate::PublisherLost) => return Err(error(TransportErrorKind::Unreachable)),
-            Some(Fate::Refused) => {
-                return Ok(Box::pin(async { Err(PublishError::Refused("scripted".to_owned())) }));
-            }
-            Some(Fate::Unknown) | None => {}
+        if let Some(Fate::Refused) = fate {
+            on_receipt.tell(Err(PublishError::Refused("scripted".to_owned())));
+            return true;
         }
         let Outgoing { key, properties, payload, .. } = outgoing;
         let stored = self.0.append(&self.1, Message { properties, ..message(key, payload) });
         let unknown = PublishError::Unknown("scripted".to_owned());
-        let receipt = if fate.is_some() { Err(unknown) } else { Ok(stored) };
-        Ok(Box::pin(async move { receipt }))
+        on_receipt.tell(if fate.is_some() { Err(unknown) } else { Ok(stored) });
+        true
     }
 }
 
@@ -229,6 +235,10 @@ impl Follower for FakeFollower {
             }
             self.bell.changed().await.unwrap();
         }
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        None
     }
 
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {

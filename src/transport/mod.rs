@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Longest cause of an error that is kept: a broker may answer with a stack trace.
 const CAUSE_CHARS_MAX: usize = 500;
@@ -156,8 +157,62 @@ pub struct Backlog {
     pub blocked: bool,
 }
 
+/// What became of a message: where it is stored, or why that is not known, or not so.
+pub type Published = Result<Position, PublishError>;
+
 /// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
-pub type Receipt = BoxFuture<'static, Result<Position, PublishError>>;
+pub type Receipt = BoxFuture<'static, Published>;
+
+/// Is told once what became of a message. Whoever drops it untold says that nobody knows.
+pub struct OnReceipt(Option<Box<dyn FnOnce(Published) + Send>>);
+
+impl OnReceipt {
+    /// Calls this. It must not block.
+    pub fn new(tell: impl FnOnce(Published) + Send + 'static) -> Self {
+        Self(Some(Box::new(tell)))
+    }
+
+    /// Nobody wants to know.
+    #[must_use]
+    pub const fn ignored() -> Self {
+        Self(None)
+    }
+
+    /// Whoever waits.
+    #[must_use]
+    pub fn awaited() -> (Self, Receipt) {
+        let (told, receipt) = oneshot::channel();
+        // Whoever does not want the receipt any more does not take the message back.
+        let on_receipt = Self::new(move |published| drop(told.send(published)));
+        let lost = |_| Err(unknown());
+        (on_receipt, Box::pin(async move { receipt.await.unwrap_or_else(lost) }))
+    }
+
+    /// Tells what became of the message.
+    pub fn tell(mut self, published: Published) {
+        if let Some(tell) = self.0.take() {
+            tell(published);
+        }
+    }
+}
+
+impl Drop for OnReceipt {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell(Err(unknown()));
+        }
+    }
+}
+
+impl fmt::Debug for OnReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnReceipt(..)")
+    }
+}
+
+fn unknown() -> PublishError {
+    PublishError::Unknown("it was given up before there was an answer".to_owned())
+}
 
 /// Resolves when the broker has confirmed the ack.
 pub type AckReceipt = BoxFuture<'static, Result<(), TransportError>>;
@@ -204,9 +259,24 @@ pub trait Publisher: Send {
     /// Waits for the end of this publisher: what is sent from then on fails. May be dropped and called again.
     async fn ended(&mut self) -> TransportError;
 
+    /// Waits until a message may be handed over, for the client's queue is bounded. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The publisher is over.
+    async fn ready(&mut self) -> Result<(), TransportError>;
+
+    /// Hands a message over at once. Whoever asks [`ready`](Self::ready) before keeps the queue within its bounds. Returns whether there is
+    /// room for another one. What is handed over to a publisher that is over is not stored and never will be.
+    fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool;
+
     /// Hands a message over; waits while the client's queue is full. An error says that the message was not handed over: it is
     /// not stored and never will be.
-    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError>;
+    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
+        self.ready().await?;
+        let (on_receipt, receipt) = OnReceipt::awaited();
+        self.put(message, on_receipt);
+        Ok(receipt)
+    }
 }
 
 /// One consumer session; dropping it ends it. What it delivered is void then, and acks without a receipt may be lost.
@@ -218,6 +288,9 @@ pub trait Consumer: Send {
 
     /// The next delivery; asks for one if nothing was asked for. May be dropped and called again without losing one.
     async fn next(&mut self) -> Result<Message, TransportError>;
+
+    /// A delivery more, if it was asked for and is here already.
+    fn more(&mut self) -> Option<Message>;
 
     /// What the broker thinks of the subscription and of this consumer.
     async fn backlog(&mut self) -> Result<Backlog, TransportError>;
@@ -235,6 +308,9 @@ pub trait Follower: Send {
     /// The next message; waits at the end of the log. May be dropped and called again without losing one. In a simulation messages
     /// may come again from the start, as with clients that reconnect by themselves.
     async fn next(&mut self) -> Result<Message, TransportError>;
+
+    /// A message more, if it is here already.
+    fn more(&mut self) -> Option<Message>;
 
     /// The last message of the log, or of the compacted view; `None` when there is none.
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError>;

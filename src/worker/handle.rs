@@ -3,6 +3,7 @@
 use super::connection::{ConnectionState, Connections};
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
 use super::execution::ErasedProcessor;
+use super::mailbox::Mailbox;
 use super::processor::TaskProcessor;
 use super::stats::{Stats, WorkerStats};
 use crate::clock::Clock;
@@ -258,6 +259,7 @@ pub async fn prepare(
         gate,
         bodies,
         events: sender,
+        answers: Mailbox::new(),
         connections: told,
         heartbeat,
     };

@@ -39,9 +39,21 @@ impl<T> Mailbox<T> {
     /// Takes the first item; waits for one. May be dropped and called again.
     pub(super) async fn take(&self) -> T {
         loop {
-            if let Some(item) = self.items().pop_front() {
+            if let Some(item) = self.pop() {
                 return item;
             }
+            self.0.arrived.notified().await;
+        }
+    }
+
+    /// Takes the first item, if there is one.
+    pub(super) fn pop(&self) -> Option<T> {
+        self.items().pop_front()
+    }
+
+    /// Waits until there is an item.
+    pub(super) async fn arrived(&self) {
+        while self.items().is_empty() {
             self.0.arrived.notified().await;
         }
     }

@@ -13,8 +13,8 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Backlog, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher,
-    Receipt, Schema, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Backlog, Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, Publisher, Schema,
+    Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// A subscription may fall silent for good although there is a backlog, after an outage of the broker's storage for one;
 /// subscribing anew heals it. So a consumer that waited this long for a delivery asks for the backlog, and subscribes anew if
@@ -33,6 +33,10 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 /// A session that has delivered nothing yet asks sooner, for stalls begin when brokers and topics come back, and it holds nothing
 /// that would be delivered again. The time doubles whenever that did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
+
+/// Messages that are passed on to the driver together, and the bytes after which no further one is added.
+const AT_ONCE_MAX: usize = 256;
+const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -80,7 +84,7 @@ impl Backoff {
 pub(super) struct Publish {
     pub(super) message: Outgoing,
     /// Dropped without an answer when the publish was given up before it was handed over.
-    pub(super) receipt: oneshot::Sender<Receipt>,
+    pub(super) on_receipt: OnReceipt,
     /// Not handed over after this time. A claim would come back too late to be run, and a row of heartbeats that had all waited for
     /// the broker would look like an outage that never was.
     pub(super) expires: Option<Moment>,
@@ -132,20 +136,18 @@ async fn publish_until_lost(
     clock: &Clock,
 ) -> TransportError {
     loop {
-        let Publish { message, receipt, expires } = tokio::select! {
+        tokio::select! {
             biased;
             error = publisher.ended() => return error,
-            next = mailbox.take() => next,
-        };
-        if expires.is_some_and(|at| clock.now() > at) {
-            continue;
+            () = mailbox.arrived() => {}
         }
-        match publisher.send(message).await {
-            Ok(handle) => drop(receipt.send(handle)),
-            Err(error) => {
-                let not_stored = PublishError::NotStored(error.to_string());
-                drop(receipt.send(Box::pin(async move { Err(not_stored) })));
-                return error;
+        if let Err(error) = publisher.ready().await {
+            return error;
+        }
+        while let Some(Publish { message, on_receipt, expires }) = mailbox.pop() {
+            let expired = expires.is_some_and(|at| clock.now() > at);
+            if !expired && !publisher.put(message, on_receipt) {
+                break;
             }
         }
     }
@@ -178,7 +180,7 @@ impl<T> Sink<T> {
 pub(super) async fn follow(
     service: Service,
     mut follow: Follow,
-    messages: Sink<Message>,
+    messages: Sink<Vec<Message>>,
     presence: Option<Presence>,
 ) {
     let Service { transport, topic, monitor, mut backoff, clock } = service;
@@ -213,17 +215,34 @@ pub(super) async fn follow(
 async fn pass_on(
     follower: &mut dyn Follower,
     follow: &mut Follow,
-    messages: &Sink<Message>,
+    messages: &Sink<Vec<Message>>,
 ) -> Result<TransportError, Gone> {
     loop {
         match follower.next().await {
             Ok(message) => {
-                follow.start = Start::After(message.position);
-                messages.send(message).await?;
+                let some = with_more(message, || follower.more());
+                if let Some(last) = some.last() {
+                    follow.start = Start::After(last.position);
+                }
+                messages.send(some).await?;
             }
             Err(error) => return Ok(error),
         }
     }
+}
+
+/// A message and those behind it that are there already, so many that the driver takes them at one go.
+fn with_more(message: Message, mut more: impl FnMut() -> Option<Message>) -> Vec<Message> {
+    let mut bytes = message.payload.len();
+    let mut some = vec![message];
+    while some.len() < AT_ONCE_MAX
+        && bytes < BYTES_AT_ONCE_MAX
+        && let Some(message) = more()
+    {
+        bytes += message.payload.len();
+        some.push(message);
+    }
+    some
 }
 
 /// Opens a follower. Nothing comes of one that would go on in another topic than before.
@@ -275,8 +294,8 @@ pub(super) enum ConsumerCommand {
 pub(super) enum Consumed {
     /// A session is open.
     Opened(u64),
-    /// A delivery.
-    Delivery(Message),
+    /// Deliveries.
+    Deliveries(Vec<Message>),
     /// The session ended: what it delivered is void.
     Lost,
     /// The broker has confirmed an ack.
@@ -436,12 +455,12 @@ impl Session {
                 events.send(Consumed::Acked(entry)).await?;
             }
             delivery = self.consumer.next(), if self.credit > 0 => {
-                let message = delivery?;
-                self.credit -= 1;
+                let some = with_more(delivery?, || self.consumer.more());
+                self.credit = self.credit.saturating_sub(some.len());
                 self.silent_since = self.clock.now();
                 self.patience = IDLE_MAX;
-                self.held.insert(message.position.entry_id());
-                events.send(Consumed::Delivery(message)).await?;
+                self.held.extend(some.iter().map(|message| message.position.entry_id()));
+                events.send(Consumed::Deliveries(some)).await?;
             }
             () = self.clock.sleep_until(self.silent_since + self.patience), if self.credit > 0 => {
                 self.silent_since = self.clock.now();

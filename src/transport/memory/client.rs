@@ -5,14 +5,14 @@ use super::agenda::{ConnectionId, SessionId};
 use super::history::Happening;
 use super::lifecycle::Reach;
 use super::log::Body;
-use super::publish::{OPERATION_TIMEOUT, Offer};
+use super::publish::{OPERATION_TIMEOUT, Room};
 use super::session::{Consuming, Following, Next, Publishing, Role};
 use super::state::{State, lost};
 use crate::gate::Gate;
 use crate::task::{EntryId, Position};
 use crate::transport::{
-    AckReceipt, Backlog, Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError,
-    Publisher, Receipt, Schema, Start, TopicPartition, Transport, TransportError,
+    AckReceipt, Backlog, Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing,
+    PublishError, Publisher, Schema, Start, TopicPartition, Transport, TransportError,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -208,6 +208,12 @@ impl Handle {
     }
 }
 
+impl Handle {
+    fn more(&self) -> Option<Message> {
+        self.transport.lock().take(self.session)
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.transport.lock().close(self.session);
@@ -216,38 +222,43 @@ impl Drop for Handle {
 
 struct MemoryPublisher(Handle);
 
-impl MemoryPublisher {
-    async fn hand_over(&mut self, body: Body) -> Result<Receipt, TransportError> {
-        let Handle { transport, session } = &self.0;
-        let mut body = Some(body);
-        loop {
-            let offer = transport.lock().offer(*session, &mut body);
-            match offer {
-                Offer::Taken(answer) => return Ok(Box::pin(receipt(answer))),
-                Offer::Error(error) => return Err(error),
-                Offer::Wait(bell) => bell.notified().await,
-            }
-        }
-    }
-}
-
 #[async_trait]
 impl Publisher for MemoryPublisher {
     async fn ended(&mut self) -> TransportError {
         let Handle { transport, session } = &self.0;
         loop {
-            let offer = transport.lock().offer(*session, &mut None);
-            match offer {
-                Offer::Error(error) => return error,
-                Offer::Taken(_) => {}
-                Offer::Wait(bell) => bell.notified().await,
+            let room = transport.lock().room(*session);
+            match room {
+                Room::Error(error) => return error,
+                Room::Left(bell) | Room::Full(bell) => bell.notified().await,
             }
         }
     }
 
-    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
+    async fn ready(&mut self) -> Result<(), TransportError> {
+        let Handle { transport, session } = &self.0;
+        loop {
+            let room = transport.lock().room(*session);
+            match room {
+                Room::Left(_) => return Ok(()),
+                Room::Error(error) => return Err(error),
+                Room::Full(bell) => bell.notified().await,
+            }
+        }
+    }
+
+    fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
+        let Handle { transport, session } = &self.0;
         let null = message.null;
-        self.hand_over(Body::new(message, null)).await
+        let mut state = transport.lock();
+        match state.offer(*session, Body::new(message, null)) {
+            Ok(answer) => {
+                let told = async move { on_receipt.tell(receipt(answer).await) };
+                drop(tokio::spawn(transport.gate.wrap(told)));
+            }
+            Err(error) => on_receipt.tell(Err(PublishError::NotStored(error.to_string()))),
+        }
+        state.has_room(*session)
     }
 }
 
@@ -283,6 +294,10 @@ impl Consumer for MemoryConsumer {
         self.0.next().await
     }
 
+    fn more(&mut self) -> Option<Message> {
+        self.0.more()
+    }
+
     fn ack(&mut self, entry: EntryId) -> AckReceipt {
         let (sender, answer) = oneshot::channel();
         let Handle { transport, session } = &self.0;
@@ -312,6 +327,10 @@ struct MemoryFollower(Handle);
 impl Follower for MemoryFollower {
     async fn next(&mut self) -> Result<Message, TransportError> {
         self.0.next().await
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        self.0.more()
     }
 
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {

@@ -76,10 +76,21 @@ impl State {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Next::Error(lost("session", "the session is closed"));
         };
-        let Some(message) = session.inbox.pop_front() else {
+        if session.inbox.is_empty() {
             let error = session.error();
             return error.map_or_else(|| Next::Wait(Arc::clone(&session.bell)), Next::Error);
-        };
+        }
+        let message = self.take(id);
+        message.map_or_else(
+            || Next::Error(lost("session", "the session is closed")),
+            |message| Next::Message(Box::new(message)),
+        )
+    }
+
+    /// A message that has come, if there is one.
+    pub(super) fn take(&mut self, id: SessionId) -> Option<Message> {
+        let session = self.sessions.get_mut(&id)?;
+        let message = session.inbox.pop_front()?;
         let (by, partition) = (Arc::clone(&session.by), session.partition);
         let subscription = session.consuming().map(|it| Arc::clone(&it.subscription));
         let name = self.name(partition);
@@ -91,7 +102,7 @@ impl State {
             subscription,
         });
         self.refill(id);
-        Next::Message(Box::new(message))
+        Some(message)
     }
 
     /// The client asks for so many deliveries more.

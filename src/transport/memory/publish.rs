@@ -7,8 +7,8 @@ use super::log::Body;
 use super::session::{BATCH_MAX, InFlight, ReceiptSender};
 use super::state::{State, lost};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, Position};
-use crate::transport::{Batching, PublishError, TransportError};
+use crate::task::EntryId;
+use crate::transport::{Batching, PublishError, Published, TransportError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -20,34 +20,50 @@ pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest message that the broker takes: Pulsar's default.
 pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
 
-/// What a publisher finds when it offers a message.
+/// Whether a publisher may hand over a message.
 #[derive(Debug)]
-pub(super) enum Offer {
-    Taken(oneshot::Receiver<Result<Position, PublishError>>),
+pub(super) enum Room {
+    Left(Arc<Notify>),
+    Full(Arc<Notify>),
     Error(TransportError),
-    Wait(Arc<Notify>),
 }
 
 impl State {
-    /// Takes a message out of `body` into the client's queue.
-    pub(super) fn offer(&mut self, id: SessionId, body: &mut Option<Body>) -> Offer {
+    /// Whether there is room in the client's queue.
+    pub(super) fn room(&mut self, id: SessionId) -> Room {
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Offer::Error(lost("publisher", "the session is closed"));
+            return Room::Error(lost("publisher", "the session is closed"));
         };
         if let Some(error) = session.error() {
-            return Offer::Error(error);
+            return Room::Error(error);
         }
-        let open = session.is_open();
-        let bell = Arc::clone(&session.bell);
-        let Some(publishing) = session.publishing().filter(|queue| open && !queue.is_full()) else {
-            return Offer::Wait(bell);
+        let (open, bell) = (session.is_open(), Arc::clone(&session.bell));
+        match session.publishing() {
+            Some(queue) if open && !queue.is_full() => Room::Left(bell),
+            _ => Room::Full(bell),
+        }
+    }
+
+    pub(super) fn has_room(&mut self, id: SessionId) -> bool {
+        let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
+        session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())
+    }
+
+    /// Takes a message into the client's queue, or says why it is not open.
+    pub(super) fn offer(
+        &mut self,
+        id: SessionId,
+        body: Body,
+    ) -> Result<oneshot::Receiver<Published>, TransportError> {
+        let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
+        let Some(publishing) = session.and_then(|session| session.publishing()) else {
+            return Err(lost("publisher", "the session is over"));
         };
-        let Some(body) = body.take() else { return Offer::Wait(bell) };
         let (sender, receiver) = oneshot::channel();
         if body.payload.len() > MESSAGE_MAX {
             let cause = format!("{} bytes, at most {MESSAGE_MAX}", body.payload.len());
             sender.send(Err(PublishError::Refused(cause))).ok();
-            return Offer::Taken(receiver);
+            return Ok(receiver);
         }
         publishing.batch.push((body, sender));
         let count = publishing.batch.len();
@@ -56,7 +72,7 @@ impl State {
         } else if count == 1 {
             self.after(BATCH_TIME, Effect::Flush(id));
         }
-        Offer::Taken(receiver)
+        Ok(receiver)
     }
 
     /// Sends the batch as one entry.

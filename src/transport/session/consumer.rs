@@ -102,6 +102,22 @@ impl Consumer for SessionConsumer {
         }
     }
 
+    fn more(&mut self) -> Option<Message> {
+        if self.asked == 0 || self.check().is_err() {
+            return None;
+        }
+        if self.ready.is_empty()
+            && let Ok(delivery) = self.deliveries.try_recv()
+        {
+            self.take(delivery);
+            self.check().ok()?;
+        }
+        let message = self.ready.pop_front()?;
+        self.asked -= 1;
+        self.note_taken(&message);
+        Some(message)
+    }
+
     fn ack(&mut self, entry: EntryId) -> AckReceipt {
         let (token, confirmed) = oneshot::channel();
         let link = Arc::clone(&self.link);

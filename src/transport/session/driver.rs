@@ -11,17 +11,17 @@ use super::error;
 use super::machine::Connection;
 use super::machine::call::{Answer, Call, Event};
 use super::options::Endpoint;
+use super::publisher::Taken;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::task::Position;
-use crate::transport::{Message, PublishError, TransportError, TransportErrorKind};
+use crate::transport::{Message, OnReceipt, TransportError, TransportErrorKind};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -50,9 +50,9 @@ pub(super) enum Waiter {
 
 /// Who waits for a receipt, and the room that the message takes until then.
 #[derive(Debug)]
-pub(super) struct Published {
-    pub(super) receipt: oneshot::Sender<Result<Position, PublishError>>,
-    pub(super) room: OwnedSemaphorePermit,
+pub(super) struct Unanswered {
+    pub(super) on_receipt: OnReceipt,
+    pub(super) _room: Taken,
 }
 
 /// What a consumer is told.
@@ -64,8 +64,8 @@ pub(super) enum Delivery {
     Over(TransportError),
 }
 
-pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Published>>;
-type Machine = Connection<Waiter, Published>;
+pub(super) type Calls = mpsc::UnboundedSender<Call<Waiter, Unanswered>>;
+type Machine = Connection<Waiter, Unanswered>;
 
 /// A channel without a bound of its own. What goes through one is bounded by what its users may have under way: see the module's
 /// documentation.
@@ -102,7 +102,7 @@ pub(super) struct Driver {
     machine: Machine,
     reader: ReadHalf<Wire>,
     writer: WriteHalf<Wire>,
-    calls: mpsc::UnboundedReceiver<Call<Waiter, Published>>,
+    calls: mpsc::UnboundedReceiver<Call<Waiter, Unanswered>>,
     around: Surroundings,
     fresh: mpsc::Sender<Result<Option<Bytes>, TransportError>>,
     refreshed: mpsc::Receiver<Result<Option<Bytes>, TransportError>>,
@@ -296,10 +296,8 @@ impl Driver {
     fn pass_on(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             match event {
-                // Who does not want the receipt any more does not take the message back.
-                Event::Published(Published { receipt, room }, result) => {
-                    drop(receipt.send(result));
-                    drop(room);
+                Event::Published(Unanswered { on_receipt, _room }, result) => {
+                    on_receipt.tell(result);
                 }
                 Event::Delivered { consumer, messages } => {
                     self.tell(consumer, Delivery::Entry(messages))

@@ -1,6 +1,6 @@
 //! The driver's end of a link, in the hands of a test.
 
-use super::driver::{Delivery, End, Published, Waiter, unbounded};
+use super::driver::{Delivery, End, Unanswered, Waiter, unbounded};
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Question};
 use crate::task::Position;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// What a link calls, and the end of the connection.
 pub(super) struct FakeDriver {
     pub(super) link: Arc<Link>,
-    calls: mpsc::UnboundedReceiver<Call<Waiter, Published>>,
+    calls: mpsc::UnboundedReceiver<Call<Waiter, Unanswered>>,
     end: End,
 }
 
@@ -26,7 +26,7 @@ impl FakeDriver {
     }
 
     /// The next call.
-    pub(super) async fn next(&mut self) -> Call<Waiter, Published> {
+    pub(super) async fn next(&mut self) -> Call<Waiter, Unanswered> {
         soon(self.calls.recv()).await.unwrap()
     }
 

@@ -1,6 +1,6 @@
 //! Follows one partition, and fetches single messages.
 
-use super::driver::{Delivery, Published, Waiter, unbounded};
+use super::driver::{Delivery, Unanswered, Waiter, unbounded};
 use super::error;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
@@ -32,7 +32,7 @@ impl Untold {
         &mut self,
         message: &Message,
         consumer: u64,
-    ) -> Option<Call<Waiter, Published>> {
+    ) -> Option<Call<Waiter, Unanswered>> {
         self.count += 1;
         self.bytes += message.payload.len();
         if self.count < UNTOLD_MAX && self.bytes < UNTOLD_BYTES_MAX {
@@ -88,11 +88,26 @@ impl SessionFollower {
     /// Waits for what comes next. What came before the end is worth as much as ever.
     async fn wait(&mut self) -> Result<(), TransportError> {
         match self.deliveries.recv().await {
-            Some(Delivery::Entry(messages)) => self.ready.extend(messages),
-            Some(Delivery::Over(cause)) => self.end = Some(cause),
+            Some(delivery) => self.take(delivery),
             None => self.end = Some(self.link.cause()),
         }
         self.end.clone().map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Entry(messages) => self.ready.extend(messages),
+            Delivery::Over(cause) => self.end = Some(cause),
+        }
+    }
+
+    /// The next message that is here.
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.ready.pop_front()?;
+        if let Some(taken) = self.untold.take(&message, self.id) {
+            self.link.call(taken);
+        }
+        Some(message)
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
@@ -107,10 +122,7 @@ impl SessionFollower {
 impl Follower for SessionFollower {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
-            if let Some(message) = self.ready.pop_front() {
-                if let Some(taken) = self.untold.take(&message, self.id) {
-                    self.link.call(taken);
-                }
+            if let Some(message) = self.pop() {
                 return Ok(message);
             }
             if let Some(cause) = &self.end {
@@ -118,6 +130,16 @@ impl Follower for SessionFollower {
             }
             self.wait().await?;
         }
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        if self.ready.is_empty()
+            && self.end.is_none()
+            && let Ok(delivery) = self.deliveries.try_recv()
+        {
+            self.take(delivery);
+        }
+        self.pop()
     }
 
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {

@@ -1,10 +1,11 @@
 //! A connection in the hands of those who use it.
 
-use super::driver::{Calls, Delivery, End, Published, Waiter};
+use super::driver::{Calls, Delivery, End, Unanswered, Waiter};
 use super::error;
-use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Question};
-use crate::transport::TransportError;
+use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Publication, Question};
+use crate::transport::{PublishError, TransportError};
 use std::sync::Arc;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 
 /// A handle to a connection's driver. The last one to go ends the connection, once what is under way is done.
@@ -40,8 +41,16 @@ impl Link {
     }
 
     /// Says something to the driver; false if it is gone.
-    pub(super) fn call(&self, call: Call<Waiter, Published>) -> bool {
+    pub(super) fn call(&self, call: Call<Waiter, Unanswered>) -> bool {
         self.calls.send(call).is_ok()
+    }
+
+    /// Publishes. A driver that is gone stores nothing.
+    pub(super) fn publish(&self, producer: u64, publication: Publication, token: Unanswered) {
+        let call = Call::Publish { producer, publication, token };
+        if let Err(SendError(Call::Publish { token, .. })) = self.calls.send(call) {
+            token.on_receipt.tell(Err(PublishError::NotStored(self.cause().to_string())));
+        }
     }
 
     /// The machine answers every question within its time; who drops the wait takes nothing back. A driver that is gone drops the

@@ -1,17 +1,62 @@
 //! Publishes to one partition.
 
-use super::driver::{End, Published};
+use super::driver::{End, Unanswered};
 use super::link::Link;
 use super::machine::call::{Answer, Call, ProducerOptions, Publication};
 use super::machine::weight;
 use crate::clock::Clock;
-use crate::transport::{Outgoing, PublishError, Publisher, Receipt, TransportError};
+use crate::transport::{OnReceipt, Outgoing, PublishError, Publisher, TransportError};
 use async_trait::async_trait;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, oneshot};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
 
-/// Bytes of messages that a publisher may have without a receipt; the callers of further ones wait. A larger message goes alone.
-const ROOM_BYTES: u32 = 16 * 1024 * 1024;
+/// Bytes of messages that a publisher may have without a receipt, but for the last one; the callers of further ones wait.
+const ROOM_BYTES: usize = 16 * 1024 * 1024;
+
+/// What the messages of a publisher take up that have no receipt.
+#[derive(Debug, Default)]
+struct Room {
+    used: AtomicUsize,
+    freed: Notify,
+}
+
+impl Room {
+    fn is_left(&self) -> bool {
+        self.used.load(Ordering::Acquire) < ROOM_BYTES
+    }
+
+    fn take(self: &Arc<Self>, bytes: usize) -> Taken {
+        self.used.fetch_add(bytes, Ordering::AcqRel);
+        Taken { room: Arc::clone(self), bytes }
+    }
+
+    async fn wait(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.is_left() {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// A part of it, until it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let used = self.room.used.fetch_sub(self.bytes, Ordering::AcqRel);
+        if used >= ROOM_BYTES {
+            self.room.freed.notify_one();
+        }
+    }
+}
 
 /// A producer in the hands of its user; it is closed when that one drops it, once everything is stored.
 pub(super) struct SessionPublisher {
@@ -19,7 +64,7 @@ pub(super) struct SessionPublisher {
     id: u64,
     /// Largest message, metadata included.
     message_bytes_max: usize,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     end: End,
 }
 
@@ -33,8 +78,7 @@ impl SessionPublisher {
         let Answer::Producer { id, message_bytes_max } = opened else {
             return Err(link.unexpected());
         };
-        let room = Arc::new(Semaphore::new(ROOM_BYTES as usize));
-        Ok(Self { link, id, message_bytes_max, room, end })
+        Ok(Self { link, id, message_bytes_max, room: Arc::default(), end })
     }
 
     fn cause(&self) -> TransportError {
@@ -49,30 +93,27 @@ impl Publisher for SessionPublisher {
         self.cause()
     }
 
-    async fn send(&mut self, message: Outgoing) -> Result<Receipt, TransportError> {
-        if self.end.get().is_some() {
-            return Err(self.cause());
+    async fn ready(&mut self) -> Result<(), TransportError> {
+        tokio::select! { biased;
+            () = self.end.wait() => {}
+            () = self.room.wait() => {}
         }
+        if self.end.get().is_some() || self.link.is_over() { Err(self.cause()) } else { Ok(()) }
+    }
+
+    fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         let bytes = weight(&message);
         if bytes > self.message_bytes_max {
             // Told before it takes up room; the machine, which knows its metadata to the byte, has the last word.
             let max = self.message_bytes_max;
             let cause = format!("the message has {bytes} bytes, more than {max}");
-            return Ok(Box::pin(async { Err(PublishError::Refused(cause)) }));
+            on_receipt.tell(Err(PublishError::Refused(cause)));
+        } else {
+            let publication = Publication { message, publish_time_ms: Clock::System.wall_ms() };
+            let token = Unanswered { on_receipt, _room: self.room.take(bytes) };
+            self.link.publish(self.id, publication, token);
         }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(ROOM_BYTES);
-        let room = tokio::select! { biased;
-            room = Arc::clone(&self.room).acquire_many_owned(bytes) => room.map_err(|_| self.cause())?,
-            () = self.end.wait() => return Err(self.cause()),
-        };
-        let (receipt, stored) = oneshot::channel();
-        let publication = Publication { message, publish_time_ms: Clock::System.wall_ms() };
-        let token = Published { receipt, room };
-        if !self.link.call(Call::Publish { producer: self.id, publication, token }) {
-            return Err(self.cause());
-        }
-        let lost = |_| Err(PublishError::Unknown("the runtime of the connection has ended".into()));
-        Ok(Box::pin(async move { stored.await.unwrap_or_else(lost) }))
+        self.room.is_left()
     }
 }
 

@@ -5,13 +5,13 @@
 //! - Of an attempt at most one checkpoint is on its way, but for the one that goes before its outcome.
 //! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is waited for.
 
-use super::effects::fate;
 use super::lane::Lane;
 use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
+use crate::transport::OnReceipt;
 use crate::worker::processor::Given;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -93,12 +93,11 @@ impl Driver {
         };
         match key {
             Some(key) => {
-                let receipt = lane.publish(&Entry::Checkpoint(key), &given.bytes, None);
-                self.pending.push(Box::pin(async move {
-                    let stored = fate(receipt).await == Fate::Stored;
-                    let number = stored.then_some(given.number);
-                    Event::CheckpointTried { lane: id, id: task, epoch, stored: number }
-                }));
+                let on_receipt = lane.tell(move |fate| {
+                    let stored = (fate == Fate::Stored).then_some(given.number);
+                    Event::CheckpointTried { lane: id, id: task, epoch, stored }
+                });
+                lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);
             }
             // Too early. Or after a self-fence nobody knows yet whether the attempt is still this worker's.
             None => self.pending.push(Box::pin(async move {
@@ -146,7 +145,7 @@ impl Lane {
         let last = self.last_checkpoints.get(task).filter(|(given_in, _)| *given_in == epoch);
         let Some(bytes) = last.map(|(_, bytes)| bytes.clone()) else { return };
         if let Some(key) = self.core.handle_checkpoint(task, epoch) {
-            drop(self.publish(&Entry::Checkpoint(key), &bytes, None));
+            self.publish(&Entry::Checkpoint(key), &bytes, None, OnReceipt::ignored());
         }
     }
 }

@@ -8,15 +8,14 @@ use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId, text};
-use crate::transport::{Message, PublishError, Receipt, TopicPartition, Transport, TransportError};
+use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::machine::{Action, Stop};
 use crate::worker::partition::Effect;
 use crate::worker::session::{Backoff, ConsumerCommand};
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// Pause after a topic has refused an entry.
 pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(1);
@@ -131,15 +130,12 @@ impl Driver {
         }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
-        let receipt = lane.publish(entry, &content, expires);
         let counted = entry.counted();
-        self.pending.push(Box::pin(async move {
-            let fate = fate_with_pause(receipt).await;
-            match counted {
-                None => Event::Published { lane: id, fate },
-                Some(key) => Event::Receipt { lane: id, key, fate },
-            }
-        }));
+        let on_receipt = lane.tell_with_pause(move |fate| match counted {
+            None => Event::Published { lane: id, fate },
+            Some(key) => Event::Receipt { lane: id, key, fate },
+        });
+        lane.publish(entry, &content, expires, on_receipt);
     }
 
     /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
@@ -147,22 +143,18 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let generation = lane.generation;
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
-        let receipts: Vec<_> =
-            keys.iter().map(|key| lane.publish(&Entry::Tombstone(*key), b"", expires)).collect();
-        self.pending.push(Box::pin(async move {
-            let mut all = Fate::Stored;
-            for receipt in receipts {
-                let fate = fate(receipt).await;
-                if fate != Fate::Stored && !matches!(all, Fate::Refused(_)) {
-                    all = fate;
-                }
-            }
-            if all != Fate::Stored {
+        let all = Arc::new(AllStored::new(keys.len()));
+        for key in keys {
+            let (all, answers) = (Arc::clone(&all), self.env.answers.clone());
+            let on_receipt = OnReceipt::new(move |published| {
+                let Some(fate) = all.note(published.into()) else { return };
+                let stored = fate == Fate::Stored;
+                let event = Event::Tombstoned { lane: id, generation, fate };
                 // What is missing is published again. What fails at once must not be tried at full speed.
-                tokio::time::sleep(REFUSED_PAUSE).await;
-            }
-            Event::Tombstoned { lane: id, generation, fate: all }
-        }));
+                answers.put(if stored { event } else { Event::Later(Box::new(event)) });
+            });
+            lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
+        }
     }
 
     pub(super) fn handle_payload(
@@ -181,24 +173,24 @@ impl Driver {
     }
 }
 
-/// What became of a publish.
-pub(super) async fn fate(receipt: oneshot::Receiver<Receipt>) -> Fate {
-    let Ok(receipt) = receipt.await else { return Fate::Unknown };
-    match receipt.await {
-        Ok(_) => Fate::Stored,
-        // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
-        Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Fate::Unknown,
-        Err(PublishError::Refused(cause)) => Fate::Refused(cause),
-    }
-}
+/// What became of messages that belong together.
+struct AllStored(Mutex<(usize, Fate)>);
 
-/// The same, but a refusal is told after a pause: what is published in its place may be refused as well, and so on.
-pub(super) async fn fate_with_pause(receipt: oneshot::Receiver<Receipt>) -> Fate {
-    let fate = fate(receipt).await;
-    if matches!(fate, Fate::Refused(_)) {
-        tokio::time::sleep(REFUSED_PAUSE).await;
+impl AllStored {
+    const fn new(count: usize) -> Self {
+        Self(Mutex::new((count, Fate::Stored)))
     }
-    fate
+
+    /// Notes the fate of one of them. Returns what is to be said of all, with the last one: the first refusal, if there is one.
+    fn note(&self, fate: Fate) -> Option<Fate> {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, all) = &mut *noted;
+        if fate != Fate::Stored && !matches!(all, Fate::Refused(_)) {
+            *all = fate;
+        }
+        *left = left.saturating_sub(1);
+        (*left == 0).then(|| all.clone())
+    }
 }
 
 impl Lane {

@@ -76,18 +76,12 @@ impl Driver {
                 lane.credit = 0;
                 lane.replica = None;
             }
-            Consumed::Delivery(message) if lane.session.is_some() => {
-                lane.credit = lane.credit.saturating_sub(1);
-                if is_replica(&message) && !self.config.run_replicated {
-                    lane.drop_replica(&message, now);
-                    return self.stats.replicated();
+            Consumed::Deliveries(messages) => {
+                for message in messages {
+                    self.handle_delivery(id, message, now);
+                    self.perform_effects();
                 }
-                let task = TaskId::new(message.position, id);
-                let batch_size = message.batch_size;
-                lane.payloads.insert(task, message.into());
-                lane.core.handle_delivery(task, batch_size, now);
             }
-            Consumed::Delivery(_) => {}
             Consumed::Lost => {
                 lane.session = None;
                 lane.credit = 0;
@@ -95,6 +89,23 @@ impl Driver {
             }
             Consumed::Acked(entry) => lane.core.handle_acked(entry, id),
         }
+    }
+
+    fn handle_delivery(&mut self, id: i32, message: Message, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        // A self-fence ends the session, and with it what it has delivered.
+        if lane.session.is_none() {
+            return;
+        }
+        lane.credit = lane.credit.saturating_sub(1);
+        if is_replica(&message) && !self.config.run_replicated {
+            lane.drop_replica(&message, now);
+            return self.stats.replicated();
+        }
+        let task = TaskId::new(message.position, id);
+        let batch_size = message.batch_size;
+        lane.payloads.insert(task, message.into());
+        lane.core.handle_delivery(task, batch_size, now);
     }
 
     pub(super) fn handle_shown(&mut self, id: i32, message: &Message, now: Moment) {

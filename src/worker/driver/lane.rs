@@ -5,7 +5,7 @@ use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::refusals::Refusals;
 use super::view::Body;
-use super::{Environment, Event};
+use super::{Environment, Event, Fate};
 use crate::clock::Clock;
 use crate::ledger;
 use crate::protocol::entry::Entry;
@@ -15,7 +15,7 @@ use crate::protocol::moment::Moment;
 use crate::task::{EntryId, Position, Progress, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
-    Batching, Follow, Message, Outgoing, Receipt, Schema, Start, TopicPartition,
+    Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
 };
 use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
@@ -109,6 +109,8 @@ pub(super) struct Lane {
     pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
     pub(super) ledger: Mailbox<Publish>,
     pub(super) view: Mailbox<Publish>,
+    /// What became of publishes, for the driver.
+    answers: Mailbox<Event>,
     /// Tasks that are to leave M, and how many are about to: tombstones must not hold up live outcomes.
     pub(super) to_evict: VecDeque<TaskId>,
     pub(super) evicting: usize,
@@ -201,7 +203,7 @@ impl Lane {
         let schema = Schema::TaskMetadata;
         let publishing = publish(service, Batching::Off, schema, view.clone());
         services.spawn(env.gate.wrap(publishing));
-        let shown = Sink::new(env.events.clone(), move |message| Event::Shown { lane, message });
+        let shown = Sink::new(env.events.clone(), move |messages| Event::Shown { lane, messages });
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let service = env.service(&topics.metadata);
         services.spawn(env.gate.wrap(follow(service, from_start, shown, None)));
@@ -218,6 +220,7 @@ impl Lane {
             last_checkpoints: Held::default(),
             ledger,
             view,
+            answers: env.answers.clone(),
             to_evict: VecDeque::new(),
             evicting: 0,
             dead_letters: None,
@@ -249,10 +252,10 @@ impl Lane {
     pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         self.generation += 1;
         let (lane, generation) = (self.id(), self.generation);
-        let sink = Sink::new(env.events.clone(), move |message| Event::Ledger {
+        let sink = Sink::new(env.events.clone(), move |messages| Event::Ledger {
             lane,
             generation,
-            message,
+            messages,
         });
         let gone =
             Sink::new(env.events.clone(), move |()| Event::LedgerDeleted { lane, generation });
@@ -267,7 +270,7 @@ impl Lane {
         &self,
         env: &mut Environment,
         services: &mut JoinSet<()>,
-        sink: Sink<Message>,
+        sink: Sink<Vec<Message>>,
         presence: Option<Presence>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
@@ -374,24 +377,37 @@ impl Lane {
         self.consumer = Mailbox::new();
     }
 
-    /// Publishes to the ledger, unless it has to wait longer than until `expires`. The receipt may be dropped where nobody waits
-    /// for it.
+    /// Has what becomes of a publish told to the driver, as this event.
+    pub(super) fn tell(&self, event: impl FnOnce(Fate) -> Event + Send + 'static) -> OnReceipt {
+        let answers = self.answers.clone();
+        OnReceipt::new(move |published| answers.put(event(published.into())))
+    }
+
+    /// The same, but a refusal is told after a pause: what is published in its place may be refused as well, and so on.
+    pub(super) fn tell_with_pause(
+        &self,
+        event: impl FnOnce(Fate) -> Event + Send + 'static,
+    ) -> OnReceipt {
+        self.tell(|fate| match fate {
+            Fate::Refused(_) => Event::Later(Box::new(event(fate))),
+            Fate::Stored | Fate::Unknown => event(fate),
+        })
+    }
+
+    /// Publishes to the ledger, unless it has to wait longer than until `expires`.
     pub(super) fn publish(
         &self,
         entry: &Entry,
         content: &[u8],
         expires: Option<Moment>,
-    ) -> oneshot::Receiver<Receipt> {
-        put(&self.ledger, ledger::message(entry, content), expires)
+        on_receipt: OnReceipt,
+    ) {
+        self.ledger.put(Publish { message: ledger::message(entry, content), on_receipt, expires });
     }
 
     /// Publishes to the metadata topic, unless it has to wait longer than until `expires`.
-    pub(super) fn show(
-        &self,
-        message: Outgoing,
-        expires: Option<Moment>,
-    ) -> oneshot::Receiver<Receipt> {
-        put(&self.view, message, expires)
+    pub(super) fn show(&self, message: Outgoing, expires: Option<Moment>, on_receipt: OnReceipt) {
+        self.view.put(Publish { message, on_receipt, expires });
     }
 
     /// Publishes a dead letter; the topic is made when the first one comes.
@@ -400,7 +416,8 @@ impl Lane {
         env: &mut Environment,
         services: &mut JoinSet<()>,
         message: Outgoing,
-    ) -> oneshot::Receiver<Receipt> {
+        on_receipt: OnReceipt,
+    ) {
         let mailbox = self.dead_letters.get_or_insert_with(|| {
             let mailbox = Mailbox::new();
             let service = env.service(&self.topics.dead_letters);
@@ -409,7 +426,7 @@ impl Lane {
             services.spawn(env.gate.wrap(publishing));
             mailbox
         });
-        put(mailbox, message, None)
+        mailbox.put(Publish { message, on_receipt, expires: None });
     }
 
     /// Draws the next owner id. Two workers that draw the same one would take each other's claims for their own, so it comes from the
@@ -427,14 +444,4 @@ impl Lane {
 fn system_random() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()
-}
-
-fn put(
-    mailbox: &Mailbox<Publish>,
-    message: Outgoing,
-    expires: Option<Moment>,
-) -> oneshot::Receiver<Receipt> {
-    let (receipt, stored) = oneshot::channel();
-    mailbox.put(Publish { message, receipt, expires });
-    stored
 }

@@ -1,11 +1,11 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
-use super::effects::fate;
-use super::{Driver, Fate, Wish};
+use super::{Driver, Wish};
 use crate::protocol::entry::Entry;
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
+use crate::transport::OnReceipt;
 use futures::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -66,7 +66,9 @@ impl Driver {
         let goodbyes = self.lanes.values().map(|lane| async {
             let owner = lane.core.machine().owner();
             let tombstone = Entry::Tombstone(Key::Heartbeat(owner));
-            if fate(lane.publish(&tombstone, b"", None)).await != Fate::Stored {
+            let (on_receipt, receipt) = OnReceipt::awaited();
+            lane.publish(&tombstone, b"", None, on_receipt);
+            if receipt.await.is_err() {
                 tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
             }
         });

@@ -20,6 +20,7 @@ use super::connection::{Connections, Monitor};
 use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::keeper::Keeper;
+use super::mailbox::Mailbox;
 use super::partition::{Partition, PartitionSettings, Slots};
 use super::session::{Backoff, Consumed, Service};
 use super::stats::Stats;
@@ -32,10 +33,11 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::topics::TopicNames;
-use crate::transport::{Message, TopicPartition, Transport};
+use crate::transport::{Message, PublishError, Published, TopicPartition, Transport};
+use effects::REFUSED_PAUSE;
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
 use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use lanes::Lanes;
@@ -47,8 +49,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Events that services may queue before they wait for the driver.
-pub(super) const EVENTS_MAX: usize = 1024;
+/// Events that services may queue before they wait for the driver: some carry hundreds of messages.
+pub(super) const EVENTS_MAX: usize = 64;
 
 /// Events handled before the clock is looked at again.
 const EVENTS_AT_ONCE_MAX: usize = 256;
@@ -69,6 +71,8 @@ pub(super) struct Environment {
     /// The runtime of the processors.
     pub(super) bodies: Handle,
     pub(super) events: mpsc::Sender<Event>,
+    /// What became of what was published.
+    pub(super) answers: Mailbox<Event>,
     /// How the services stand with the broker.
     pub(super) connections: Arc<Connections>,
     /// How long a wait before the next try may be follows from it.
@@ -101,26 +105,108 @@ pub(super) enum Wish {
 
 /// Everything that can happen.
 pub(super) enum Event {
-    Ledger { lane: i32, generation: u64, message: Message },
-    LedgerDeleted { lane: i32, generation: u64 },
-    Shown { lane: i32, message: Message },
-    Consumed { lane: i32, service: u64, event: Consumed },
-    Receipt { lane: i32, key: OnceKey, fate: Fate },
-    CheckpointGiven { lane: i32, id: TaskId, epoch: Epoch, over: bool },
-    CheckpointTried { lane: i32, id: TaskId, epoch: Epoch, stored: Option<u64> },
-    Payload { lane: i32, id: TaskId, message: Option<Message> },
-    LetterPayload { lane: i32, id: TaskId, message: Option<Message> },
-    DeadLetter { lane: i32, id: TaskId, fate: Fate },
-    ShownReceipt { lane: i32, id: TaskId, epoch: Epoch, kind: Showing, fate: Fate },
-    Body { lane: i32, id: TaskId, reading: BodyReading, message: Option<Message> },
-    TaskToShow { lane: i32, id: TaskId, message: Option<Message>, kind: Showing },
-    BodyGone { lane: i32, id: TaskId, epoch: Epoch },
-    Tombstoned { lane: i32, generation: u64, fate: Fate },
-    Published { lane: i32, fate: Fate },
-    Evicted { lane: i32, id: TaskId, fate: Fate },
-    Restore { lane: i32, id: TaskId, message: Option<Message> },
-    Progress { lane: i32, id: TaskId, epoch: Epoch, over: bool },
+    Ledger {
+        lane: i32,
+        generation: u64,
+        messages: Vec<Message>,
+    },
+    LedgerDeleted {
+        lane: i32,
+        generation: u64,
+    },
+    Shown {
+        lane: i32,
+        messages: Vec<Message>,
+    },
+    Consumed {
+        lane: i32,
+        service: u64,
+        event: Consumed,
+    },
+    Receipt {
+        lane: i32,
+        key: OnceKey,
+        fate: Fate,
+    },
+    CheckpointGiven {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        over: bool,
+    },
+    CheckpointTried {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        stored: Option<u64>,
+    },
+    Payload {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    LetterPayload {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    DeadLetter {
+        lane: i32,
+        id: TaskId,
+        fate: Fate,
+    },
+    ShownReceipt {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        kind: Showing,
+        fate: Fate,
+    },
+    Body {
+        lane: i32,
+        id: TaskId,
+        reading: BodyReading,
+        message: Option<Message>,
+    },
+    TaskToShow {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+        kind: Showing,
+    },
+    BodyGone {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+    },
+    Tombstoned {
+        lane: i32,
+        generation: u64,
+        fate: Fate,
+    },
+    Published {
+        lane: i32,
+        fate: Fate,
+    },
+    Evicted {
+        lane: i32,
+        id: TaskId,
+        fate: Fate,
+    },
+    Restore {
+        lane: i32,
+        id: TaskId,
+        message: Option<Message>,
+    },
+    Progress {
+        lane: i32,
+        id: TaskId,
+        epoch: Epoch,
+        over: bool,
+    },
     Partitions(Counts),
+    /// After a pause.
+    Later(Box<Self>),
 }
 
 /// What became of a publish.
@@ -131,6 +217,17 @@ pub(super) enum Fate {
     Unknown,
     /// It is not stored and never will be as it is, for this reason.
     Refused(String),
+}
+
+impl From<Published> for Fate {
+    fn from(published: Published) -> Self {
+        match published {
+            Ok(_) => Self::Stored,
+            // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
+            Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Self::Unknown,
+            Err(PublishError::Refused(cause)) => Self::Refused(cause),
+        }
+    }
 }
 
 /// What an entry on M shows; decides what is done when its publish failed.
@@ -279,6 +376,7 @@ impl Driver {
                     tracing::error!(%error, "a session of the worker has panicked: this is a bug");
                 }
             }
+            event = self.env.answers.take() => self.handle(event),
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
             Some(event) = self.events.recv() => self.handle(event),
             () = clock.sleep_until(timeout) => {}
@@ -297,7 +395,7 @@ impl Driver {
                 if let Ok(ended) = ended {
                     self.ended(ended);
                 }
-            } else if let Some(Some(event)) = self.pending.next().now_or_never() {
+            } else if let Some(event) = self.env.answers.pop() {
                 self.handle(event);
             } else if let Ok(event) = self.events.try_recv() {
                 self.handle(event);
@@ -310,13 +408,20 @@ impl Driver {
     fn handle(&mut self, event: Event) {
         let now = self.env.clock.now();
         match event {
-            Event::Ledger { lane, generation, message } => {
-                self.handle_ledger(lane, generation, &message, now);
+            Event::Ledger { lane, generation, messages } => {
+                for message in &messages {
+                    self.handle_ledger(lane, generation, message, now);
+                    self.perform_effects();
+                }
             }
             Event::LedgerDeleted { lane, generation } => {
                 self.handle_ledger_deleted(lane, generation);
             }
-            Event::Shown { lane, message } => self.handle_shown(lane, &message, now),
+            Event::Shown { lane, messages } => {
+                for message in &messages {
+                    self.handle_shown(lane, message, now);
+                }
+            }
             Event::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {
                     self.handle_consumed(lane, event, now);
@@ -367,6 +472,10 @@ impl Driver {
             Event::CheckpointGiven { lane, id, epoch, over } => {
                 self.handle_checkpoint_given(lane, id, epoch, over);
             }
+            Event::Later(event) => self.pending.push(Box::pin(async move {
+                tokio::time::sleep(REFUSED_PAUSE).await;
+                *event
+            })),
             Event::CheckpointTried { lane, id, epoch, stored } => {
                 self.handle_checkpoint_tried(lane, id, epoch, stored);
             }

@@ -10,7 +10,6 @@ use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-use crate::worker::driver::effects::fate;
 use crate::worker::driver::view::{self, TASK_BYTES_MAX};
 use std::time::Duration;
 
@@ -62,12 +61,10 @@ impl Driver {
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }
-        let receipt = lane.show(message, expires);
+        let kind = Showing::Processing;
+        let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+        lane.show(message, expires, lane.tell(shown));
         self.showing += 1;
-        self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind: Showing::Processing, fate }
-        }));
         self.await_progress(id, task_id, epoch);
     }
 

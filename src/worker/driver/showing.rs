@@ -1,6 +1,6 @@
 //! What people read: entries on the metadata topic, and dead letters.
 
-use super::effects::{REFUSED_PAUSE, fate, fate_with_pause, fetch, fetch_at_last};
+use super::effects::{fetch, fetch_at_last};
 use super::lane::{Lane, Payload};
 use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
@@ -10,7 +10,7 @@ use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
-use crate::transport::{Message, Outgoing};
+use crate::transport::{Message, OnReceipt, Outgoing};
 use crate::worker::keeper::Chore;
 use crate::worker::session::Backoff;
 use std::collections::BTreeMap;
@@ -76,12 +76,9 @@ impl Driver {
         // A task that is given back each second must not leave one for each second of an outage.
         let brief = kind == Showing::Retry;
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
-        let receipt = lane.show(message, expires);
+        let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+        lane.show(message, expires, lane.tell(shown));
         self.showing += 1;
-        self.pending.push(Box::pin(async move {
-            let fate = fate(receipt).await;
-            Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate }
-        }));
     }
 
     pub(super) fn handle_shown_receipt(
@@ -242,11 +239,13 @@ impl Driver {
                 let bytes = Some(payload.bytes);
                 let letter =
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
-                let receipt = lane.publish_dead_letter(&mut self.env, &mut self.services, letter);
-                self.pending.push(Box::pin(async move {
-                    let fate = fate_with_pause(receipt).await;
-                    Event::DeadLetter { lane: id, id: task_id, fate }
-                }));
+                let on_receipt = lane.tell_with_pause(move |fate| Event::DeadLetter {
+                    lane: id,
+                    id: task_id,
+                    fate,
+                });
+                let (env, services) = (&mut self.env, &mut self.services);
+                lane.publish_dead_letter(env, services, letter, on_receipt);
             }
             None => self.dead_letter_without_payload(id, task_id),
         }
@@ -351,7 +350,8 @@ impl Driver {
             return;
         };
         tracing::warn!(%task, "the metadata topic showed an old epoch of a sealed task: showing its end again");
-        drop(lane.show(Outgoing { key, properties, payload, ..Outgoing::default() }, None));
+        let message = Outgoing { key, properties, payload, ..Outgoing::default() };
+        lane.show(message, None, OnReceipt::ignored());
         // Looked at again after a while: that may have been lost.
         lane.keeper.missed(task, self.env.clock.now());
     }
@@ -364,15 +364,13 @@ impl Driver {
         {
             lane.evicting += 1;
             let key = Some(task.to_string());
-            let receipt = lane.show(Outgoing { key, null: true, ..Outgoing::default() }, None);
-            self.pending.push(Box::pin(async move {
-                let fate = fate(receipt).await;
-                if fate != Fate::Stored {
-                    // It is tried again. What fails at once must not keep this worker from all else.
-                    tokio::time::sleep(REFUSED_PAUSE).await;
-                }
-                Event::Evicted { lane: id, id: task, fate }
-            }));
+            let on_receipt = lane.tell(move |fate| {
+                let stored = fate == Fate::Stored;
+                let event = Event::Evicted { lane: id, id: task, fate };
+                // It is tried again. What fails at once must not keep this worker from all else.
+                if stored { event } else { Event::Later(Box::new(event)) }
+            });
+            lane.show(Outgoing { key, null: true, ..Outgoing::default() }, None, on_receipt);
         }
     }
 

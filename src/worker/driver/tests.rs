@@ -116,6 +116,7 @@ impl Bench {
             connections: Arc::new(Connections::new(broker.clock())),
             heartbeat,
             events,
+            answers: Mailbox::new(),
         };
         let Plan { config, topics, processor } = plan;
         let stats = Arc::default();

@@ -70,7 +70,7 @@ fn following(
     let deleted = |()| Event::LedgerDeleted { lane: 0, generation: 1 };
     let gone = Sink::new(sender.clone(), deleted);
     let presence = Presence { gone, landmark: Landmark::default() };
-    let messages = Sink::new(sender, |message| Event::Shown { lane: 0, message });
+    let messages = Sink::new(sender, |messages| Event::Shown { lane: 0, messages });
     let (service, connections) = service(broker, transport);
     let from_start = Follow { start: Start::Earliest, compacted: false };
     services.spawn(follow(service, from_start, messages, Some(presence)));
@@ -97,18 +97,15 @@ async fn what_has_expired_is_not_handed_over_after_an_outage() {
     services.spawn(work);
     let mut receipts = Vec::new();
     for (key, seconds) in [("claim", Some(10)), ("outcome", None), ("heartbeat", Some(60))] {
-        let (receipt, answer) = oneshot::channel();
+        let (on_receipt, answer) = OnReceipt::awaited();
         let expires = seconds.map(|it| broker.clock().now() + Duration::from_secs(it));
         let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
-        mailbox.put(Publish { message, receipt, expires });
+        mailbox.put(Publish { message, on_receipt, expires });
         receipts.push(answer);
     }
     let mut stored = Vec::new();
     for answer in receipts {
-        match answer.await {
-            Ok(receipt) => stored.push(receipt.await.is_ok()),
-            Err(_dropped) => stored.push(false),
-        }
+        stored.push(answer.await.is_ok());
     }
     assert_eq!(stored, [false, true, true]);
     let keys: Vec<_> = broker.full_log(&at()).into_iter().filter_map(|it| it.key).collect();
@@ -134,7 +131,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
                 commands.put(ConsumerCommand::Credit { session, count: 1 });
                 "opened"
             }
-            Consumed::Delivery(_) => "delivered",
+            Consumed::Deliveries(_) => "delivered",
             Consumed::Lost => "lost",
             Consumed::Acked(it) if it == entry => "acked",
             Consumed::Acked(_) => "acked another",
@@ -305,8 +302,8 @@ async fn what_expires_now_is_still_handed_over() {
     let now = clock.now();
     for (key, expires) in [("past", now - SECOND), ("now", now), ("future", now + SECOND)] {
         let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
-        let (receipt, _) = oneshot::channel();
-        mailbox.put(Publish { message, receipt, expires: Some(expires) });
+        let on_receipt = OnReceipt::ignored();
+        mailbox.put(Publish { message, on_receipt, expires: Some(expires) });
     }
     let publishing = publish_until_lost(&mut *publisher, &mailbox, &clock);
     assert!(tokio::time::timeout(SECOND, publishing).await.is_err(), "it was lost");

@@ -21,6 +21,10 @@ impl Consumer for Stalled {
         std::future::pending().await
     }
 
+    fn more(&mut self) -> Option<Message> {
+        None
+    }
+
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
         Ok(Backlog { entries: 1, permits: 1, blocked: false })
     }
@@ -100,6 +104,10 @@ impl Consumer for Refusing {
 
     async fn next(&mut self) -> Result<Message, TransportError> {
         std::future::pending().await
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        None
     }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
@@ -209,6 +217,10 @@ impl Consumer for Delivering {
         self.at = None;
         let EntryId { ledger, entry } = DELIVERED;
         Ok(Message::at(Position { ledger, entry, batch_index: None }))
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        None
     }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {

@@ -105,7 +105,7 @@ async fn a_killed_process_is_gone_and_what_it_sent_lands() {
     let batched = worker.publisher(&at(), Batching::On, super::Schema::None).await;
     drop(batched.unwrap().send(message("in the batch")).await);
     worker.kill();
-    assert!(receipt.await.is_err());
+    assert!(timeout(SOON, receipt).await.is_err(), "nobody is there to be told");
     assert!(is_error(&timeout(SOON, held.next()).await));
     assert!(worker.consumer(&at(), super::GROUP).await.is_err());
     assert!(worker.gate().is_frozen());

@@ -10,7 +10,7 @@ use super::super::machine::{Greeting, Times};
 use super::super::options::endpoints;
 use super::super::publisher::SessionPublisher;
 use super::*;
-use crate::transport::{Batching, Consumer, Outgoing, Publisher};
+use crate::transport::{Batching, Consumer, Outgoing, PublishError, Publisher, Receipt};
 use futures::FutureExt;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
@@ -21,7 +21,6 @@ use longhaul_wire::messages::{
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, DuplexStream, ReadBuf, duplex};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// What the pipe holds: less than a frame, so that none is written at once.
@@ -167,15 +166,10 @@ fn producer_options() -> ProducerOptions {
 }
 
 /// Publishes without the checks of a publisher.
-async fn publish(
-    link: &Link,
-    producer: u64,
-    message: Outgoing,
-) -> oneshot::Receiver<Result<Position, PublishError>> {
-    let (receipt, stored) = oneshot::channel();
-    let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+fn publish(link: &Link, producer: u64, message: Outgoing) -> Receipt {
+    let (on_receipt, stored) = OnReceipt::awaited();
     let publication = Publication { message, publish_time_ms: 0 };
-    let token = Published { receipt, room };
+    let token = Unanswered { on_receipt, _room: Taken::default() };
     link.call(Call::Publish { producer, publication, token });
     stored
 }
@@ -356,7 +350,7 @@ async fn what_was_called_while_the_connection_ends_is_answered() {
     for _ in 0..CALLS_AT_ONCE_MAX {
         bench.link.call(Call::Request { consumer: 0, count: 0 });
     }
-    let stored = soon(publish(&bench.link, 0, Outgoing::default()).await).await.unwrap();
+    let stored = soon(publish(&bench.link, 0, Outgoing::default())).await;
     assert!(matches!(stored, Err(PublishError::NotStored(_))), "{stored:?}");
     assert_eq!(bench.end().await.cause, "no token");
     let refused = soon(bench.opened).await.unwrap().unwrap_err();
@@ -426,7 +420,7 @@ async fn a_message_that_the_machine_refuses_is_told_at_once() {
     let published = bench.clock.now();
     let payload = vec![b'x'; MESSAGE_BYTES_MAX.unsigned_abs() as usize].into();
     let message = Outgoing { payload, ..Outgoing::default() };
-    let stored = soon(publish(&bench.link, id, message).await).await.unwrap();
+    let stored = soon(publish(&bench.link, id, message)).await;
     assert!(matches!(stored, Err(PublishError::Refused(_))), "{stored:?}");
     assert_eq!(bench.clock.now(), published);
 }

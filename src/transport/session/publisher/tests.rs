@@ -34,7 +34,7 @@ async fn a_message_is_handed_over_and_its_receipt_comes_back() {
     };
     assert_eq!(publication.message, outgoing(body_max()));
     let stored = crate::task::Position { ledger: 1, entry: 2, batch_index: None };
-    token.receipt.send(Ok(stored)).unwrap();
+    token.on_receipt.tell(Ok(stored));
     assert_eq!(soon(receipt).await.unwrap(), stored);
 }
 
@@ -78,7 +78,7 @@ async fn a_receipt_that_nobody_will_give_is_of_unknown_fate() {
 async fn who_waits_for_room_learns_of_the_end() {
     let (mut driver, end, mut publisher) = bench().await;
     publisher.message_bytes_max = usize::MAX;
-    let first = publisher.send(outgoing(ROOM_BYTES as usize)).await.unwrap();
+    let first = publisher.send(outgoing(ROOM_BYTES)).await.unwrap();
     assert!(publisher.send(outgoing(1)).now_or_never().is_none(), "there is room");
     let over = async { end.set(error::unreachable("here", "moved")) };
     let (Err(error), ()) = tokio::join!(soon(publisher.send(outgoing(1))), over) else {
