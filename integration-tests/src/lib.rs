@@ -12,7 +12,6 @@ pub mod sandbox;
 pub mod script;
 pub mod session;
 pub mod simulation;
-pub mod transports;
 pub mod view;
 
 mod cache;
@@ -20,4 +19,4 @@ mod skip;
 mod wait;
 
 pub use skip::skip;
-pub use wait::stopwatch;
+pub use wait::{say, stopwatch, until};

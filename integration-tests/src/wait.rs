@@ -11,7 +11,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// The probe's own error, at once; or `what` did not come within the limit.
-pub(crate) async fn until<T>(
+pub async fn until<T>(
     what: &str,
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<Option<T>>,
@@ -38,7 +38,7 @@ pub fn stopwatch() -> impl Fn() -> Duration {
 }
 
 /// Tells the person at the terminal what takes so long.
-pub(crate) fn say(message: &str) {
+pub fn say(message: &str) {
     // Not `eprintln!`, which the test harness captures and shows for failed tests only. That a closed stderr takes no
     // message is no reason to fail.
     writeln!(std::io::stderr(), "sandbox: {message}").ok();

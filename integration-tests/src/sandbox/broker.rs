@@ -3,8 +3,10 @@
 //! Fault tests need one of their own, because nobody else may rely on it. How it runs is behind [`Server`].
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,6 +93,8 @@ pub struct BrokerConfig {
     pub extra: Vec<(String, String)>,
     /// Lets in only who has a token, and opens a second service port with TLS.
     pub security: Option<Security>,
+    /// The command that runs the embedded broker with the arguments of its program; by default that program, built or found built.
+    pub program: Option<Vec<OsString>>,
 }
 
 impl BrokerConfig {
@@ -130,6 +134,8 @@ pub(super) trait Server: Debug + Send + Sync {
     fn process_id(&self) -> Option<u32>;
     /// Last lines of the broker's log, for error messages.
     fn log_tail(&self) -> String;
+    /// Where its data and its log are, where that is on this machine.
+    fn folder(&self) -> Option<&Path>;
 }
 
 /// A broker of one's own. Dropping it kills it and removes its data.
@@ -279,6 +285,12 @@ impl Broker {
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.server.process_id()
+    }
+
+    /// Where the broker's data and its log are; none for a container.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.server.folder()
     }
 
     /// Last lines of the broker's log.

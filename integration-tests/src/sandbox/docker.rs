@@ -2,6 +2,7 @@
 //!
 //! The `testcontainers` crate would add more than fifty crates for what a handful of commands do here.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -99,6 +100,10 @@ impl Server for Container {
 
     fn log_tail(&self) -> String {
         docker(&["logs", "--tail", "60", &self.name]).unwrap_or_else(|cause| format!("{cause:#}"))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 }
 

@@ -1,7 +1,8 @@
 //! Our own broker, as the program that users run: what is tested may be killed, and killing a thread is not the same.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
@@ -15,7 +16,7 @@ use crate::example;
 /// A broker's folder, and its process while there is one.
 #[derive(Debug)]
 pub(super) struct Embedded {
-    program: PathBuf,
+    program: Vec<OsString>,
     arguments: Vec<String>,
     /// Declared before the folder, so that the process is gone before its folder is.
     process: Option<ServerProcess>,
@@ -27,7 +28,10 @@ impl Embedded {
     /// Builds the program, or finds it built.
     pub(super) async fn prepare(ports: Ports, config: &BrokerConfig) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("longhaul-broker-").tempdir()?;
-        let program = example::broker(folder.path()).await?;
+        let program = match &config.program {
+            Some(command) => command.clone(),
+            None => vec![example::broker(folder.path()).await?.into_os_string()],
+        };
         let conf = folder.path().join(security::FOLDER);
         fs::create_dir(&conf)?;
         for (name, contents) in config.security.iter().flat_map(|security| security.files()) {
@@ -53,15 +57,17 @@ impl Server for Embedded {
     fn start(&mut self) -> Result<()> {
         let log = self.folder.path().join("broker.log");
         let log = File::options().create(true).append(true).open(log)?;
-        let mut command = Command::new(&self.program);
+        let (program, first) = self.program.split_first().context("no program")?;
+        let mut command = Command::new(program);
         // Of the variables only what tests set on purpose: the program reads its settings from the environment, too.
         command
+            .args(first)
             .args(&self.arguments)
             .env("RUST_BACKTRACE", "0")
             .stdout(log.try_clone()?)
             .stderr(log);
         let process = ServerProcess::start(&mut command, self.folder.path());
-        self.process = Some(process.with_context(|| self.program.display().to_string())?);
+        self.process = Some(process.with_context(|| program.to_string_lossy().into_owned())?);
         Ok(())
     }
 
@@ -79,5 +85,9 @@ impl Server for Embedded {
 
     fn log_tail(&self) -> String {
         process::tail(&self.folder.path().join("broker.log"))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(self.folder.path())
     }
 }

@@ -119,6 +119,10 @@ impl Server for Jvm {
     fn log_tail(&self) -> String {
         process::tail(&self.log())
     }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(self.folder.path())
+    }
 }
 
 pub(crate) fn java() -> PathBuf {

@@ -120,7 +120,11 @@ impl Sandbox {
         Ok(kind.filter(|kind| *kind != BrokerKind::Embedded))
     }
 
-    pub(crate) fn new(service_url: String, admin_url: &str) -> Result<Self> {
+    /// A broker that runs already.
+    ///
+    /// # Errors
+    /// The admin URL cannot be used.
+    pub fn new(service_url: String, admin_url: &str) -> Result<Self> {
         Ok(Self { service_url, admin: Admin::new(admin_url, None)? })
     }
 

@@ -60,7 +60,7 @@ fn config(secret: &Secret) -> Result<BrokerConfig> {
         passwords: String::new(),
     };
     let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
-    Ok(BrokerConfig { extra, security: Some(security) })
+    Ok(BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() })
 }
 
 async fn until(connection: &mut Connection, wanted: impl Fn(&Command) -> bool) -> Result<()> {

@@ -55,7 +55,7 @@ impl Guarded {
         };
         // A real Pulsar looks every second whose token has ended; by itself it does so once a minute.
         let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
-        let config = BrokerConfig { extra, security: Some(security) };
+        let config = BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() };
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
         // What an operator grants to whoever runs tasks.
         let path = format!("namespaces/public/default/permissions/{ROLE}");

@@ -36,6 +36,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             CLIENT,
         ],
     ),
+    ("bench", &["integration-tests", "longhaul", "longhaul-broker", CLIENT]),
     ("xtask", &[]),
 ];
 

@@ -1,10 +1,10 @@
 //! The whole flow of a task, as our worker has it: a claim on C, read back; PROCESSING on M, whose receipt nobody awaits; the outcome
 //! on C, read back; COMPLETED on M, awaited; the ack on T.
 
-use super::meter::{Figures, Meter, Times};
 use super::peer::{Consumer, Peer};
 use super::plan::Plan;
 use super::stage::{Ledger, Shared, beside, ledger_entry, timed, view_entry};
+use crate::meter::{Figures, Times, own_memory_mib};
 use anyhow::Result;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -24,10 +24,11 @@ pub(super) async fn flow<P: Peer>(plan: &Plan) -> Result<Figures> {
     let flow = Flow { ledger, view: Shared::new(view), in_flight: plan.in_flight };
     let work = async {
         flow.work(&mut tasks, plan.warm_up()).await?;
-        let meter = Meter::start(plan.broker)?;
+        let meter = plan.meter()?;
         let (task_times, claim_times) = flow.work(&mut tasks, plan.count).await?;
         tasks.settled().await?;
         let mut figures = meter.read("tasks", plan.count)?;
+        figures.put("peak RSS MiB", own_memory_mib("VmHWM")?);
         figures.put_times("task", &task_times);
         figures.put_times("claim", &claim_times);
         Ok(figures)

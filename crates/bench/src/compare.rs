@@ -1,13 +1,10 @@
-//! The embedded broker beside a real Pulsar, through the plain client crate, in one sitting: `compare [rounds]`.
-//!
-//! Both brokers run for the whole time and are measured in turn; what is printed is the median of the rounds, and the ratio. A
-//! third one, with Pulsar's own settings, is measured for latency only: the sandbox's settings make Pulsar faster than it is out of
-//! the box. Build with `--release`, on an idle machine, and with `LONGHAUL_EXAMPLES=target/release/examples`.
+//! `compare`: the embedded broker beside a real Pulsar, through the plain client crate.
 
-#![expect(clippy::print_stdout, reason = "its output is for people")]
 #![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
 
+use crate::stage;
 use anyhow::{Context, Result};
+use clap::Args;
 use futures::{StreamExt, TryStreamExt};
 use hdrhistogram::Histogram;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
@@ -15,6 +12,7 @@ use integration_tests::stopwatch;
 use pulsar::consumer::{ConsumerOptions, InitialPosition};
 use pulsar::{Consumer, Producer, Pulsar, SubType, TokioExecutor};
 use std::collections::VecDeque;
+use std::io::Write;
 use std::time::Duration;
 
 const BODY_BYTES: usize = 100;
@@ -22,19 +20,24 @@ const IN_FLIGHT: [(usize, usize); 4] = [(1, 1_000), (10, 5_000), (100, 20_000), 
 const CONSUMED: usize = 20_000;
 const LATENCIES: usize = 500;
 
-/// Settings of Pulsar that the sandbox changes, as they are by default.
-const DEFAULTS: [(&str, &str); 2] =
-    [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "10")];
+/// The embedded broker beside a real Pulsar, through the plain client crate, in one sitting.
+///
+/// Both brokers run for the whole time and are measured in turn; what is printed is the median of the rounds, and the ratio. A
+/// third one, with Pulsar's own settings, is measured for latency only: the sandbox's settings make Pulsar faster than it is out of
+/// the box. Java 17 and Maven are needed; the first time 235 MB are fetched.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// How often each row is measured.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let rounds: usize = std::env::args().nth(1).map_or(Ok(3), |it| it.parse())?;
-    let ours = Broker::launch(BrokerKind::Embedded, BrokerConfig::default()).await?;
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    let rounds = options.rounds;
+    let ours = stage::launch("embedded").await?.context("an embedded broker")?;
     let theirs = Broker::launch(BrokerKind::Maven, BrokerConfig::default()).await?;
-    let extra = DEFAULTS.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-    let config = BrokerConfig { extra, ..BrokerConfig::default() };
-    let plain = Broker::launch(BrokerKind::Maven, config).await?;
-    println!("| row | embedded | Pulsar | ratio |\n|---|---|---|---|");
+    let plain = stage::launch("maven").await?.context("a Pulsar")?;
+    writeln!(std::io::stdout(), "| row | embedded | Pulsar | ratio |\n|---|---|---|---|")?;
     for (in_flight, count) in IN_FLIGHT {
         let run = async |it: &Broker| publish(it.sandbox(), in_flight, count).await;
         compare(&format!("publish/s, {in_flight} in flight"), rounds, &ours, &theirs, run).await?;
@@ -64,7 +67,7 @@ async fn compare(
         b.push(run(theirs).await?);
     }
     let (a, b) = (median(a), median(b));
-    println!("| {row} | {a:.2} | {b:.2} | {:.2} |", a / b);
+    writeln!(std::io::stdout(), "| {row} | {a:.2} | {b:.2} | {:.2} |", a / b)?;
     Ok(())
 }
 

@@ -2,14 +2,13 @@
 //!
 //! - `peer`: the seam; `stock` and `session` are what stands behind it.
 //! - `plan`: what can be measured, and what a child process is told.
-//! - `stage`, `flow`, `pieces`: the scenarios. `meter` reads time, CPU and memory.
-//! - `sitting`, `table`: the parent: brokers, rounds, medians.
+//! - `stage`, `flow`, `pieces`: the scenarios.
+//! - `sitting`: the parent: brokers, rounds, medians.
 //!
 //! Each run is a process of its own, so that its CPU time and its memory are those of one transport alone. All that a scenario does
 //! beside the transport is done by one task, as in our worker, so that what is measured is not the scheduler.
 
 mod flow;
-mod meter;
 mod peer;
 mod pieces;
 mod plan;
@@ -17,22 +16,18 @@ mod session;
 mod sitting;
 mod stage;
 mod stock;
-mod table;
 
-pub use plan::{ROWS, Row};
-pub use sitting::{Options, sit};
+pub(crate) use sitting::{Options, sit};
 
+use crate::meter::Figures;
 use anyhow::{Context, Result};
-use meter::Figures;
 use peer::Peer;
 use plan::{Library, Plan, Scenario};
+use std::io::Write;
 use tokio::task::JoinSet;
 
-/// What a child process does: one run, as its plan says. Returns the figures as a line for the parent.
-///
-/// # Errors
-/// The plan cannot be read, or the run failed.
-pub async fn child(plan: &str) -> Result<String> {
+/// What a child process does: one run, as its plan says. It prints the figures as a line for the parent.
+pub(crate) async fn child(plan: &str) -> Result<()> {
     let plan: Plan = serde_json::from_str(plan).context("the plan")?;
     // Not on the main thread, which would wake and sleep for what the runtime's own threads do without that.
     let mut run = JoinSet::new();
@@ -41,7 +36,7 @@ pub async fn child(plan: &str) -> Result<String> {
         Library::Session => run.spawn(run_with::<session::SessionPeer>(plan)),
     };
     let figures = run.join_next().await.context("a run was spawned")???;
-    Ok(serde_json::to_string(&figures)?)
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&figures)?)?)
 }
 
 async fn run_with<P: Peer>(plan: Plan) -> Result<Figures> {

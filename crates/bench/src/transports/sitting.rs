@@ -1,15 +1,17 @@
 //! The parent: starts a broker, fills task topics, runs the sides in turn, prints the medians.
 
-use super::meter::{Figures, memory_mib};
 use super::peer::{Entry, Peer, Publisher};
 use super::plan::{Plan, ROWS, Row, Scenario, Side, Topics};
 use super::session::SessionPeer;
-use super::table::table;
-use crate::example::{self, Process};
-use crate::sandbox::{Broker, BrokerConfig, BrokerKind};
-use crate::wait::{say, until};
-use anyhow::{Context, Result, bail, ensure};
+use crate::meter::{Figures, memory_mib};
+use crate::stage;
+use crate::table::table;
+use crate::worker::{self, Worker};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use clap::Args;
+use integration_tests::sandbox::Broker;
+use integration_tests::{say, until};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use reqwest::Method;
 use std::collections::VecDeque;
@@ -27,28 +29,45 @@ const ACK_LIMIT: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(10);
 /// Tasks without a receipt while a task topic is filled.
 const FILL_IN_FLIGHT: usize = 1_000;
-/// What the sandbox changes in Pulsar to make tests faster, as Pulsar has it by itself.
-const STOCK: [(&str, &str); 2] =
-    [("journalMaxGroupWaitMSec", "1"), ("managedLedgerNewEntriesCheckDelayInMillis", "10")];
-/// The same, with nothing that waits.
-const TUNED: [(&str, &str); 2] =
-    [("journalMaxGroupWaitMSec", "0"), ("managedLedgerNewEntriesCheckDelayInMillis", "0")];
-
-/// What a sitting may be told.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// `embedded`, `maven` or `maven-tuned`.
-    pub broker: String,
+/// The crate `pulsar` against longhaul's own session: the same scenarios over one small seam, in turn, in one sitting.
+///
+/// Each run is a process of its own: CPU time and memory are those of one transport alone. Each row is measured in rounds, the
+/// sides in turn, there and back; printed are medians and ranges as Markdown tables. What is measured:
+///
+/// - flow: the whole flow of a task with 100 or 1,000 tasks in flight. A claim on C is read back; PROCESSING goes to M and nobody
+///   waits for its receipt; the outcome goes to C and is read back; COMPLETED goes to M and its receipt is awaited; the task's
+///   message is acknowledged. Entries of C have six properties.
+/// - each, both, claim: parts of that. publish: one message with 100 bytes, with 1 to 1,000 in flight.
+/// - latency: 100 messages per second, until the receipt and until they are read. consume: take and acknowledge.
+/// - idle: memory of a transport that has open what a worker has open, and of a real worker.
+///
+/// The crate has three clients (publishing, following, consuming) with a queue of 100 commands; batched it sends 1,000 messages or what
+/// has come within 1 ms. The session batches what comes while four entries are without a receipt. Our worker is `session, C batched,
+/// M not`. CPU is in microseconds per task or message. The session's acks have receipts, which are waited for; the crate is asked
+/// a question behind its last one. After each run the broker must have counted all acks.
+///
+/// On the broker `maven` Pulsar has its own settings; on `maven-tuned` its journal and its dispatch wait for nothing
+/// (`journalMaxGroupWaitMSec=0`, `managedLedgerNewEntriesCheckDelayInMillis=0`).
+#[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Options {
+    /// `embedded`, `maven` (Java 17 and Maven are needed; the first time 235 MB are fetched) or `maven-tuned`.
+    #[arg(long, default_value = "embedded")]
+    broker: String,
     /// How often each side of a row is measured.
-    pub rounds: usize,
-    /// Multiplies how much is done in a run.
-    pub scale: f64,
-    /// Words in the names of the sides that are measured; all of them when there are none.
-    pub only: String,
-    /// A command and its arguments that runs each child, such as a profiler.
-    pub under: Option<String>,
-    /// Rows, or kinds of rows; all of them when there is none.
-    pub rows: Vec<String>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Multiplies the number of tasks and messages of a run.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Measures only sides whose name contains this, such as `session` or `session, C batched`.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Runs each child under a command, such as `perf record -g -o child.data`; its output must not go to stdout.
+    #[arg(long)]
+    under: Option<String>,
+    /// Rows, or kinds of rows; without any all. `list` lists them.
+    rows: Vec<String>,
 }
 
 impl Options {
@@ -62,15 +81,10 @@ impl Options {
     }
 
     async fn launch(&self) -> Result<Broker> {
-        let (kind, extra): (_, &[(&str, &str)]) = match self.broker.as_str() {
-            "embedded" => (BrokerKind::Embedded, &[]),
-            "maven" => (BrokerKind::Maven, &STOCK),
-            "maven-tuned" => (BrokerKind::Maven, &TUNED),
-            other => bail!("no broker {other}: it takes embedded, maven or maven-tuned"),
-        };
-        let extra = extra.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Broker::launch(kind, BrokerConfig { extra: extra.collect(), ..BrokerConfig::default() })
-            .await
+        let broker = stage::launch(&self.broker).await?;
+        broker.with_context(|| {
+            format!("no broker {}: it takes embedded, maven or maven-tuned", self.broker)
+        })
     }
 
     #[expect(
@@ -84,11 +98,15 @@ impl Options {
     }
 }
 
-/// Measures rows on a broker of its own and writes a table for each.
-///
-/// # Errors
-/// A row is unknown, the broker does not start, or a run failed.
-pub async fn sit(options: &Options, out: &mut impl Write) -> Result<()> {
+/// Measures rows on a broker of its own and prints a table for each.
+pub(crate) async fn sit(options: &Options) -> Result<()> {
+    let mut out = std::io::stdout();
+    if options.rows.iter().any(|row| row == "list") {
+        for row in ROWS {
+            writeln!(out, "{:<13} {}", row.name, row.about)?;
+        }
+        return Ok(());
+    }
     let rows = options.rows()?;
     let broker = options.launch().await?;
     writeln!(
@@ -123,7 +141,7 @@ pub async fn sit(options: &Options, out: &mut impl Write) -> Result<()> {
             }
         }
         if row.scenario == Scenario::Idle {
-            sides.push(("worker `greeter_worker`".to_owned(), vec![idle_worker(&broker).await?]));
+            sides.push(("a worker without tasks".to_owned(), vec![idle_worker(&broker).await?]));
         }
         writeln!(out, "{}", table(&format!("{}: {}", row.name, row.about), &sides))?;
         out.flush()?;
@@ -161,7 +179,7 @@ async fn run(broker: &Broker, plan: Plan, under: Option<&str>) -> Result<Figures
         }
         None => Command::new(own),
     };
-    command.arg("child").arg(serde_json::to_string(&plan)?);
+    command.arg("session-run").arg(serde_json::to_string(&plan)?);
     command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     let output = timeout(RUN_LIMIT, command.output()).await.context("the run takes too long")??;
     ensure!(output.status.success(), "the run failed: {}", output.status);
@@ -219,21 +237,17 @@ async fn idle_worker(broker: &Broker) -> Result<Figures> {
     let names: TopicNames = topic.parse()?;
     let admin = Admin::new(broker.admin().url(), &AdminOptions::default())?;
     setup(&admin, &names, &TopicSettings::default()).await?;
-    let folder = tempfile::tempdir()?;
-    let mut command = Command::new(example::program("greeter_worker", folder.path()).await?);
-    command
-        .arg(&topic)
-        .env("PULSAR_SERVICE_URL", broker.service_url())
-        // With it the worker has an HTTP client, too.
-        .env("PULSAR_ADMIN_URL", broker.admin().url())
-        .stdout(Stdio::piped());
-    let mut worker = Process::start(&mut command)?;
-    worker.line_with("greeter ready").await?;
+    let plan = worker::Plan {
+        service_url: broker.service_url().to_owned(),
+        task_topic: topic,
+        concurrency: 64,
+        ..worker::Plan::default()
+    };
+    let worker = Worker::start(&plan, None).await?;
     sleep(IDLE).await;
-    let id = worker.id().context("the worker has ended")?.to_string();
     let mut figures = Figures::default();
-    figures.put("RSS MiB", memory_mib(&id, "VmRSS")?);
-    figures.put("of it anonymous MiB", memory_mib(&id, "RssAnon")?);
-    worker.kill().await?;
+    figures.put("RSS MiB", memory_mib(worker.process, "VmRSS")?);
+    figures.put("of it anonymous MiB", memory_mib(worker.process, "RssAnon")?);
+    worker.end().await?;
     Ok(figures)
 }

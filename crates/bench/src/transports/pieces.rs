@@ -1,11 +1,11 @@
 //! The parts of a task's flow one by one, and what a transport costs that has nothing to do.
 
-use super::meter::{Figures, Meter, Times, own_memory_mib};
 use super::peer::{Consumer, Peer, Publisher};
 use super::plan::Plan;
 use super::stage::{
     Echo, Ledger, Shared, beside, ledger_entry, many, plain_entry, timed, view_entry,
 };
+use crate::meter::{Figures, Times, own_memory_mib};
 use anyhow::Result;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -72,9 +72,10 @@ where
     F: Future<Output = Result<()>>,
 {
     many(plan.warm_up(), plan.in_flight, |number| task(plan.count + number)).await?;
-    let meter = Meter::start(plan.broker)?;
+    let meter = plan.meter()?;
     let times = many(plan.count, plan.in_flight, task).await?;
     let mut figures = meter.read(unit, plan.count)?;
+    figures.put("peak RSS MiB", own_memory_mib("VmHWM")?);
     figures.put_times("each", &times);
     Ok(figures)
 }
@@ -127,10 +128,12 @@ pub(super) async fn consume<P: Peer>(plan: &Plan) -> Result<Figures> {
     let peer = P::connect(&plan.service_url).await?;
     let mut tasks = peer.consumer(&plan.topics.task, plan.in_flight).await?;
     take(&mut tasks, plan.warm_up()).await?;
-    let meter = Meter::start(plan.broker)?;
+    let meter = plan.meter()?;
     take(&mut tasks, plan.count).await?;
     tasks.settled().await?;
-    meter.read("messages", plan.count)
+    let mut figures = meter.read("messages", plan.count)?;
+    figures.put("peak RSS MiB", own_memory_mib("VmHWM")?);
+    Ok(figures)
 }
 
 async fn take<C: Consumer>(tasks: &mut C, count: usize) -> Result<()> {

@@ -1,13 +1,13 @@
 //! What the scenarios have in common: publishers that many tasks share, entries that come back, a number of tasks under way.
 
-use super::meter::Times;
 use super::peer::{Entry, Follower, Peer, Publisher};
 use super::plan::Plan;
-use crate::stopwatch;
+use crate::meter::Times;
 use anyhow::Result;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::FuturesUnordered;
+use integration_tests::stopwatch;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};

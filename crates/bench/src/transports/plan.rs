@@ -1,5 +1,7 @@
 //! What can be measured, and what a child process is told.
 
+use crate::meter::Meter;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 /// What is measured.
@@ -74,11 +76,11 @@ const UNBATCHED_SIDES: &[Side] =
 
 /// A row that can be asked for by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub(super) struct Row {
     /// Its name; the part before the dash names all of its kind.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// What it measures.
-    pub about: &'static str,
+    pub(super) about: &'static str,
     pub(super) scenario: Scenario,
     pub(super) in_flight: usize,
     /// Enough for some seconds on an idle machine.
@@ -104,7 +106,7 @@ const CLAIM: &str = "claim read back";
 const PUBLISH: &str = "publish of 100 bytes";
 
 /// All rows, in the order in which they are measured.
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     row("flow-100", FLOW, Scenario::Flow, (100, 40_000), FLOW_SIDES),
     row("flow-1000", FLOW, Scenario::Flow, (1_000, 100_000), FLOW_SIDES),
     row("each-100", EACH, Scenario::Each, (100, 40_000), SIDES),
@@ -130,8 +132,7 @@ pub const ROWS: &[Row] = &[
 
 impl Row {
     /// Whether somebody who says this means the row.
-    #[must_use]
-    pub fn is_meant_by(&self, name: &str) -> bool {
+    pub(super) fn is_meant_by(&self, name: &str) -> bool {
         let kind = self.name.split('-').next();
         name == self.name || Some(name) == kind
     }
@@ -161,6 +162,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Measures this process and the broker from now on.
+    pub(super) fn meter(&self) -> Result<Meter> {
+        let broker = self.broker.into_iter().collect();
+        Meter::start([("client", vec![std::process::id()]), ("broker", broker)])
+    }
+
     /// Tasks or messages that come before what is measured.
     pub(super) const fn warm_up(&self) -> usize {
         self.count / 10

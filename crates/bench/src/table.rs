@@ -1,16 +1,12 @@
 //! Medians and their ranges, as Markdown.
 
-use super::meter::Figures;
+use crate::meter::Figures;
 use std::fmt::Write;
 
-/// The table of a row: a line for each side, with the figures of all its rounds.
-pub(super) fn table(title: &str, sides: &[(String, Vec<Figures>)]) -> String {
-    let names: Vec<&str> = sides
-        .iter()
-        .find_map(|(_, rounds)| rounds.first())
-        .map(|figures| figures.0.iter().map(|(name, _)| name.as_str()).collect())
-        .unwrap_or_default();
-    let mut text = format!("**{title}**\n\n| transport |");
+/// A line for each side, with the figures of all its rounds.
+pub(crate) fn table(title: &str, sides: &[(String, Vec<Figures>)]) -> String {
+    let names = sides.first().map(|(_, rounds)| names(rounds)).unwrap_or_default();
+    let mut text = format!("**{title}**\n\n| |");
     for name in &names {
         // Writing to a string cannot fail.
         write!(text, " {name} |").ok();
@@ -20,23 +16,43 @@ pub(super) fn table(title: &str, sides: &[(String, Vec<Figures>)]) -> String {
     for (side, rounds) in sides {
         write!(text, "\n| {side} |").ok();
         for name in &names {
-            let values = rounds.iter().flat_map(|round| &round.0);
-            let values = values.filter(|(it, _)| it == name).map(|(_, value)| *value);
-            write!(text, " {} |", spread(values.collect())).ok();
+            write!(text, " {} |", spread(&values(rounds, name))).ok();
         }
     }
     text.push('\n');
     text
 }
 
-/// The median, and from where to where its rounds went.
-fn spread(mut values: Vec<f64>) -> String {
+/// The medians of the rounds.
+pub(crate) fn medians(rounds: &[Figures]) -> Figures {
+    let median = |name: &str| Some((name.to_owned(), median(&values(rounds, name))?));
+    Figures(names(rounds).into_iter().filter_map(median).collect())
+}
+
+fn names(rounds: &[Figures]) -> Vec<&str> {
+    let first = rounds.first();
+    first.map(|it| it.0.iter().map(|(name, _)| name.as_str()).collect()).unwrap_or_default()
+}
+
+/// A figure in all rounds, from the least to the most.
+fn values(rounds: &[Figures], name: &str) -> Vec<f64> {
+    let mut values: Vec<f64> = rounds.iter().filter_map(|round| round.get(name)).collect();
     values.sort_by(f64::total_cmp);
-    let (Some(least), Some(most)) = (values.first(), values.last()) else {
+    values
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// The median, and from where to where its rounds went.
+fn spread(sorted: &[f64]) -> String {
+    let (Some(least), Some(median), Some(most)) = (sorted.first(), median(sorted), sorted.last())
+    else {
         return "-".to_owned();
     };
-    let median = number(values.get(values.len() / 2).copied().unwrap_or(f64::NAN));
-    if values.len() == 1 {
+    let median = number(median);
+    if sorted.len() == 1 {
         median
     } else {
         format!("{median} [{}-{}]", number(*least), number(*most))
@@ -72,7 +88,8 @@ mod tests {
             ("a".to_owned(), vec![round(12_345.0), round(999.0), round(12.34)]),
             ("b".to_owned(), vec![round(0.123)]),
         ];
-        let expected = "**t**\n\n| transport | tasks/s |\n|---|---|\n| a | 999 [12.3-12,350] |\n| b | 0.123 |\n";
+        let expected =
+            "**t**\n\n| | tasks/s |\n|---|---|\n| a | 999 [12.3-12,350] |\n| b | 0.123 |\n";
         assert_eq!(table("t", &sides), expected);
     }
 }
