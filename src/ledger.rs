@@ -4,15 +4,21 @@ use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
 use crate::transport::{Message, Outgoing};
 use bytes::Bytes;
+use std::fmt::Write;
+
+/// What a key takes, more often than not.
+const KEY_BYTES: usize = 96;
 
 /// The message of an entry. `content` is what its body holds: a result, a failure reason, a checkpoint, or nothing.
 #[must_use]
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
     let payload = entry.body(content);
+    let mut key = String::with_capacity(KEY_BYTES);
+    let _infallible = write!(key, "{}", entry.key());
     debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
     Outgoing {
-        key: Some(entry.key().to_string()),
+        key: Some(key),
         properties: entry.properties(),
         payload,
         null,

@@ -260,7 +260,7 @@ impl Simulation {
         let number = done.scripts.len();
         let payload =
             if script.broken { vec![0xff, 0xfe] } else { number.to_string().into_bytes() };
-        let properties = script.properties();
+        let properties = script.properties().into();
         done.scripts.push(script);
         (number, Outgoing { payload: payload.into(), properties, ..Outgoing::default() })
     }

@@ -41,7 +41,7 @@ impl Shown {
         let key = message.key.as_deref().context("an entry without key")?;
         let task: TaskId = key.parse()?;
         let json = String::from_utf8(message.payload.to_vec())?;
-        let properties = message.properties.clone();
+        let properties = message.properties.to_map();
         if message.null {
             ensure!(json.is_empty(), "a tombstone of {key} with a value: {json}");
             return Ok(Self { task, properties, metadata: None, json });

@@ -138,7 +138,7 @@ impl Submission {
         let payload = payload.map_err(SubmitError::Encode)?;
         let topic = client.names(&topic)?.task;
         let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
-        let message = Outgoing { properties, payload, ..Outgoing::default() };
+        let message = Outgoing { properties: properties.into(), payload, ..Outgoing::default() };
         let place = partition(topic, index);
         let stored = client.inner.publishers.publish(&place, message).await;
         let position = stored.map_err(|failure| match failure {

@@ -246,7 +246,7 @@ async fn a_topic_without_partitions_gives_minus_one() {
     let [Message { key: None, properties, payload, .. }] = log.as_slice() else {
         panic!("{log:?}")
     };
-    let properties: Vec<_> = properties.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let properties: Vec<_> = properties.iter().collect();
     assert_eq!(properties, [("MAX_TASK_DURATION", "PT1H30M"), ("a", "b")]);
     assert_eq!(payload, "foo");
 }
@@ -295,7 +295,7 @@ async fn a_cancellation_is_a_plain_entry_and_is_repeated_until_its_receipt() {
     let log = bench.fake.world().logs[&bench.ledger].clone();
     assert_eq!(log.len(), 2);
     assert!(log.iter().all(|message| message.key.as_deref() == Some("1:1:-1/cancel")));
-    assert!(log.iter().all(|message| message.properties["k"] == "cancel"));
+    assert!(log.iter().all(|message| message.properties.get("k") == Some("cancel")));
 
     bench.fake.world().fates.extend([Fate::Refused; 5]);
     let refused = bench.client.cancel(&task(ID)).await;

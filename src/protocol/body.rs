@@ -11,6 +11,9 @@ const RAW: u8 = 0x01;
 /// The body with this content, which may be empty.
 #[must_use]
 pub fn encode(content: &[u8]) -> Bytes {
+    if content.is_empty() {
+        return Bytes::from_static(&[RAW]);
+    }
     let mut body = BytesMut::with_capacity(1 + content.len());
     body.put_u8(RAW);
     body.put_slice(content);

@@ -85,7 +85,7 @@ impl LedgerConfig {
         }
     }
 
-    pub(super) fn write(&self, put: &mut dyn FnMut(&str, String)) {
+    pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
         put("sub", self.subscription.clone());
         put("h", self.heartbeat.as_millis().to_string());
         put("r", self.ledger_retention.as_millis().to_string());

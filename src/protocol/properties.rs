@@ -2,14 +2,12 @@
 
 use super::body;
 use super::config::LedgerConfig;
-use super::entry::{
-    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome, Properties,
-};
+use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
 use super::seal::{Counts, Seal};
-use crate::task::TaskId;
+use crate::task::{Properties, TaskId};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -248,6 +246,7 @@ proptest! {
         properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
+        let properties = Properties::from(properties);
         let read = Entry::read(Some(&key), &properties, &body::encode(b""), null);
         prop_assert!(read.is_err() || key.parse::<Key>().is_ok());
         prop_assert!(Entry::read(None, &properties, &body::encode(b""), null).is_err());

@@ -3,11 +3,13 @@
 //! The reference's clients read it with their JSON schema and ignore what they do not know. So states are limited to its five
 //! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
 
+use super::{Properties, PropertyWriter};
 use base64::Engine;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::fmt::Display;
 
 /// The states of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -97,6 +99,23 @@ impl TaskMetadata {
     }
 }
 
+/// What a worker looks at of an entry: nothing is decoded of its payload and its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ShownMetadata {
+    state: TaskState,
+    pub(crate) last_updated: u64,
+    #[serde(default)]
+    outcome: Option<TaskOutcome>,
+}
+
+impl ShownMetadata {
+    /// As that of [`TaskMetadata`].
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.state == TaskState::Completed || self.outcome.is_some()
+    }
+}
+
 impl std::fmt::Debug for TaskMetadata {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TaskMetadata")
@@ -115,21 +134,21 @@ impl std::fmt::Debug for TaskMetadata {
 
 /// The properties of an entry on M: they say which epoch it speaks of, so that a late entry of a zombie can be told.
 #[must_use]
-pub(crate) fn view_properties(epoch: u32, owner: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        ("epoch".to_owned(), epoch.to_string()),
-        ("owner".to_owned(), owner.to_owned()),
-    ])
+pub(crate) fn view_properties(epoch: u32, owner: impl Display) -> Properties {
+    let mut properties = PropertyWriter::new();
+    properties.put("epoch", epoch);
+    properties.put("owner", owner);
+    properties.finish()
 }
 
 /// The epoch that an entry on M speaks of; `None` for entries of other implementations.
 #[must_use]
-pub(crate) fn epoch_of(properties: &BTreeMap<String, String>) -> Option<u32> {
+pub(crate) fn epoch_of(properties: &Properties) -> Option<u32> {
     properties.get("epoch")?.parse().ok()
 }
 
 mod base64_option {
-    use super::{Bytes, Deserialize, Deserializer, Engine, STANDARD, Serializer};
+    use super::{Base64Display, Bytes, Deserialize, Deserializer, Engine, STANDARD, Serializer};
     use serde::de::Error;
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
@@ -138,7 +157,7 @@ mod base64_option {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match bytes {
-            Some(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
+            Some(bytes) => serializer.collect_str(&Base64Display::new(bytes, &STANDARD)),
             None => serializer.serialize_none(),
         }
     }

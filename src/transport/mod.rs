@@ -14,11 +14,11 @@
 pub mod memory;
 pub mod session;
 
+pub use crate::task::Properties;
 use crate::task::{EntryId, Position};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -56,7 +56,7 @@ pub struct Message {
     /// Partition key as text.
     pub key: Option<String>,
     /// User properties.
-    pub properties: BTreeMap<String, String>,
+    pub properties: Properties,
     /// Body, decompressed; empty for a tombstone.
     pub payload: Bytes,
     /// Why the body cannot be read, where it cannot. Key and properties may be missing too.
@@ -79,7 +79,7 @@ impl Message {
             position,
             batch_size: None,
             key: None,
-            properties: BTreeMap::new(),
+            properties: Properties::new(),
             payload: Bytes::new(),
             undecodable: None,
             null: false,
@@ -96,7 +96,7 @@ pub struct Outgoing {
     /// Partition key.
     pub key: Option<String>,
     /// User properties.
-    pub properties: BTreeMap<String, String>,
+    pub properties: Properties,
     /// Body.
     pub payload: Bytes,
     /// It is a tombstone: readers see a null, and compaction removes the key. The body is empty.

@@ -12,7 +12,7 @@ use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::SLOT;
-use crate::task::{Position, TaskId, TaskMetadata};
+use crate::task::{Position, ShownMetadata, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(super) struct Shown {
 impl Shown {
     /// What matters of an entry.
     #[must_use]
-    pub(super) fn of(metadata: &TaskMetadata, epoch: Option<u32>, at: Position) -> Self {
+    pub(super) fn of(metadata: ShownMetadata, epoch: Option<u32>, at: Position) -> Self {
         let last_updated_ms = metadata.last_updated;
         Self { epoch, terminal: metadata.is_terminal(), last_updated_ms, at }
     }

@@ -10,7 +10,6 @@ use longhaul::transport::session::machine::call::{
     Subscription,
 };
 use longhaul::transport::{Batching, Outgoing, TransportError, TransportErrorKind};
-use std::collections::BTreeMap;
 
 /// Of every size one that a limit is near to.
 const BODY_BYTES: [usize; 8] = [0, 1, 10, 40, 100, 1_000, 5_000, 70_000];
@@ -106,7 +105,7 @@ fn publish(script: &mut Script<'_>, bench: &mut Bench) {
         let token = bench.token();
         let message = Outgoing {
             key: Some(token.to_string()),
-            properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+            properties: [("k", "v")].into(),
             payload: Bytes::from_static(BODY.get(..size).unwrap_or_default()),
             null: false,
             event_time_ms: None,

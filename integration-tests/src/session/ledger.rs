@@ -257,7 +257,7 @@ fn numbers(payload: &Payload) -> Vec<(Option<u32>, usize)> {
     let metadata = payload.metadata().expect("readable metadata");
     let number = |properties: &[KeyValue]| {
         let found = properties.iter().find(|it| it.key == "n");
-        found.and_then(|it| it.value.parse().ok()).expect("a number")
+        found.and_then(|it| it.value().parse().ok()).expect("a number")
     };
     match metadata.num_messages_in_batch {
         None => vec![(None, number(&metadata.properties))],

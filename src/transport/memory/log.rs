@@ -3,7 +3,7 @@
 //! Everything ever published is kept for the checkers, by index; trimming and compaction move bounds. Invariant: positions
 //! only grow, also over unloads and restarts, because ledger ids do.
 
-use crate::task::{EntryId, Position};
+use crate::task::{EntryId, Position, Properties};
 use crate::transport::Message;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     pub(super) key: Option<String>,
-    pub(super) properties: BTreeMap<String, String>,
+    pub(super) properties: Properties,
     pub(super) payload: Bytes,
     pub(super) null: bool,
     pub(super) replicated_from: Option<String>,

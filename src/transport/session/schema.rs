@@ -19,7 +19,7 @@ const TASK_METADATA: &str = concat!(
 
 /// What the reference's own clients register. The broker refuses a producer whose schema is not compatible with theirs.
 pub(super) fn task_metadata() -> Schema {
-    let property = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into() };
+    let property = |key: &'static str, value: &'static str| KeyValue::new(key, value);
     Schema {
         // The Java client leaves the name empty; the broker does not compare it.
         name: String::new(),
@@ -66,8 +66,7 @@ mod tests {
         });
         assert_eq!(record, expected);
         assert_eq!(schema.r#type, SchemaType::Json as i32);
-        let properties: Vec<_> =
-            schema.properties.iter().map(|p| (p.key.as_str(), p.value.as_str())).collect();
+        let properties: Vec<_> = schema.properties.iter().map(|p| (p.key(), p.value())).collect();
         let pinned = [("__alwaysAllowNull", "true"), ("__jsr310ConversionEnabled", "false")];
         assert_eq!(properties, pinned);
     }

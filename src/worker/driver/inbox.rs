@@ -5,7 +5,7 @@ use crate::ledger;
 use crate::protocol::entry::{Entry, EntryError};
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
-use crate::task::{TaskId, TaskMetadata, epoch_of};
+use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
 use crate::worker::keeper::Shown;
 use crate::worker::partition::Inbound;
@@ -121,8 +121,8 @@ impl Driver {
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
         if message.null {
             lane.keeper.gone(task, &lane.core.machine().fold(task));
-        } else if let Ok(metadata) = serde_json::from_slice::<TaskMetadata>(&message.payload) {
-            let shown = Shown::of(&metadata, epoch_of(&message.properties), message.position);
+        } else if let Ok(metadata) = serde_json::from_slice::<ShownMetadata>(&message.payload) {
+            let shown = Shown::of(metadata, epoch_of(&message.properties), message.position);
             let (machine, rank) = (lane.core.machine(), lane.core.rank(task, now));
             let (fold, live) = (machine.fold(task), machine.ended_live(task));
             lane.keeper.read(task, shown, &fold, live, rank, now, wall_ms);

@@ -34,6 +34,10 @@ use std::sync::atomic::AtomicU64;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+/// Payloads up to this size are copied out of the buffer that they came in: a task may hold its payload for hours, and would hold
+/// what came beside it as well.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
+
 /// The payload of a task, and the properties of its message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Payload {
@@ -46,7 +50,12 @@ pub(super) struct Payload {
 impl From<Message> for Payload {
     fn from(message: Message) -> Self {
         let Message { payload, properties, undecodable, .. } = message;
-        Self { bytes: payload, properties, undecodable }
+        let bytes = if payload.len() <= COPIED_BYTES_MAX {
+            Bytes::copy_from_slice(&payload)
+        } else {
+            payload
+        };
+        Self { bytes, properties: properties.to_map(), undecodable }
     }
 }
 

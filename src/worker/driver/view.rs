@@ -11,6 +11,9 @@ use bytes::Bytes;
 /// A payload above this is left out of M, so that an entry with a result of the largest size still fits into a message.
 pub(super) const TASK_BYTES_MAX: usize = 1024 * 1024;
 
+/// What an entry takes beside task and result, more often than not.
+const JSON_BYTES: usize = 256;
+
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
@@ -129,10 +132,13 @@ fn base(
 /// The message that carries the entry.
 pub(super) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
     // Every field is a number, a text or base64: the encoder has nothing to refuse.
-    let json = serde_json::to_vec(metadata).unwrap_or_default();
+    let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
+        + metadata.result.as_ref().map_or(0, Bytes::len);
+    let mut json = Vec::with_capacity(JSON_BYTES + bytes / 3 * 4);
+    let _infallible = serde_json::to_writer(&mut json, metadata);
     Outgoing {
         key: Some(metadata.message_id.clone()),
-        properties: view_properties(task.fold.epoch.0, &task.fold.owner.to_string()),
+        properties: view_properties(task.fold.epoch.0, task.fold.owner),
         payload: json.into(),
         ..Outgoing::default()
     }
@@ -161,7 +167,7 @@ pub(super) fn dead_letter(
     ]);
     Outgoing {
         key: Some(id.to_string()),
-        properties,
+        properties: properties.into(),
         payload: payload.unwrap_or_default(),
         ..Outgoing::default()
     }

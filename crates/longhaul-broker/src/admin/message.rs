@@ -59,7 +59,7 @@ fn headers(stored: &StoredMessage, metadata: &MessageMetadata) -> Headers {
     }
     add("is-encrypted", (!metadata.encryption_keys.is_empty()).to_string());
     let properties = metadata.properties.iter().take(PROPERTIES_MAX);
-    let properties: BTreeMap<_, _> = properties.map(|it| (&it.key, &it.value)).collect();
+    let properties: BTreeMap<_, _> = properties.map(|it| (it.key(), it.value())).collect();
     add("property", json!(properties).to_string());
     headers
 }

@@ -162,7 +162,7 @@ async fn about_a(call: TopicCall) -> Result<AdminReply, AdminError> {
             let metadata = MessageMetadata {
                 producer_name: "p\nx".to_owned(),
                 partition_key: Some("k".to_owned()),
-                properties: vec![KeyValue { key: "a".to_owned(), value: "é".to_owned() }],
+                properties: vec![KeyValue::new("a", "é")],
                 ..MessageMetadata::default()
             };
             let payload = Payload::new(&metadata, b"body");

@@ -1,14 +1,7 @@
 //! What describes a message, and one of a batch.
 
+use super::KeyValue;
 use bytes::Bytes;
-
-#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
-pub struct KeyValue {
-    #[prost(string, required, tag = "1")]
-    pub key: String,
-    #[prost(string, required, tag = "2")]
-    pub value: String,
-}
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct KeyLongValue {

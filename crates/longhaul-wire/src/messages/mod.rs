@@ -7,6 +7,7 @@ mod base;
 mod connect;
 mod consumer;
 mod error;
+mod key_value;
 mod lookup;
 mod metadata;
 mod producer;
@@ -25,6 +26,7 @@ pub use consumer::{
     InitialPosition, IntRange, KeySharedMeta, KeySharedMode, SubType,
 };
 pub use error::{CommandError, CommandSuccess, ErrorCode, ServerError};
+pub use key_value::KeyValue;
 pub use lookup::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandLookupTopic,
     CommandLookupTopicResponse, CommandPartitionedTopicMetadata,
@@ -32,7 +34,7 @@ pub use lookup::{
     ResourceType, TopicsMode,
 };
 pub use metadata::{
-    BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, KeyValue, MessageIdData,
+    BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, MessageIdData,
     MessageMetadata, SingleMessageMetadata,
 };
 pub use producer::{

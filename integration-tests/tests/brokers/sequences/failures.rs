@@ -53,7 +53,7 @@ async fn an_undecodable_payload_fails_for_good_and_leaves_a_dead_letter() -> Res
     ensure!(letters.len() == 1, "{letters:?}");
     let letter = &letters[0];
     ensure!(letter.payload == GARBAGE && letter.key == Some(bad.to_string()), "{letter:?}");
-    let property = |name: &str| letter.properties.get(name).map(String::as_str);
+    let property = |name: &str| letter.properties.get(name);
     ensure!(property("color") == Some("red") && property("attempts") == Some("1"), "{letter:?}");
     ensure!(property("REAL_TOPIC") == Some(&bench.names().task), "{letter:?}");
     ensure!(property("ORIGIN_MESSAGE_ID") == Some(&bad.to_string()), "{letter:?}");

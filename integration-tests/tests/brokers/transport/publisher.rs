@@ -6,7 +6,7 @@ use crate::transport::{
 };
 use anyhow::{Context, Result, ensure};
 use longhaul::transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -17,10 +17,7 @@ async fn a_receipt_names_where_the_message_lies() -> Result<()> {
     let mut publisher = transport.publisher(&topic, Batching::Off, Schema::None).await?;
     let message = Outgoing {
         key: Some("key".to_owned()),
-        properties: BTreeMap::from([
-            ("a".to_owned(), "1".to_owned()),
-            ("b".to_owned(), String::new()),
-        ]),
+        properties: [("a", "1"), ("b", "")].into(),
         payload: b"body".as_slice().into(),
         ..Outgoing::default()
     };

@@ -30,7 +30,7 @@ impl<A, P> Connection<A, P> {
     /// the sequence ids of a name, and would drop what is published under one that was used before.
     pub(super) fn introduction(&self) -> Vec<KeyValue> {
         let name = (!self.name.is_empty()).then(|| self.name.to_string());
-        name.into_iter().map(|value| KeyValue { key: CLIENT_NAME.to_owned(), value }).collect()
+        name.into_iter().map(|name| KeyValue::new(CLIENT_NAME, name)).collect()
     }
 
     /// A request whose answer nobody waits for.

@@ -224,10 +224,9 @@ fn companions<P>(queue: &VecDeque<(Publication, P)>, message_bytes_max: usize) -
 
 /// Bytes that a message takes in a batch, at most.
 pub(in crate::transport::session) fn weight(message: &Outgoing) -> usize {
-    let property =
-        |(key, value): (&String, &String)| key.len() + value.len() + PROPERTY_OVERHEAD_BYTES;
     let key = message.key.as_ref().map_or(0, String::len);
-    let properties: usize = message.properties.iter().map(property).sum();
+    let properties =
+        message.properties.bytes() + message.properties.len() * PROPERTY_OVERHEAD_BYTES;
     SINGLE_OVERHEAD_BYTES + key + properties + message.payload.len()
 }
 
@@ -244,7 +243,7 @@ fn write_entry(producer_id: u64, metadata: &MessageMetadata, body: &[u8], out: &
 
 fn properties(message: &mut Outgoing) -> Vec<KeyValue> {
     let properties = std::mem::take(&mut message.properties);
-    properties.into_iter().map(|(key, value)| KeyValue { key, value }).collect()
+    properties.into_bytes().into_iter().map(|(key, value)| KeyValue { key, value }).collect()
 }
 
 fn size(body: &[u8]) -> u32 {

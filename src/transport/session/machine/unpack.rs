@@ -3,14 +3,13 @@
 //! What cannot be read is delivered all the same, with its position and the reason: who holds it decides what becomes of it, and can
 //! acknowledge it. Nothing is ever dropped because it is odd.
 
-use crate::task::Position;
+use crate::task::{Position, Properties};
 use crate::transport::Message;
 use bytes::Bytes;
 use longhaul_wire::batch::{Single, Singles};
 use longhaul_wire::compression;
 use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue, MessageMetadata};
 use longhaul_wire::payload::{Payload, PayloadError};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Largest body that a compressed one is unpacked to.
@@ -22,9 +21,6 @@ const BATCH_MESSAGES_MAX: u32 = 100_000;
 const BATCH_MESSAGES_BELIEVED: u32 = 1_000;
 /// Bytes that a message takes in a batch, at least: the size of its metadata, and there the size of its body.
 const SINGLE_BYTES_MIN: usize = 6;
-/// Bodies up to this size are copied out of the buffer that they came in: a task may hold its body for hours, and would hold
-/// what came beside it as well.
-const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 /// The messages of an entry that are to be delivered.
 #[derive(Debug)]
@@ -146,7 +142,7 @@ fn message(
     metadata: MessageMetadata,
     body: Result<Bytes, Arc<str>>,
 ) -> Message {
-    let (payload, undecodable) = detach(body);
+    let (payload, undecodable) = body_or_cause(body);
     Message {
         position: position(command, None),
         batch_size: None,
@@ -205,7 +201,7 @@ fn member(
         Some(Single { metadata, body }) => (metadata, Ok(body)),
         None => (Default::default(), unreadable()),
     };
-    let (payload, undecodable) = detach(body);
+    let (payload, undecodable) = body_or_cause(body);
     Message {
         position: position(command, Some(index)),
         batch_size: Some(batch_size),
@@ -220,9 +216,8 @@ fn member(
     }
 }
 
-fn detach(body: Result<Bytes, Arc<str>>) -> (Bytes, Option<Arc<str>>) {
+fn body_or_cause(body: Result<Bytes, Arc<str>>) -> (Bytes, Option<Arc<str>>) {
     match body {
-        Ok(body) if body.len() <= COPIED_BYTES_MAX => (Bytes::copy_from_slice(&body), None),
         Ok(body) => (body, None),
         Err(cause) => (Bytes::new(), Some(cause)),
     }
@@ -233,8 +228,9 @@ const fn position(command: &CommandMessage, batch_index: Option<u32>) -> Positio
     Position { ledger: id.ledger_id, entry: id.entry_id, batch_index }
 }
 
-fn properties(properties: Vec<KeyValue>) -> BTreeMap<String, String> {
-    properties.into_iter().map(|KeyValue { key, value }| (key, value)).collect()
+fn properties(properties: Vec<KeyValue>) -> Properties {
+    let pair = |KeyValue { key, value }| (key, value);
+    Properties::from_bytes(properties.into_iter().map(pair).collect())
 }
 
 /// Whether the message of this index is still to be acknowledged: all are, where the broker says nothing.

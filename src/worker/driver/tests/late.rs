@@ -155,6 +155,6 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         assert!(letter.payload.is_empty());
         let smallest = refusals > usize::from(!payload.is_empty());
         assert_eq!(letter.properties.contains_key("color"), !smallest, "{payload} {refusals}");
-        assert_eq!(letter.properties["failureReason"], "Processing error: why");
+        assert_eq!(&letter.properties["failureReason"], "Processing error: why");
     }
 }

@@ -357,7 +357,7 @@ fn stored(version: u64, it: &SchemaVersion) -> StoredSchema {
             .schema
             .properties
             .iter()
-            .map(|it| (it.key.clone(), it.value.clone()))
+            .map(|it| (it.key().to_owned(), it.value().to_owned()))
             .collect(),
     }
 }
@@ -366,7 +366,7 @@ fn new_schema(name: &TopicName, it: NewSchema) -> Result<Schema, AdminError> {
     let r#type = kind_by_name(&it.kind).ok_or_else(|| {
         AdminError::BadRequest(format!("unknown type of schema: {}", it.kind.escape_debug()))
     })?;
-    let properties = it.properties.into_iter().map(|(key, value)| KeyValue { key, value });
+    let properties = it.properties.into_iter().map(|(key, value)| KeyValue::new(key, value));
     Ok(Schema {
         name: name.as_str().to_owned(),
         schema_data: it.data.into_bytes().into(),

@@ -86,7 +86,7 @@ fn what_is_given_up_was_used_until_then() {
 
 #[test]
 fn a_message_is_weighed_with_all_that_surrounds_it() {
-    let properties = [("a", "bcd"), ("e", "")].map(|(key, value)| (key.into(), value.into()));
+    let properties = [("a", "bcd"), ("e", "")];
     let message =
         Outgoing { key: Some("key".to_owned()), properties: properties.into(), ..bytes(5) };
     assert_eq!(weight(&message), 64 + "key".len() + (1 + 3 + 16) + (1 + 16) + 5);

@@ -183,7 +183,7 @@ fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     assert_eq!(producer.producer_name, None);
     for metadata in [&consumer.metadata, &producer.metadata] {
         let [named] = &metadata[..] else { panic!("{metadata:?}") };
-        assert_eq!((&named.key[..], &named.value[..]), ("client", "worker-7"));
+        assert_eq!((named.key(), named.value()), ("client", "worker-7"));
     }
 }
 

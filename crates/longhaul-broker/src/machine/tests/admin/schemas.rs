@@ -150,7 +150,7 @@ fn a_client_is_told_the_schema_that_it_asks_for() {
             name: full("t"),
             schema_data: data.into(),
             r#type: SchemaType::Json.into(),
-            properties: vec![KeyValue { key: "owner".to_owned(), value: "me".to_owned() }],
+            properties: vec![KeyValue::new("owner", "me")],
         };
         Ok((schema, Bytes::copy_from_slice(&version.to_be_bytes())))
     };
