@@ -5,8 +5,8 @@
 //!
 //! Invariant: no wake-up is lost. Whoever is woken behind a closed gate is woken again when it opens, in the same order.
 
+use futures::future::Either;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -35,18 +35,16 @@ impl Gate {
         Self(Some(Arc::default()))
     }
 
-    /// Puts the gate in front of a future. Every future that a process spawns must be wrapped, or it runs on while frozen.
+    /// Puts the gate in front of a future. Every future that a process spawns must be wrapped, or it runs on while frozen. One that is always
+    /// open leaves the future as it is.
     pub fn wrap<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        let gate = self.clone();
-        async move {
-            let mut future = pin!(future);
-            poll_fn(
-                |context| {
-                    if gate.holds(context) { Poll::Pending } else { future.as_mut().poll(context) }
-                },
-            )
-            .await
+        if self.0.is_none() {
+            return Either::Left(future);
         }
+        let (gate, mut future) = (self.clone(), Box::pin(future));
+        Either::Right(poll_fn(move |context| {
+            if gate.holds(context) { Poll::Pending } else { future.as_mut().poll(context) }
+        }))
     }
 
     /// Stops whatever is behind the gate, between two of its steps.

@@ -5,24 +5,22 @@
 
 use super::budget::Deadline;
 use super::payload::Payload;
-use super::processor::{TaskContext, TaskProcessor};
+use super::processor::{Shared, TaskContext, TaskProcessor};
 use crate::gate::Gate;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
 use crate::task::{TaskId, text};
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, pending};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// A processor whose types are erased.
 pub(crate) trait ErasedProcessor: Send + Sync + 'static {
@@ -104,12 +102,12 @@ impl Ending {
 
 /// An attempt to be run.
 pub(crate) struct Attempt {
-    pub(crate) task: TaskId,
-    pub(crate) epoch: Epoch,
+    /// What its processor is given; the checkpoint is still to be read.
+    pub(crate) shared: Shared,
     /// Or why it cannot be read.
     pub(crate) payload: Result<Bytes, Arc<str>>,
-    pub(crate) cancelled: CancellationToken,
-    pub(crate) deadline: Option<Deadline>,
+    /// Reads the last checkpoint, if there is one.
+    pub(crate) read: Option<BoxFuture<'static, Option<Bytes>>>,
     /// Later than this its body does not begin.
     pub(crate) begin_by: Deadline,
     pub(crate) grace: Duration,
@@ -150,41 +148,42 @@ const ABORT_WAIT: Duration = Duration::from_millis(500);
 /// When a task whose body was aborted from outside is tried again.
 const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs an attempt to its end. Its body begins when the context is there, which may have to be read first; an attempt that is
+/// Runs an attempt to its end. Its body begins when the last checkpoint is there, which may have to be read first; an attempt that is
 /// over by then never begins. Nor does one that was held up until others may have taken its task over, by that read or because the
 /// process stood still: whether its claim still counts only the ledger knows.
+///
+/// A worker may have a hundred thousand of these: what few of them need is boxed.
 pub(crate) async fn attend(
     processor: Arc<dyn ErasedProcessor>,
     attempt: Attempt,
-    context: impl Future<Output = TaskContext>,
     bodies: Handle,
     gate: Gate,
 ) -> Ended {
-    let Attempt { task, epoch, payload, cancelled, deadline, begin_by, grace, mut halt } = attempt;
+    let Attempt { mut shared, payload, read, begin_by, grace, mut halt } = attempt;
+    let (task, epoch) = (shared.task, shared.epoch);
+    let ended = |ending| Ended { task, epoch, ending, stuck: None };
     let payload = match payload {
         Ok(payload) => payload,
-        Err(cause) => {
-            let ending = Ending::Failed(Failure::Fatal, text::undecodable(&cause));
-            return Ended { task, epoch, ending, stuck: None };
-        }
+        Err(cause) => return ended(Ending::Failed(Failure::Fatal, text::undecodable(&cause))),
     };
-    let mut limit = pin!(async {
-        match deadline {
-            Some(deadline) => deadline.wait().await,
-            None => std::future::pending().await,
-        }
-    });
-    let context = tokio::select! {
-        biased;
-        halt = &mut halt => return Ended { task, epoch, ending: Ending::of_halt(halt.ok()), stuck: None },
-        () = &mut limit => return Ended { task, epoch, ending: Ending::over_budget(), stuck: None },
-        () = begin_by.wait() => return Ended { task, epoch, ending: Ending::NotBegun, stuck: None },
-        context = context => context,
+    let mut limit: BoxFuture<'static, ()> = match shared.deadline {
+        Some(deadline) => deadline.wait().boxed(),
+        None => pending().boxed(),
     };
+    if let Some(read) = read {
+        match wait_for(read, &mut halt, &mut limit, begin_by).boxed().await {
+            Ok(checkpoint) => shared.last_checkpoint = checkpoint,
+            Err(ending) => return ended(ending),
+        }
+    } else if let Ok(halt) = halt.try_recv() {
+        return ended(Ending::of_halt(Some(halt)));
+    }
     note_panic_places();
+    let cancelled = shared.cancelled.clone();
+    let context = TaskContext { shared: Arc::new(shared) };
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
-    let mut handle = bodies.spawn(gate.wrap(async move {
+    let handle = bodies.spawn(gate.wrap(async move {
         // Timers may have stood still with the process, so this is asked last.
         let ending = if begin_by.remaining().is_zero() {
             Ending::NotBegun
@@ -199,26 +198,45 @@ pub(crate) async fn attend(
         biased;
         ending = &mut outcome => {
             // The runtime of the processors has shut down, say. That is no failure of the task.
-            let ending = ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new()));
-            return Ended { task, epoch, ending, stuck: None };
+            return ended(ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new())));
         }
         halt = &mut halt => Ending::of_halt(halt.ok()),
         () = &mut limit => Ending::over_budget(),
     };
     cancelled.cancel();
     let grace = if forced == Ending::Released { Duration::ZERO } else { grace };
+    let stuck = stop(handle, grace).boxed().await;
+    if stuck.is_some() {
+        tracing::warn!(%task, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
+    }
+    Ended { task, epoch, ending: forced, stuck }
+}
+
+/// Waits for what must be there before a body begins, or says how the attempt ends instead.
+async fn wait_for<T>(
+    read: impl Future<Output = T>,
+    halt: &mut oneshot::Receiver<Halt>,
+    limit: &mut BoxFuture<'static, ()>,
+    begin_by: Deadline,
+) -> Result<T, Ending> {
+    tokio::select! {
+        biased;
+        halt = halt => Err(Ending::of_halt(halt.ok())),
+        () = limit => Err(Ending::over_budget()),
+        () = begin_by.wait() => Err(Ending::NotBegun),
+        read = read => Ok(read),
+    }
+}
+
+/// Lets a body that was cancelled end within its grace, then ends it by force. Returns one that does not let itself be ended.
+async fn stop(mut handle: JoinHandle<()>, grace: Duration) -> Option<StuckBody> {
     if tokio::time::timeout(grace, &mut handle).await.is_err() {
         handle.abort();
     }
-    let stuck = if handle.is_finished()
-        || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok()
-    {
-        None
-    } else {
-        tracing::warn!(%task, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
-        Some(StuckBody(async move { drop(handle.await) }.boxed().shared()))
-    };
-    Ended { task, epoch, ending: forced, stuck }
+    if handle.is_finished() || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok() {
+        return None;
+    }
+    Some(StuckBody(async move { drop(handle.await) }.boxed().shared()))
 }
 
 /// A worker that is stopped takes its bodies along.
@@ -261,9 +279,8 @@ pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::worker::processor::{Given, Shared};
     use std::collections::BTreeMap;
-    use tokio::sync::watch;
+    use tokio_util::sync::CancellationToken;
 
     const SECOND: Duration = Duration::from_secs(1);
     const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
@@ -285,34 +302,24 @@ mod tests {
         let clock = Clock::simulated(0);
         let begin_by = Deadline { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
-        let cancelled = CancellationToken::new();
         let shared = Shared {
             task: TASK,
             epoch: Epoch(1),
             attempt: 1,
             properties: BTreeMap::new(),
             last_checkpoint: None,
-            cancelled: cancelled.clone(),
+            cancelled: CancellationToken::new(),
             deadline: None,
-            progress: watch::channel(None).0,
-            checkpoint: watch::channel(Given::default()).0,
-            stored: watch::channel(0).1,
+            reports: Arc::default(),
         };
-        let attempt = Attempt {
-            task: TASK,
-            epoch: Epoch(1),
-            payload: Ok(Bytes::new()),
-            cancelled,
-            deadline: None,
-            begin_by,
-            grace: SECOND,
-            halt,
-        };
-        let context = async {
+        let read = async move {
             tokio::time::sleep(reads_for).await;
-            TaskContext { shared: Arc::new(shared) }
+            None
         };
-        attend(Arc::new(Done), attempt, context, Handle::current(), gate).await.ending
+        let (payload, grace) = (Ok(Bytes::new()), SECOND);
+        let read = (reads_for > Duration::ZERO).then(|| read.boxed());
+        let attempt = Attempt { shared, payload, read, begin_by, grace, halt };
+        attend(Arc::new(Done), attempt, Handle::current(), gate).await.ending
     }
 
     /// A process was suspended just before a body began. Two minutes later it began, on a task that others had ended and sealed.

@@ -17,6 +17,7 @@ mod partition;
 mod payload;
 mod preflight;
 mod processor;
+mod reports;
 mod session;
 mod stats;
 

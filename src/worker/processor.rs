@@ -2,6 +2,7 @@
 
 use super::budget::Deadline;
 use super::payload::Payload;
+use super::reports::{Over, Reports};
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
 use crate::task::{Progress, TaskId};
@@ -11,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The largest checkpoint.
@@ -96,19 +96,8 @@ pub(crate) struct Shared {
     pub(crate) last_checkpoint: Option<Bytes>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
-    /// The newest report of progress; the driver shows it when it is time to.
-    pub(crate) progress: watch::Sender<Option<Progress>>,
-    /// The newest checkpoint; the driver publishes it, again and again until it is stored.
-    pub(crate) checkpoint: watch::Sender<Given>,
-    /// The number of the last one that is known to be stored.
-    pub(crate) stored: watch::Receiver<u64>,
-}
-
-/// What a processor has given to be kept, and its number, from 1; zero: nothing yet.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
-    pub(crate) number: u64,
-    pub(crate) bytes: Bytes,
+    /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint again and again until it is stored.
+    pub(crate) reports: Arc<Reports>,
 }
 
 /// A checkpoint was not stored.
@@ -179,7 +168,7 @@ impl TaskContext {
     /// Tells whoever watches how far the task has come. Cheap: at most one report a second is published, the newest.
     pub fn progress(&self, done: u64, total: u64, message: impl Into<String>) {
         let progress = Progress { done, total, message: message.into() };
-        self.shared.progress.send_replace(Some(progress));
+        self.shared.reports.give_progress(progress);
     }
 
     /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one. The newest
@@ -201,9 +190,7 @@ impl TaskContext {
         if bytes.len() > CHECKPOINT_BYTES_MAX {
             return Err(CheckpointError::TooLarge(bytes.len()));
         }
-        self.shared.checkpoint.send_modify(|given| {
-            *given = Given { number: given.number + 1, bytes };
-        });
+        self.shared.reports.give_checkpoint(bytes);
         Ok(())
     }
 
@@ -213,10 +200,9 @@ impl TaskContext {
     /// # Errors
     /// When the worker has stopped, or the attempt is over for it.
     pub async fn checkpoint_stored(&self) -> Result<(), CheckpointError> {
-        let number = self.shared.checkpoint.borrow().number;
-        let mut stored = self.shared.stored.clone();
-        let gone = |_| CheckpointError::NotStored("the attempt is over, or its worker has stopped");
-        stored.wait_for(|stored| *stored >= number).await.map(drop).map_err(gone)
+        let gone =
+            |Over| CheckpointError::NotStored("the attempt is over, or its worker has stopped");
+        self.shared.reports.stored().await.map_err(gone)
     }
 
     /// The last checkpoint of an earlier attempt.

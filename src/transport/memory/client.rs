@@ -21,6 +21,7 @@ use std::future::Future;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 /// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the process.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct MemoryTransport {
     connection: ConnectionId,
     name: Arc<str>,
     gate: Gate,
+    /// Those who wait for receipts.
+    tasks: TaskTracker,
 }
 
 impl MemoryTransport {
@@ -38,7 +41,7 @@ impl MemoryTransport {
         name: &str,
         gate: Gate,
     ) -> Self {
-        Self { shared, connection, name: Arc::from(name), gate }
+        Self { shared, connection, name: Arc::from(name), gate, tasks: TaskTracker::new() }
     }
 
     /// The gate of the process: wrap every future of it.
@@ -254,7 +257,7 @@ impl Publisher for MemoryPublisher {
         match state.offer(*session, Body::new(message, null)) {
             Ok(answer) => {
                 let told = async move { on_receipt.tell(receipt(answer).await) };
-                drop(tokio::spawn(transport.gate.wrap(told)));
+                transport.tasks.spawn(transport.gate.wrap(told));
             }
             Err(error) => on_receipt.tell(Err(PublishError::NotStored(error.to_string()))),
         }

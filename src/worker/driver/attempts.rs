@@ -12,13 +12,14 @@ use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Deadline, parse_budget};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
-use crate::worker::processor::{Given, Shared, TaskContext};
+use crate::worker::processor::Shared;
+use crate::worker::reports::{Reporter, Reports};
 use crate::worker::session::Backoff;
 use bytes::Bytes;
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 impl Driver {
@@ -39,49 +40,38 @@ impl Driver {
                 .ok()
         });
         let (halt, halted) = oneshot::channel();
-        let (report, progress) = watch::channel(None);
-        let (checkpoint, given) = watch::channel(Given::default());
-        let (stored, was_stored) = watch::channel(0);
-        let checkpoints = Checkpoints::new(given, stored);
-        let running = Running::new(halt, attempt, progress, checkpoints, now, bytes.len());
+        let driver = self.env.answers.clone();
+        let reporter = Reporter { lane: id, id: task_id, epoch, driver };
+        let reports = Arc::new(Reports::new(reporter));
+        let checkpoints = Checkpoints::new(Arc::clone(&reports));
+        let running = Running::new(halt, attempt, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         self.stats.started();
-        let cancelled = CancellationToken::new();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
         let begin_by = Deadline { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
         let read = found.map(|(at, _)| {
             let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
-            fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()))
+            let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
+            read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
         });
-        let grace = self.config.cancel_grace;
-        let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
-        let gate = self.env.gate.clone();
-        let token = cancelled.clone();
-        let context = async move {
-            let last_checkpoint = match read {
-                Some(read) => read.await.and_then(|message| ledger::content(&message)),
-                None => None,
-            };
-            let shared = Shared {
-                task: task_id,
-                epoch,
-                attempt,
-                properties,
-                last_checkpoint,
-                cancelled: token,
-                deadline,
-                progress: report,
-                checkpoint,
-                stored: was_stored,
-            };
-            TaskContext { shared: Arc::new(shared) }
+        let (task, cancelled, last_checkpoint) = (task_id, CancellationToken::new(), None);
+        let shared = Shared {
+            task,
+            epoch,
+            attempt,
+            properties,
+            last_checkpoint,
+            cancelled,
+            deadline,
+            reports,
         };
-        let (task, payload, halt) = (task_id, undecodable.map_or(Ok(bytes), Err), halted);
-        let attempt = Attempt { task, epoch, payload, cancelled, deadline, begin_by, grace, halt };
-        let run = AssertUnwindSafe(attend(processor, attempt, context, bodies, gate));
+        let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
+        let attempt = Attempt { shared, payload, read, begin_by, grace, halt: halted };
+        let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
+        let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
         let run = run.catch_unwind().map(move |ended| {
             ended.unwrap_or_else(|panic| Ended {
@@ -92,7 +82,6 @@ impl Driver {
             })
         });
         self.attempts.spawn(self.env.gate.wrap(run));
-        self.await_checkpoint(id, task_id, epoch);
         self.show_processing(id, task_id, epoch);
     }
 

@@ -12,17 +12,16 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::transport::OnReceipt;
-use crate::worker::processor::Given;
+use crate::worker::reports::Reports;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// At most one checkpoint per task is published in this time.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
 /// The checkpoints of one attempt.
 pub(super) struct Checkpoints {
-    given: watch::Receiver<Given>,
-    stored: watch::Sender<u64>,
+    pub(super) reports: Arc<Reports>,
     /// When one was tried last.
     tried_at: Option<Moment>,
     /// One is on its way, or the time of the next try is waited for.
@@ -30,49 +29,20 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(super) const fn new(given: watch::Receiver<Given>, stored: watch::Sender<u64>) -> Self {
-        Self { given, stored, tried_at: None, busy: false }
+    pub(super) const fn new(reports: Arc<Reports>) -> Self {
+        Self { reports, tried_at: None, busy: false }
     }
+}
 
-    /// The newest, unless it is stored.
-    fn unstored(&self) -> Option<Given> {
-        let given = self.given.borrow();
-        (given.number > *self.stored.borrow()).then(|| given.clone())
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.reports.end();
     }
 }
 
 impl Driver {
-    /// Waits for the next checkpoint of an attempt.
-    pub(super) fn await_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let Some(running) = lane.running.get(&(task, epoch)) else { return };
-        let mut given = running.checkpoints.given.clone();
-        self.pending.push(Box::pin(async move {
-            let over = given.changed().await.is_err();
-            Event::CheckpointGiven { lane: id, id: task, epoch, over }
-        }));
-    }
-
-    /// A processor has given a checkpoint, or never will again.
-    pub(super) fn handle_checkpoint_given(
-        &mut self,
-        id: i32,
-        task: TaskId,
-        epoch: Epoch,
-        over: bool,
-    ) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
-        if over {
-            return;
-        }
-        running.checkpoints.given.mark_unchanged();
-        self.await_checkpoint(id, task, epoch);
-        self.publish_checkpoint(id, task, epoch);
-    }
-
     /// Publishes the newest checkpoint of an attempt as soon as it may be.
-    fn publish_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
+    pub(super) fn publish_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
@@ -80,7 +50,7 @@ impl Driver {
         if checkpoints.busy {
             return;
         }
-        let Some(given) = checkpoints.unstored() else { return };
+        let Some(given) = checkpoints.reports.unstored() else { return };
         checkpoints.busy = true;
         let wait = checkpoints
             .tried_at
@@ -119,7 +89,7 @@ impl Driver {
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
         running.checkpoints.busy = false;
         if let Some(number) = stored {
-            running.checkpoints.stored.send_replace(number);
+            running.checkpoints.reports.note_stored(number);
         }
         self.publish_checkpoint(id, task, epoch);
     }
@@ -134,7 +104,7 @@ impl Lane {
         outcome: Outcome,
     ) {
         let follows = matches!(outcome, Outcome::Failed(_) | Outcome::Released(_));
-        if let Some(given) = checkpoints.unstored().filter(|_| follows) {
+        if let Some(given) = checkpoints.reports.unstored().filter(|_| follows) {
             self.last_checkpoints.insert(task, (epoch, given.bytes));
         }
     }

@@ -12,7 +12,7 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, Position, Progress, TaskId};
+use crate::task::{EntryId, Position, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
     Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Payloads up to this size are copied out of the buffer that they came in: a task may hold its payload for hours, and would hold
@@ -65,15 +65,12 @@ pub(super) struct Running {
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
     pub(super) payload_bytes: usize,
-    pub(super) progress: watch::Receiver<Option<Progress>>,
     /// When its entry on M was written last.
     pub(super) shown_at: Moment,
     /// That entry is on its way.
     pub(super) showing: bool,
     /// Meanwhile it was time for the next one.
     pub(super) missed: bool,
-    /// Its next report of progress is waited for.
-    pub(super) awaited: bool,
     pub(super) checkpoints: Checkpoints,
 }
 
@@ -81,7 +78,6 @@ impl Running {
     pub(super) const fn new(
         halt: oneshot::Sender<Halt>,
         attempt: u32,
-        progress: watch::Receiver<Option<Progress>>,
         checkpoints: Checkpoints,
         now: Moment,
         payload_bytes: usize,
@@ -90,11 +86,9 @@ impl Running {
             halt: Some(halt),
             attempt,
             payload_bytes,
-            progress,
             shown_at: now,
             showing: false,
             missed: false,
-            awaited: false,
             checkpoints,
         }
     }

@@ -128,12 +128,6 @@ pub(super) enum Event {
         key: OnceKey,
         fate: Fate,
     },
-    CheckpointGiven {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        over: bool,
-    },
     CheckpointTried {
         lane: i32,
         id: TaskId,
@@ -198,11 +192,10 @@ pub(super) enum Event {
         id: TaskId,
         message: Option<Message>,
     },
-    Progress {
+    Reported {
         lane: i32,
         id: TaskId,
         epoch: Epoch,
-        over: bool,
     },
     Partitions(Counts),
     /// After a pause.
@@ -462,15 +455,10 @@ impl Driver {
             }
             Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
-            Event::Progress { lane, id, epoch, over } => {
-                self.handle_progress(lane, id, epoch, over);
-            }
+            Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
             Event::Partitions(counts) => {
                 let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
                 self.open_lanes(partitions);
-            }
-            Event::CheckpointGiven { lane, id, epoch, over } => {
-                self.handle_checkpoint_given(lane, id, epoch, over);
             }
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;

@@ -11,6 +11,7 @@ use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::worker::driver::view::{self, TASK_BYTES_MAX};
+use crate::worker::reports::News;
 use std::time::Duration;
 
 /// At most one report of progress per task is published in this time.
@@ -53,7 +54,7 @@ impl Driver {
         lane.renewals.set((task_id, epoch), now + self.config.keep_alive);
         running.shown_at = now;
         running.showing = true;
-        let progress = running.progress.borrow_and_update().clone();
+        let progress = running.checkpoints.reports.take_progress();
         let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
         // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
         let expires = Some(now + self.config.heartbeat);
@@ -65,7 +66,6 @@ impl Driver {
         let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
         lane.show(message, expires, lane.tell(shown));
         self.showing += 1;
-        self.await_progress(id, task_id, epoch);
     }
 
     /// Shows the attempt again as soon as it may be.
@@ -90,27 +90,16 @@ impl Driver {
         }
     }
 
-    /// An attempt has reported progress, or never will again.
-    pub(super) fn handle_progress(&mut self, id: i32, task_id: TaskId, epoch: Epoch, over: bool) {
+    /// An attempt has reported something.
+    pub(super) fn handle_reported(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        if !over {
-            running.awaited = false;
+        let News { progress, checkpoint } = running.checkpoints.reports.take_news();
+        if progress {
             self.show_again(id, task_id, epoch);
         }
-    }
-
-    /// Waits for the next report of progress, if nobody does yet.
-    fn await_progress(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        if std::mem::replace(&mut running.awaited, true) {
-            return;
+        if checkpoint {
+            self.publish_checkpoint(id, task_id, epoch);
         }
-        let mut progress = running.progress.clone();
-        self.pending.push(Box::pin(async move {
-            let over = progress.changed().await.is_err();
-            Event::Progress { lane: id, id: task_id, epoch, over }
-        }));
     }
 }
