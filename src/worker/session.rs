@@ -220,7 +220,7 @@ async fn pass_on(
     loop {
         match follower.next().await {
             Ok(message) => {
-                let some = with_more(message, || follower.more());
+                let some = with_more(message, AT_ONCE_MAX, || follower.more());
                 if let Some(last) = some.last() {
                     follow.start = Start::After(last.position);
                 }
@@ -232,10 +232,14 @@ async fn pass_on(
 }
 
 /// A message and those behind it that are there already, so many that the driver takes them at one go.
-fn with_more(message: Message, mut more: impl FnMut() -> Option<Message>) -> Vec<Message> {
+fn with_more(
+    message: Message,
+    count_max: usize,
+    mut more: impl FnMut() -> Option<Message>,
+) -> Vec<Message> {
     let mut bytes = message.payload.len();
     let mut some = vec![message];
-    while some.len() < AT_ONCE_MAX
+    while some.len() < count_max
         && bytes < BYTES_AT_ONCE_MAX
         && let Some(message) = more()
     {
@@ -455,8 +459,10 @@ impl Session {
                 events.send(Consumed::Acked(entry)).await?;
             }
             delivery = self.consumer.next(), if self.credit > 0 => {
-                let some = with_more(delivery?, || self.consumer.more());
-                self.credit = self.credit.saturating_sub(some.len());
+                // A client that asks for more by itself may have more than there is credit for.
+                let count_max = self.credit.min(AT_ONCE_MAX);
+                let some = with_more(delivery?, count_max, || self.consumer.more());
+                self.credit -= some.len();
                 self.silent_since = self.clock.now();
                 self.patience = IDLE_MAX;
                 self.held.extend(some.iter().map(|message| message.position.entry_id()));

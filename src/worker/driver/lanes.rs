@@ -104,9 +104,23 @@ impl Lanes {
         self.lanes.get_mut(&id)?.core.poll_effect()
     }
 
-    /// A lane that is to be looked at.
-    pub(super) fn next_due(&mut self, now: Moment) -> Option<i32> {
-        self.marked.pop_first().or_else(|| self.alarms.pop_due(now))
+    /// The lanes that are to be looked at.
+    pub(super) fn take_due(&mut self, now: Moment) -> BTreeSet<i32> {
+        let mut due = std::mem::take(&mut self.marked);
+        while let Some(id) = self.alarms.pop_due(now) {
+            due.insert(id);
+        }
+        due
+    }
+
+    /// Brings the load in line with what has happened to the marked lanes.
+    pub(super) fn count_load(&mut self) {
+        for id in &self.marked {
+            if let Some(lane) = self.lanes.get_mut(id) {
+                let load = lane.load();
+                self.load = self.load - std::mem::replace(&mut lane.counted, load) + load;
+            }
+        }
     }
 
     /// How many lanes have tasks that wait for a free slot.

@@ -39,9 +39,10 @@ impl Driver {
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
         self.perform_effects();
+        self.lanes.count_load();
         self.slots.set_room(self.room());
         let sample = now >= self.sample_at;
-        while let Some(id) = self.lanes.next_due(now) {
+        for id in self.lanes.take_due(now) {
             self.look_at(id, now);
             self.hungry.insert(id);
         }

@@ -272,3 +272,53 @@ async fn who_was_delivered_to_waits_long_for_the_next_delivery() {
         assert_eq!(stalled_at(1, Some(gone)).await, Some(patient), "it holds nothing any more");
     }
 }
+
+/// Of a client that asks for more by itself, and has it.
+struct Prefetching(u64);
+
+#[async_trait]
+impl Consumer for Prefetching {
+    fn request(&mut self, _: usize) {}
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        Ok(self.more().expect("endless"))
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        self.0 += 1;
+        Some(Message::at(Position { ledger: 1, entry: self.0, batch_index: None }))
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        Ok(Backlog { entries: 0, permits: 1, blocked: false })
+    }
+
+    fn ack(&mut self, _: EntryId) -> AckReceipt {
+        Box::pin(async { Ok(()) })
+    }
+
+    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// All that a client had was passed on at one go, whatever the worker had room for: tasks went back and forth between workers that
+/// could not run them, for minutes.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_passed_on_than_there_is_credit_for() {
+    let clock = Clock::simulated(0);
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let commands = Mailbox::new();
+    commands.put(ConsumerCommand::Credit { session: 1, count: 3 });
+    let consumer = Box::new(Prefetching(0));
+    let mut session = Session::new(1, consumer, IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let end = tokio::time::timeout(IDLE_MIN, session.run(&commands, &events)).await;
+    assert!(end.is_err(), "it goes on");
+    let Some(Event::Consumed { event: Consumed::Deliveries(some), .. }) = receiver.recv().await
+    else {
+        panic!("nothing is passed on")
+    };
+    assert_eq!(some.len(), 3);
+    assert!(receiver.try_recv().is_err(), "more is passed on");
+}
