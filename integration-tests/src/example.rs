@@ -2,7 +2,7 @@
 
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// How long a program may take until it says what it ought to say, or ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// After our own death, nobody wakes a frozen process or stops a running one.
-const AFTERMATH: &str = r#"kill -KILL "$1""#;
+const AFTERMATH: &str = r#"kill -KILL -- "-$1""#;
 /// Names a folder of ready-made binaries of the examples.
 const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 
@@ -89,13 +89,14 @@ pub fn forget_cargo(command: &mut Command) {
     }
 }
 
-/// A process that we started and that does not outlive us.
+/// A process that we started and that does not outlive us. Neither do the processes that it has started itself, unless they have left
+/// its group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     child: Child,
     /// Kills it should we die first.
-    guard: Guard,
+    _guard: Guard,
     /// What it prints, if that is read.
     lines: Option<Lines<BufReader<ChildStdout>>>,
     /// What it has printed so far, for error messages.
@@ -118,7 +119,7 @@ impl Process {
         let pid = child.id().with_context(|| format!("{name} ended at once"))?.to_string();
         let guard = Guard::arm(AFTERMATH, [pid])?;
         let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-        Ok(Self { name, child, guard, lines, printed: Vec::new() })
+        Ok(Self { name, child, _guard: guard, lines, printed: Vec::new() })
     }
 
     /// Its number; none once it has ended.
@@ -158,7 +159,7 @@ impl Process {
         while self.line().await?.is_some() {}
         let status = self.child.wait().await?;
         ensure!(status.success(), "{}: {status}, after {:#?}", self.name, self.printed);
-        Ok(self.printed)
+        Ok(std::mem::take(&mut self.printed))
     }
 
     /// Waits until it has ended by itself.
@@ -175,9 +176,7 @@ impl Process {
     /// # Errors
     /// It cannot be killed.
     pub async fn kill(mut self) -> Result<()> {
-        self.child.kill().await?;
-        drop(self.guard);
-        Ok(())
+        Ok(self.child.kill().await?)
     }
 
     /// Freezes, thaws or terminates it.
@@ -196,5 +195,33 @@ impl Process {
     /// The system does not say.
     pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // While it is not waited for, its number belongs to nobody else. That all have ended meanwhile is no failure.
+        if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            kill_process_group(group, Signal::KILL).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a command that a shell had started only the shell was killed, and the command went on.
+    #[tokio::test]
+    async fn what_a_process_has_started_ends_with_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo started; wait"]).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command).unwrap();
+        process.line_with("started").await.unwrap();
+        let mut lines = process.lines.take().unwrap();
+        drop(process);
+        // The other end of the pipe is closed when nobody is left who could write to it.
+        let last = timeout(PATIENCE, lines.next_line()).await;
+        assert!(matches!(last, Ok(Ok(None))), "{last:?}");
     }
 }

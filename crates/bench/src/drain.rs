@@ -6,12 +6,8 @@ use crate::sitting::Sitting;
 use crate::stage::Stage;
 use crate::worker::{Plan, Worker};
 use anyhow::{Result, ensure};
-use bytes::Bytes;
 use clap::Args;
 use integration_tests::say;
-
-/// Callers that put the tasks on the topic.
-const CALLERS: usize = 256;
 
 /// No-op tasks that lie on the topic, until the broker has all their acknowledgements: tasks/s, and what a task costs.
 ///
@@ -48,14 +44,8 @@ impl Options {
 async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
     let Options { sitting, tasks, bytes, concurrency, workers, partitions } = options;
     let topics = stage.topics("drain", *partitions).await?;
-    let body = Bytes::from(vec![b'x'; *bytes]);
-    stage.submit(&topics, *tasks, CALLERS, move |_| body.clone()).await?;
-    let plan = Plan {
-        service_url: stage.service_url().to_owned(),
-        task_topic: topics.names.task.clone(),
-        concurrency: *concurrency,
-        ..Plan::default()
-    };
+    stage.fill(&topics, *tasks, *bytes).await?;
+    let plan = Plan::new(stage, &topics, *concurrency);
     let workers = Worker::start_all(*workers, &plan, sitting.under.as_deref()).await?;
     let processes: Vec<u32> = workers.iter().map(|worker| worker.process).collect();
     let broker = stage.broker_process().into_iter().collect();

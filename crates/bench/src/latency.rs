@@ -43,13 +43,7 @@ impl Options {
 async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
     let Options { sitting, rate, seconds, bytes, concurrency } = options;
     let topics = stage.topics("latency", None).await?;
-    let plan = Plan {
-        service_url: stage.service_url().to_owned(),
-        task_topic: topics.names.task.clone(),
-        concurrency: *concurrency,
-        work: Work::Latency,
-        ..Plan::default()
-    };
+    let plan = Plan { work: Work::Latency, ..Plan::new(stage, &topics, *concurrency) };
     let worker = Worker::start(&plan, sitting.under.as_deref()).await?;
     let (warm_up, count) = (WARM_UP_S * rate, (WARM_UP_S + seconds) * rate);
     let mut pace = interval(Duration::from_secs(1) / u32::try_from(*rate)?);

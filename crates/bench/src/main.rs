@@ -2,20 +2,32 @@
 
 mod child;
 mod compare;
+mod course;
 mod drain;
+mod enqueue;
+mod growth;
 mod judge;
+mod known;
 mod latency;
+mod long;
 mod many;
 mod meter;
+mod payload;
+mod peer;
 mod sitting;
 mod stage;
 mod table;
 mod transports;
 mod worker;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Exit codes after Ctrl-C and SIGTERM, as shells have them.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
 
 /// Measures longhaul, on the embedded broker or on a real Pulsar.
 ///
@@ -38,8 +50,13 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     Drain(drain::Options),
+    Enqueue(enqueue::Options),
     Latency(latency::Options),
     Many(many::Options),
+    Known(known::Options),
+    Growth(growth::Options),
+    Long(long::Options),
+    Payload(payload::Options),
     Session(transports::Options),
     Compare(compare::Options),
     /// An embedded broker; for the program itself.
@@ -60,26 +77,43 @@ enum Command {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    match Args::parse().command {
-        // They end when their parent says so.
-        Command::Broker(args) => child::broker(args).await,
-        Command::Worker { plan } => worker::run(&plan).await,
-        Command::SessionRun { plan } => transports::child(&plan).await,
-        Command::Drain(it) => until_signal(it.run()).await,
-        Command::Latency(it) => until_signal(it.run()).await,
-        Command::Many(it) => until_signal(it.run()).await,
-        Command::Session(it) => until_signal(transports::sit(&it)).await,
-        Command::Compare(it) => until_signal(Box::pin(compare::run(&it))).await,
+async fn main() -> Result<ExitCode> {
+    let command = Args::parse().command;
+    if command.is_child() {
+        // It ends when its parent says so.
+        command.run().await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    // What was started ends with what is dropped here.
+    tokio::select! {
+        done = Box::pin(command.run()) => done.map(|()| ExitCode::SUCCESS),
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(INTERRUPTED)),
+        _ = terminate.recv() => Ok(ExitCode::from(TERMINATED)),
     }
 }
 
-/// Measures until it is done or somebody wants its end. What was started ends with what is dropped here.
-async fn until_signal(measure: impl Future<Output = Result<()>>) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        done = measure => done,
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("terminated"),
+impl Command {
+    /// Whether the program has started itself.
+    const fn is_child(&self) -> bool {
+        matches!(self, Self::Broker(_) | Self::Worker { .. } | Self::SessionRun { .. })
+    }
+
+    async fn run(self) -> Result<()> {
+        match self {
+            Self::Drain(it) => it.run().await,
+            Self::Enqueue(it) => it.run().await,
+            Self::Latency(it) => it.run().await,
+            Self::Many(it) => it.run().await,
+            Self::Known(it) => it.run().await,
+            Self::Growth(it) => it.run().await,
+            Self::Long(it) => it.run().await,
+            Self::Payload(it) => it.run().await,
+            Self::Session(it) => transports::sit(&it).await,
+            Self::Compare(it) => Box::pin(compare::run(&it)).await,
+            Self::Broker(it) => child::broker(it).await,
+            Self::Worker { plan } => worker::run(&plan).await,
+            Self::SessionRun { plan } => transports::child(&plan).await,
+        }
     }
 }

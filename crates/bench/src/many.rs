@@ -1,21 +1,17 @@
 //! `many`: tasks that all sleep at the same time in one worker, and then all end at the same time.
 
 use crate::judge::judge;
-use crate::meter::{Figures, memory_mib, now_ns};
+use crate::meter::{Figures, memory_mib, now_ns, seconds_between};
 use crate::sitting::Sitting;
 use crate::stage::{Stage, Topics};
 use crate::worker::{Plan, Work, Worker};
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use clap::Args;
 use longhaul::WorkerConfig;
 use longhaul::transport::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
-
-/// Callers that put the tasks on the topic.
-const CALLERS: usize = 256;
 
 /// Many sleeping tasks in one worker: seconds until all have started, memory, seconds from their release until all are acknowledged.
 ///
@@ -48,15 +44,9 @@ impl Options {
 async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
     let Options { sitting, tasks, bytes, seconds, partitions } = options;
     let topics = stage.topics("many", *partitions).await?;
-    let body = Bytes::from(vec![b'x'; *bytes]);
-    stage.submit(&topics, *tasks, CALLERS, move |_| body.clone()).await?;
-    let plan = Plan {
-        service_url: stage.service_url().to_owned(),
-        task_topic: topics.names.task.clone(),
-        concurrency: *tasks,
-        work: Work::Sleep,
-        expected: *tasks,
-    };
+    stage.fill(&topics, *tasks, *bytes).await?;
+    let plan = Plan::new(stage, &topics, *tasks);
+    let plan = Plan { work: Work::Sleep, expected: *tasks, ..plan };
     let mut worker = Worker::start(&plan, sitting.under.as_deref()).await?;
     let started_ns = worker.started().await?;
     let mut figures = Figures::default();
@@ -72,11 +62,6 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
     figures.put("heartbeat late ms", late_ms(stage, &topics).await?);
     judge(stage, &topics, *tasks, &[ended]).await?;
     Ok(figures)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {
-    to_ns.saturating_sub(from_ns) as f64 / 1e9
 }
 
 /// By how much the largest gap between two heartbeats was above their interval.

@@ -136,6 +136,12 @@ pub(crate) fn now_ns() -> u64 {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
+/// Seconds between two times of [`now_ns`].
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub(crate) fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e9
+}
+
 fn seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     #[expect(clippy::cast_precision_loss, reason = "microseconds are enough")]

@@ -3,11 +3,16 @@
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
+use integration_tests::until;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
 use longhaul::{Client, Raw};
+use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,8 +25,13 @@ const STOCK: [(&str, &str); 2] =
 /// The same, with nothing that waits.
 const TUNED: [(&str, &str); 2] =
     [("journalMaxGroupWaitMSec", "0"), ("managedLedgerNewEntriesCheckDelayInMillis", "0")];
+pub(crate) const MIB: f64 = 1024.0 * 1024.0;
+/// Callers that put tasks on a topic where that is not what is measured.
+const FILLERS: usize = 256;
 /// How long tasks may take to be acknowledged.
 const ACKNOWLEDGED_LIMIT: Duration = Duration::from_secs(900);
+/// How long a compaction may take to begin and to end.
+const COMPACTION_LIMIT: Duration = Duration::from_secs(120);
 /// How long a topic that is read to its end may give nothing.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// How often the broker is asked how many are left.
@@ -53,7 +63,7 @@ pub(crate) struct Stage {
     /// The broker, if it is ours.
     broker: Option<Broker>,
     sandbox: Sandbox,
-    pub(crate) admin: Admin,
+    admin: Admin,
     pub(crate) client: Client,
     pub(crate) transport: PulsarTransport,
 }
@@ -91,35 +101,63 @@ impl Stage {
         self.broker.as_ref()?.process_id()
     }
 
-    /// Sets up topics that nobody else uses.
-    pub(crate) async fn topics(&self, name: &str, partitions: Option<u32>) -> Result<Topics> {
-        let names: TopicNames = self.sandbox.topic(name).parse()?;
-        let settings = TopicSettings { partitions, ..TopicSettings::default() };
-        setup(&self.admin, &names, &settings).await?;
-        Ok(Topics { names, partitions })
+    /// MiB that the broker's data take on the disk, where the broker is ours and runs on this machine.
+    pub(crate) fn disk_mib(&self) -> Result<Option<f64>> {
+        let folder = self.broker.as_ref().and_then(Broker::folder);
+        folder.map(disk_mib).transpose()
     }
 
-    /// Puts tasks on the topic, so many at a time. A task's body is made from its number.
+    /// Sets up topics that nobody else uses.
+    pub(crate) async fn topics(&self, name: &str, partitions: Option<u32>) -> Result<Topics> {
+        self.topics_for(name, partitions, None).await
+    }
+
+    /// As [`topics`](Self::topics), with a ledger retention.
+    pub(crate) async fn topics_for(
+        &self,
+        name: &str,
+        partitions: Option<u32>,
+        retention: Option<Duration>,
+    ) -> Result<Topics> {
+        let names: TopicNames = self.sandbox.topic(name).parse()?;
+        let default = TopicSettings::default();
+        let ledger_retention = retention.unwrap_or(default.ledger_retention);
+        let settings = TopicSettings { partitions, ledger_retention, ..default };
+        setup(&self.admin, &names, &settings).await?;
+        Ok(Topics { names, partitions, settings })
+    }
+
+    /// Replaces the metadata topic by an empty one.
+    pub(crate) async fn forget_metadata(&self, topics: &Topics) -> Result<()> {
+        self.sandbox.admin().delete_topic(&topics.names.metadata).await?;
+        setup(&self.admin, &topics.names, &topics.settings).await?;
+        Ok(())
+    }
+
+    /// Puts tasks of so many bytes on the topic.
+    pub(crate) async fn fill(&self, topics: &Topics, tasks: usize, bytes: usize) -> Result<()> {
+        self.submit(topics, tasks, bytes, FILLERS).await
+    }
+
+    /// Puts tasks of so many bytes on the topic, so many at a time.
     pub(crate) async fn submit(
         &self,
         topics: &Topics,
-        count: usize,
+        tasks: usize,
+        bytes: usize,
         callers: usize,
-        body: impl Fn(usize) -> Bytes + Clone + Send + 'static,
     ) -> Result<()> {
         let next = Arc::new(AtomicUsize::new(0));
+        let body = Raw(Bytes::from(vec![b'x'; bytes]));
         let mut running = JoinSet::new();
         for _ in 0..callers {
             let (next, body) = (Arc::clone(&next), body.clone());
             let (client, topic) = (self.client.clone(), topics.names.task.clone());
             running.spawn(async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        return Ok(());
-                    }
-                    client.submit(&topic, &Raw(body(number))).await?;
+                while next.fetch_add(1, Ordering::Relaxed) < tasks {
+                    client.submit(&topic, &body).await?;
                 }
+                Ok(())
             });
         }
         while let Some(ended) = running.join_next().await {
@@ -135,7 +173,7 @@ impl Stage {
         for part in topics.parts(&topics.names.task) {
             let stats = self.sandbox.admin().stats(&part.to_string()).await?;
             let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog");
-            let backlog = backlog.and_then(serde_json::Value::as_u64);
+            let backlog = backlog.and_then(Value::as_u64);
             sum += usize::try_from(backlog.context("no backlog in the statistics")?)?;
         }
         Ok(sum)
@@ -161,11 +199,19 @@ impl Stage {
     pub(crate) async fn read(
         &self,
         parts: &[TopicPartition],
+        take: impl FnMut(&Message) -> Result<()>,
+    ) -> Result<()> {
+        self.read_as(Follow { start: Start::Earliest, compacted: false }, parts, take).await
+    }
+
+    async fn read_as(
+        &self,
+        follow: Follow,
+        parts: &[TopicPartition],
         mut take: impl FnMut(&Message) -> Result<()>,
     ) -> Result<()> {
-        let whole = Follow { start: Start::Earliest, compacted: false };
         for part in parts {
-            let mut follower = self.transport.follower(part, whole).await?;
+            let mut follower = self.transport.follower(part, follow).await?;
             let Some(last) = follower.last_position().await? else { continue };
             loop {
                 let message = timeout(SILENCE_LIMIT, follower.next()).await;
@@ -177,6 +223,57 @@ impl Stage {
             }
         }
         Ok(())
+    }
+
+    /// Has the broker compact ledger and metadata topic at so many bytes.
+    pub(crate) async fn compact_at(&self, topics: &Topics, bytes: u64) -> Result<()> {
+        for topic in [&topics.names.ledger, &topics.names.metadata] {
+            let admin = self.sandbox.admin();
+            admin.set_policy(topic, "compactionThreshold", &json!(bytes)).await?;
+        }
+        Ok(())
+    }
+
+    /// Compacts the ledger, as soon as the broker has ended a compaction that it began by itself.
+    pub(crate) async fn compact(&self, topics: &Topics) -> Result<()> {
+        let mut cause = None;
+        let done = until("a compaction", COMPACTION_LIMIT, async || {
+            cause = self.sandbox.admin().compact(&topics.names.ledger).await.err();
+            Ok(cause.is_none().then_some(()))
+        });
+        let done = done.await;
+        done.with_context(|| format!("at last: {cause:?}"))
+    }
+
+    /// Entries of the ledger's compacted view with what has come behind it, and the bytes in them that its writers chose.
+    pub(crate) async fn ledger_view(&self, topics: &Topics) -> Result<(usize, usize)> {
+        let (mut entries, mut bytes) = (0, 0);
+        let compacted = Follow { start: Start::Earliest, compacted: true };
+        let take = |message: &Message| {
+            let properties = message.properties.iter().map(|(key, value)| key.len() + value.len());
+            let key = message.key.as_ref().map_or(0, String::len);
+            entries += 1;
+            bytes += key + message.payload.len() + properties.sum::<usize>();
+            Ok(())
+        };
+        self.read_as(compacted, &topics.parts(&topics.names.ledger), take).await?;
+        Ok((entries, bytes))
+    }
+
+    /// Entries and KiB of the ledger's compacted view, as the broker counts them; zero before its first compaction.
+    pub(crate) async fn compacted_ledger(&self, topics: &Topics) -> Result<(f64, f64)> {
+        let mut sum = (0.0, 0.0);
+        for part in topics.parts(&topics.names.ledger) {
+            let stats = self.sandbox.admin().internal_stats(&part.to_string()).await?;
+            let field = |name: &str| {
+                let value = stats.pointer(&format!("/compactedLedger/{name}"));
+                let value = value.and_then(Value::as_f64);
+                value.with_context(|| format!("no {name} of the compacted ledger"))
+            };
+            // Before the first compaction Pulsar says that it is of less than nothing.
+            sum = (sum.0 + field("entries")?.max(0.0), sum.1 + field("size")?.max(0.0) / 1024.0);
+        }
+        Ok(sum)
     }
 
     /// Ends the broker as an operator would: what runs it, such as a profiler, then writes what it has.
@@ -192,6 +289,7 @@ impl Stage {
 pub(crate) struct Topics {
     pub(crate) names: TopicNames,
     partitions: Option<u32>,
+    settings: TopicSettings,
 }
 
 impl Topics {
@@ -202,5 +300,49 @@ impl Topics {
             None => vec![part(-1)],
             Some(count) => (0..i32::try_from(count).unwrap_or(i32::MAX)).map(part).collect(),
         }
+    }
+}
+
+/// What a folder and all below it take on the disk, where nobody is kept from removing files meanwhile.
+fn disk_mib(folder: &Path) -> Result<f64> {
+    /// The unit of a file's blocks, whatever those of the file system are.
+    const BLOCK_BYTES: u64 = 512;
+    let (mut folders, mut blocks) = (vec![folder.to_owned()], 0);
+    while let Some(folder) = folders.pop() {
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == ErrorKind::NotFound => continue,
+            Err(cause) => return Err(cause).with_context(|| folder.display().to_string()),
+        };
+        for entry in entries {
+            let entry = entry?;
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
+                Ok(metadata) => blocks += metadata.blocks(),
+                Err(cause) if cause.kind() == ErrorKind::NotFound => {}
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let bytes = (blocks * BLOCK_BYTES) as f64;
+    Ok(bytes / MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_of_a_folder_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let before = disk_mib(folder.path()).unwrap();
+        let below = folder.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        std::fs::write(below.join("file"), vec![1; 3 << 20]).unwrap();
+        std::fs::File::open(below.join("file")).unwrap().sync_all().unwrap();
+        let more = disk_mib(folder.path()).unwrap() - before;
+        assert!((3.0..3.1).contains(&more), "{more}");
+        assert!(disk_mib(&folder.path().join("absent")).is_ok_and(|it| it == 0.0));
     }
 }

@@ -5,7 +5,12 @@ use std::fmt::Write;
 
 /// A line for each side, with the figures of all its rounds.
 pub(crate) fn table(title: &str, sides: &[(String, Vec<Figures>)]) -> String {
-    let names = sides.first().map(|(_, rounds)| names(rounds)).unwrap_or_default();
+    let mut names: Vec<&str> = Vec::new();
+    for name in sides.iter().flat_map(|(_, rounds)| self::names(rounds)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     let mut text = format!("**{title}**\n\n| |");
     for name in &names {
         // Writing to a string cannot fail.

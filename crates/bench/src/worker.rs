@@ -5,6 +5,7 @@
 
 use crate::child;
 use crate::meter::now_ns;
+use crate::stage::{Stage, Topics};
 use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -46,6 +47,16 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     /// A line is printed when so many attempts have started.
     pub(crate) expected: usize,
+    /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it all are as by default.
+    pub(crate) retention: Option<Duration>,
+}
+
+impl Plan {
+    /// A worker that does nothing with its tasks.
+    pub(crate) fn new(stage: &Stage, topics: &Topics, concurrency: usize) -> Self {
+        let (service_url, task_topic) = (stage.service_url().to_owned(), topics.names.task.clone());
+        Self { service_url, task_topic, concurrency, ..Self::default() }
+    }
 }
 
 /// A line of a worker.
@@ -80,6 +91,8 @@ pub(crate) struct Worker {
     /// The worker itself, where a command such as a profiler runs it.
     pub(crate) process: u32,
     pub(crate) ready_ns: u64,
+    /// When its process was started.
+    pub(crate) spawned_ns: u64,
 }
 
 impl Worker {
@@ -97,14 +110,14 @@ impl Worker {
         // All are started before one is waited for.
         let mut commands = Vec::new();
         for _ in 0..count {
-            commands.push(start(plan, under)?);
+            commands.push((now_ns(), start(plan, under)?));
         }
         let mut workers = Vec::new();
-        for mut command in commands {
+        for (spawned_ns, mut command) in commands {
             let Line::Ready { process, at_ns } = next(&mut command, "Ready").await? else {
                 bail!("a worker says something else first")
             };
-            workers.push(Self { command, process, ready_ns: at_ns });
+            workers.push(Self { command, process, ready_ns: at_ns, spawned_ns });
         }
         Ok(workers)
     }
@@ -198,6 +211,11 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
 fn config(plan: &Plan) -> WorkerConfig {
     let mut config = WorkerConfig::default();
     config.concurrency = plan.concurrency;
+    if let Some(retention) = plan.retention {
+        config.heartbeat = retention / 30;
+        config.self_fence = retention / 4;
+        (config.retention, config.ledger_retention) = (retention, retention);
+    }
     config
 }
 

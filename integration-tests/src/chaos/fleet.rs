@@ -232,11 +232,6 @@ impl Fleet {
         self.workers.iter().map(Worker::log).collect()
     }
 
-    /// When a worker said that it takes tasks, in microseconds of the wall clock.
-    pub(super) fn ready_us(&self, index: usize) -> Result<u64> {
-        self.worker(index)?.journal()?.ready_us.context("the worker is not ready")
-    }
-
     /// When a worker's process was started, by the wall clock.
     pub(super) fn started_ms(&self, index: usize) -> Result<u64> {
         Ok(self.worker(index)?.started_ms)

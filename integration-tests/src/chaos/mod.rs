@@ -10,7 +10,6 @@ mod deduplication;
 mod fleet;
 mod journal;
 mod load;
-pub mod longrun;
 mod losses;
 mod probe;
 mod reading;
