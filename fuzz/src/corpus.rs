@@ -36,7 +36,7 @@ fn seed(target: &str, bytes: &Bytes) -> Option<Vec<u8>> {
         }
         "batches" => {
             let count = u8::try_from(metadata.num_messages_in_batch?).ok()?;
-            let kind = compression::kind(&metadata).ok()?;
+            let kind = compression::kind(metadata.compression).ok()?;
             let body = compression::unpack(kind, &payload.body(), size, MESSAGE_BYTES_MAX).ok()?;
             Some([&[count], &body[..]].concat())
         }

@@ -196,7 +196,7 @@ impl Entry {
             Self::Claim(claim) => {
                 write_once(&mut out, "claim", &claim.key);
                 out.put("a", claim.attempt);
-                out.put("s", claim.kind.status());
+                out.put_word("s", claim.kind.status());
                 if let Some(size) = claim.batch_size {
                     out.put("b", size);
                 }
@@ -207,7 +207,7 @@ impl Entry {
             Self::Done(done) => {
                 write_once(&mut out, "done", &done.key);
                 out.put("a", done.attempt);
-                out.put("s", done.outcome.status());
+                out.put_word("s", done.outcome.status());
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
                     out.put("na", next.at_ms);
                     out.put("nd", next.delay_ms);
@@ -215,11 +215,11 @@ impl Entry {
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
             Self::Cancel(task) => {
-                out.put("k", "cancel");
+                out.put_word("k", "cancel");
                 out.put("t", task);
             }
             Self::Heartbeat(heartbeat) => {
-                out.put("k", "hb");
+                out.put_word("k", "hb");
                 out.put("o", heartbeat.owner);
                 out.put("sub", &heartbeat.subscription);
                 out.put("q", heartbeat.number);
@@ -231,12 +231,12 @@ impl Entry {
             }
             Self::Seal(seal) => {
                 let Counts { completed, failed, cancelled, expired } = seal.counts;
-                out.put("k", "seal");
+                out.put_word("k", "seal");
                 out.put("o", seal.key.owner);
                 out.put("n", format_args!("{completed},{failed},{cancelled},{expired}"));
             }
             Self::Config(config) => {
-                out.put("k", "cfg");
+                out.put_word("k", "cfg");
                 config.write(&mut |name, value| out.put(name, value));
             }
             Self::Tombstone(_) => {}
@@ -326,8 +326,8 @@ impl Outcome {
     }
 }
 
-fn write_once(out: &mut PropertyWriter, kind: &str, key: &OnceKey) {
-    out.put("k", kind);
+fn write_once(out: &mut PropertyWriter, kind: &'static str, key: &OnceKey) {
+    out.put_word("k", kind);
     out.put("t", key.task);
     out.put("e", key.epoch);
     out.put("o", key.owner);

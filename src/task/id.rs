@@ -1,5 +1,6 @@
 //! Identifies tasks and the messages that carry them.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -47,7 +48,7 @@ impl EntryId {
 ///
 /// Its text form is that of the Java client: `ledger:entry:partition`, with `:index` added for a message that came in a
 /// batch. The partition is -1 on a topic that has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     /// Ledger of the task's message.
     pub ledger: u64,
@@ -80,6 +81,17 @@ impl TaskId {
     }
 }
 
+impl TaskId {
+    /// The text form, in memory that is taken once.
+    pub(crate) fn text(&self) -> String {
+        use fmt::Write;
+        let mut text = String::with_capacity(32);
+        // A string takes whatever is written to it.
+        let _infallible = write!(text, "{self}");
+        text
+    }
+}
+
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.ledger, self.entry, self.partition)?;
@@ -87,6 +99,21 @@ impl fmt::Display for TaskId {
             Some(index) => write!(f, ":{index}"),
             None => Ok(()),
         }
+    }
+}
+
+/// By ledger, entry, partition and index. Large maps have ids as their keys, so this is two comparisons and not four.
+impl Ord for TaskId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let entry = |id: &Self| u128::from(id.ledger) << 64 | u128::from(id.entry);
+        let rest = |id: &Self| (id.partition, id.batch_index);
+        entry(self).cmp(&entry(other)).then_with(|| rest(self).cmp(&rest(other)))
+    }
+}
+
+impl PartialOrd for TaskId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

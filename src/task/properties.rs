@@ -1,6 +1,6 @@
 //! The properties of a message.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Index;
@@ -79,31 +79,30 @@ impl Properties {
 /// Writes properties into one buffer.
 #[derive(Debug)]
 pub(crate) struct PropertyWriter {
-    text: String,
-    /// Names, and where their values end.
-    ends: Vec<(&'static str, usize)>,
+    text: BytesMut,
+    properties: Vec<(Bytes, Bytes)>,
 }
 
 impl PropertyWriter {
     pub(crate) fn new() -> Self {
-        Self { text: String::with_capacity(128), ends: Vec::with_capacity(8) }
+        Self { text: BytesMut::with_capacity(128), properties: Vec::with_capacity(8) }
     }
 
     pub(crate) fn put(&mut self, name: &'static str, value: impl fmt::Display) {
         use fmt::Write;
-        // A string takes whatever is written to it.
+        // A buffer takes whatever is written to it.
         let _infallible = write!(self.text, "{value}");
-        self.ends.push((name, self.text.len()));
+        let value = self.text.split().freeze();
+        self.properties.push((Bytes::from_static(name.as_bytes()), value));
+    }
+
+    pub(crate) fn put_word(&mut self, name: &'static str, word: &'static str) {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        self.properties.push((bytes(name), bytes(word)));
     }
 
     pub(crate) fn finish(self) -> Properties {
-        let (text, mut start) = (Bytes::from(self.text), 0);
-        let property = |(name, end): (&'static str, usize)| {
-            let value = text.slice(start..end);
-            start = end;
-            (Bytes::from_static(name.as_bytes()), value)
-        };
-        Properties(self.ends.into_iter().map(property).collect())
+        Properties(self.properties)
     }
 }
 

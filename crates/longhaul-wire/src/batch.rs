@@ -1,5 +1,6 @@
 //! Several messages in one body: `u32 size of metadata | single metadata | body`, again and again.
 
+use crate::head::read_single;
 use crate::messages::SingleMessageMetadata;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -51,7 +52,7 @@ impl Singles {
         if self.rest.len() < size {
             return Err(short());
         }
-        let metadata = SingleMessageMetadata::decode(self.rest.split_to(size))
+        let metadata = read_single(&self.rest.split_to(size))
             .map_err(|cause| BatchError::Metadata { index, cause: cause.to_string() })?;
         let size = usize::try_from(metadata.payload_size).map_err(|_| short())?;
         if self.rest.len() < size {

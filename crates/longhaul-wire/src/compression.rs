@@ -1,6 +1,6 @@
 //! Compression of a message's body: a batch is compressed as a whole.
 
-use crate::messages::{CompressionType, MessageMetadata};
+use crate::messages::CompressionType;
 use bytes::Bytes;
 use std::io::{ErrorKind, Read};
 
@@ -27,8 +27,8 @@ pub enum CompressionError {
 ///
 /// # Errors
 /// [`CompressionError::Unknown`].
-pub fn kind(metadata: &MessageMetadata) -> Result<CompressionType, CompressionError> {
-    let number = metadata.compression.unwrap_or_default();
+pub fn kind(compression: Option<i32>) -> Result<CompressionType, CompressionError> {
+    let number = compression.unwrap_or_default();
     CompressionType::try_from(number).map_err(|_| CompressionError::Unknown(number))
 }
 

@@ -3,6 +3,7 @@
 //! - [`messages`]: the commands and the metadata of messages, as Protocol Buffers of the second version.
 //! - [`frame`]: how commands and messages lie in a stream of bytes, with limits.
 //! - [`payload`]: a message as it is sent, stored and delivered, checksum included.
+//! - [`head`]: what a consumer needs to know of its metadata.
 //! - [`batch`]: several messages in one payload.
 //! - [`compression`]: the payload's compression, which only who looks into a batch must undo.
 //!
@@ -11,5 +12,6 @@
 pub mod batch;
 pub mod compression;
 pub mod frame;
+pub mod head;
 pub mod messages;
 pub mod payload;

@@ -8,6 +8,7 @@
 //! A broker stores and delivers these bytes as the producer sent them, so a [`Payload`] keeps them as they are. In front of them
 //! a sender may put `0x0e02 | u32 size | broker entry metadata`, which is dropped.
 
+use crate::head::Head;
 use crate::messages::MessageMetadata;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -111,6 +112,15 @@ impl Payload {
     pub fn metadata(&self) -> Result<MessageMetadata, PayloadError> {
         let bytes = self.bytes.slice(HEAD..self.metadata_end);
         MessageMetadata::decode(bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+    }
+
+    /// Reads of the metadata what a consumer needs to know.
+    ///
+    /// # Errors
+    /// [`PayloadError::Metadata`].
+    pub fn head(&self) -> Result<Head, PayloadError> {
+        let bytes = self.bytes.slice(HEAD..self.metadata_end);
+        Head::read(&bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
     }
 
     /// What the producer compressed, encrypted or batched, as it is.

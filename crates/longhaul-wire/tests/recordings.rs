@@ -292,7 +292,7 @@ fn details(frame: &Frame) -> Vec<String> {
 
 #[track_caller]
 fn unpack(metadata: &MessageMetadata, body: &Bytes) -> (CompressionType, Bytes) {
-    let kind = compression::kind(metadata).unwrap();
+    let kind = compression::kind(metadata.compression).unwrap();
     let size = metadata.uncompressed_size.unwrap_or_default();
     (kind, compression::unpack(kind, body, size, MESSAGE_BYTES_MAX).unwrap())
 }

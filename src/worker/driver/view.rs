@@ -12,7 +12,7 @@ use bytes::Bytes;
 pub(super) const TASK_BYTES_MAX: usize = 1024 * 1024;
 
 /// What an entry takes beside task and result, more often than not.
-const JSON_BYTES: usize = 256;
+const JSON_BYTES: usize = 320;
 
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn base(
     // A closing claim that ran nothing may be the first entry of a task: then it was created now.
     let created = if task.created_ms == 0 { wall_ms } else { task.created_ms };
     TaskMetadata {
-        message_id: id.to_string(),
+        message_id: id.text(),
         state,
         created,
         last_updated: wall_ms.max(created),

@@ -23,7 +23,7 @@ pub(super) fn show(stored: &StoredMessage) -> Result<(Headers, Bytes), AdminErro
     if !metadata.encryption_keys.is_empty() {
         return Ok((headers(stored, &metadata), body));
     }
-    let kind = compression::kind(&metadata).map_err(|error| unreadable(&error))?;
+    let kind = compression::kind(metadata.compression).map_err(|error| unreadable(&error))?;
     let size = metadata.uncompressed_size.unwrap_or_default();
     let body = compression::unpack(kind, &body, size, BODY_BYTES_MAX);
     Ok((headers(stored, &metadata), body.map_err(|error| unreadable(&error))?))

@@ -128,7 +128,7 @@ fn rebuild(payload: &Payload, singles: Vec<Single>, kept: &[u32]) -> Option<Payl
         }
     }
     let body = batch.finish();
-    let compression = kind(&metadata).ok()?;
+    let compression = kind(metadata.compression).ok()?;
     metadata.uncompressed_size = Some(u32::try_from(body.len()).ok()?);
     Some(Payload::new(&metadata, &compression::pack(compression, &body).ok()?))
 }
@@ -157,7 +157,7 @@ fn content(payload: &Payload) -> Content {
 
 fn unpacked(metadata: &MessageMetadata, body: &Bytes) -> Option<Bytes> {
     let size = metadata.uncompressed_size.unwrap_or_default();
-    unpack(kind(metadata).ok()?, body, size, UNPACKED_BYTES_MAX).ok()
+    unpack(kind(metadata.compression).ok()?, body, size, UNPACKED_BYTES_MAX).ok()
 }
 
 #[cfg(test)]

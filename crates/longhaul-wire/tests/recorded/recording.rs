@@ -116,7 +116,7 @@ fn shape_of(payload: &Payload) -> String {
         metadata;
     shape += &format!("{count:?} {chunk_id:?} {num_chunks_from_msg:?} ");
     let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-    let body = compression::kind(&metadata).and_then(|kind| {
+    let body = compression::kind(metadata.compression).and_then(|kind| {
         let size = metadata.uncompressed_size.unwrap_or_default();
         compression::unpack(kind, &payload.body(), size, MESSAGE_BYTES_MAX)
     });

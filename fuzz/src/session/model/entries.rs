@@ -77,7 +77,7 @@ pub(super) fn expected(command: &CommandMessage, payload: &Payload) -> Entry {
 /// Whether a batch has the bytes for so many messages.
 fn is_believed(count: i32, metadata: &MessageMetadata, packed: &Bytes) -> bool {
     let size = metadata.uncompressed_size();
-    let unpacked = compression::kind(metadata)
+    let unpacked = compression::kind(metadata.compression)
         .and_then(|kind| compression::unpack(kind, packed, size, BODY_BYTES_MAX));
     let bytes = match unpacked {
         Ok(body) if is_readable(metadata) => body.len(),

@@ -13,7 +13,7 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 pub(crate) fn encode(command: Command, payload: &Payload, out: &mut BytesMut) -> Result<()> {
     payload.verify()?;
     let metadata = payload.metadata()?;
-    let kind = compression::kind(&metadata)?;
+    let kind = compression::kind(metadata.compression)?;
     let body = payload.body();
     // A chunk is a part of what was packed as a whole.
     let is_part = metadata.num_chunks_from_msg.is_some_and(|chunks| chunks > 1);

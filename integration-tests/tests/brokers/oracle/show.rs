@@ -210,8 +210,12 @@ fn body(payload: &Payload) -> Result<String> {
     payload.verify()?;
     let metadata = payload.metadata()?;
     let size = metadata.uncompressed_size.unwrap_or_default();
-    let body =
-        compression::unpack(compression::kind(&metadata)?, &payload.body(), size, BODY_BYTES_MAX)?;
+    let body = compression::unpack(
+        compression::kind(metadata.compression)?,
+        &payload.body(),
+        size,
+        BODY_BYTES_MAX,
+    )?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(count) = metadata.num_messages_in_batch else {
         let key = metadata.partition_key.map(|key| format!("{key}=")).unwrap_or_default();

@@ -49,10 +49,9 @@ pub(super) struct Producer<P> {
 
 #[derive(Debug)]
 struct Open {
-    name: String,
     next_sequence: u64,
-    /// Where a schema was declared.
-    schema_version: Option<Bytes>,
+    /// What the metadata of all its messages have in common: the producer's name, the version of the schema where one was declared.
+    common: MessageMetadata,
 }
 
 /// An entry that was written and has no receipt.
@@ -165,7 +164,7 @@ impl<P> Producer<P> {
                 tokens.push(token);
             }
             let (metadata, body) = batch.finish(open, sequence_id);
-            write_entry(id, &metadata, &body, out);
+            write_entry(id, metadata, &body, out);
             self.in_flight.push_back(InFlight { sequence_id, deadline, batched: true, tokens });
         } else if let Some((publication, token)) = self.queue.pop_front() {
             let (metadata, body) = single(publication, open, sequence_id);
@@ -174,8 +173,8 @@ impl<P> Producer<P> {
                 let cause = format!("the message has {bytes} bytes, more than {message_bytes_max}");
                 events.push_back(Event::Published(token, Err(PublishError::Refused(cause))));
             } else {
+                write_entry(id, metadata, &body, out);
                 open.next_sequence += 1;
-                write_entry(id, &metadata, &body, out);
                 let tokens = vec![token];
                 self.in_flight.push_back(InFlight {
                     sequence_id,
@@ -252,23 +251,23 @@ fn size(body: &[u8]) -> u32 {
 
 /// A message that is an entry of its own. Readers look at `null_value`, compaction of the brokers of 2025 looks at
 /// `uncompressed_size`: a tombstone has both.
-fn single(publication: Publication, open: &Open, sequence_id: u64) -> (MessageMetadata, Bytes) {
+fn single(
+    publication: Publication,
+    open: &mut Open,
+    sequence_id: u64,
+) -> (&MessageMetadata, Bytes) {
     let Publication { mut message, publish_time_ms } = publication;
-    let metadata = MessageMetadata {
-        producer_name: open.name.clone(),
-        sequence_id,
-        publish_time: publish_time_ms,
-        properties: properties(&mut message),
-        partition_key: message.key,
-        replicate_to: vec![LOCAL_ONLY.to_owned()],
-        uncompressed_size: Some(size(&message.payload)),
-        event_time: message.event_time_ms,
-        deliver_at_time: message.deliver_at_ms.and_then(|at| i64::try_from(at).ok()),
-        schema_version: open.schema_version.clone(),
-        highest_sequence_id: Some(sequence_id),
-        null_value: message.null.then_some(true),
-        ..MessageMetadata::default()
-    };
+    let metadata = &mut open.common;
+    metadata.sequence_id = sequence_id;
+    metadata.publish_time = publish_time_ms;
+    metadata.properties = properties(&mut message);
+    metadata.partition_key = message.key;
+    metadata.uncompressed_size = Some(size(&message.payload));
+    metadata.num_messages_in_batch = None;
+    metadata.event_time = message.event_time_ms;
+    metadata.deliver_at_time = message.deliver_at_ms.and_then(|at| i64::try_from(at).ok());
+    metadata.highest_sequence_id = Some(sequence_id);
+    metadata.null_value = message.null.then_some(true);
     (metadata, message.payload)
 }
 
@@ -293,20 +292,21 @@ impl Batch {
         self.builder.push(metadata, &message.payload);
     }
 
-    fn finish(self, open: &Open, sequence_id: u64) -> (MessageMetadata, Bytes) {
+    fn finish(self, open: &mut Open, sequence_id: u64) -> (&MessageMetadata, Bytes) {
         let count = self.builder.count();
         let body = self.builder.finish();
-        let metadata = MessageMetadata {
-            producer_name: open.name.clone(),
-            sequence_id,
-            publish_time: self.publish_time_ms,
-            replicate_to: vec![LOCAL_ONLY.to_owned()],
-            uncompressed_size: Some(size(&body)),
-            num_messages_in_batch: i32::try_from(count).ok(),
-            schema_version: open.schema_version.clone(),
-            highest_sequence_id: Some(open.next_sequence - 1),
-            ..MessageMetadata::default()
-        };
+        let highest = open.next_sequence - 1;
+        let metadata = &mut open.common;
+        metadata.sequence_id = sequence_id;
+        metadata.publish_time = self.publish_time_ms;
+        metadata.properties = Vec::new();
+        metadata.partition_key = None;
+        metadata.uncompressed_size = Some(size(&body));
+        metadata.num_messages_in_batch = i32::try_from(count).ok();
+        metadata.event_time = None;
+        metadata.deliver_at_time = None;
+        metadata.highest_sequence_id = Some(highest);
+        metadata.null_value = None;
         (metadata, body)
     }
 }
@@ -325,9 +325,13 @@ impl<A, P> Connection<A, P> {
         let last = success.last_sequence_id();
         let Some(producer) = self.producers.get_mut(&id) else { return };
         producer.open = Some(Open {
-            name: success.producer_name,
             next_sequence: u64::try_from(last.saturating_add(1)).unwrap_or_default(),
-            schema_version: success.schema_version.filter(|version| !version.is_empty()),
+            common: MessageMetadata {
+                producer_name: success.producer_name,
+                replicate_to: vec![LOCAL_ONLY.to_owned()],
+                schema_version: success.schema_version.filter(|version| !version.is_empty()),
+                ..MessageMetadata::default()
+            },
         });
         if producer.schedule() {
             self.writable.push_back(id);

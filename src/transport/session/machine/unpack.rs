@@ -8,7 +8,8 @@ use crate::transport::Message;
 use bytes::Bytes;
 use longhaul_wire::batch::{Single, Singles};
 use longhaul_wire::compression;
-use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue, MessageMetadata};
+use longhaul_wire::head::Head;
+use longhaul_wire::messages::{CommandMessage, CompressionType, KeyValue};
 use longhaul_wire::payload::{Payload, PayloadError};
 use std::sync::Arc;
 
@@ -49,13 +50,13 @@ pub(super) fn unpack(
     damage: Option<&PayloadError>,
     room: usize,
 ) -> Unpacked {
-    let metadata = match (damage, payload.metadata()) {
+    let metadata = match (damage, payload.head()) {
         (None, Ok(metadata)) => metadata,
         (damage, metadata) => {
             let cause = damage.cloned().or_else(|| metadata.err());
             let cause = cause.map(|cause| cause.to_string()).unwrap_or_default();
             let counted = counted_of_damaged(command, payload);
-            return alone(command, &MessageMetadata::default(), counted, &cause);
+            return alone(command, &Head::default(), counted, &cause);
         }
     };
     let packed = payload.body();
@@ -90,22 +91,23 @@ const fn is_believed(count: u32, bytes: usize) -> bool {
 }
 
 /// Whether the body may be unpacked now. One that is too large for any room is told to be so instead.
-fn has_room(metadata: &MessageMetadata, room: usize) -> bool {
+fn has_room(metadata: &Head, room: usize) -> bool {
     let size = metadata.uncompressed_size.unwrap_or_default() as usize;
-    let is_packed = compression::kind(metadata).is_ok_and(|kind| kind != CompressionType::None);
+    let is_packed =
+        compression::kind(metadata.compression).is_ok_and(|kind| kind != CompressionType::None);
     !is_packed || size <= room || size > BODY_BYTES_MAX
 }
 
 /// The body, unpacked, or why it cannot be.
-fn open(metadata: &MessageMetadata, body: &Bytes) -> Result<Bytes, Arc<str>> {
-    if !metadata.encryption_keys.is_empty() {
+fn open(metadata: &Head, body: &Bytes) -> Result<Bytes, Arc<str>> {
+    if metadata.is_encrypted {
         return Err("it is encrypted".into());
     }
     if metadata.num_chunks_from_msg.is_some_and(|chunks| chunks > 1) {
         return Err("it is a part of a message that was sent in chunks".into());
     }
     let size = metadata.uncompressed_size.unwrap_or_default();
-    compression::kind(metadata)
+    compression::kind(metadata.compression)
         .and_then(|kind| compression::unpack(kind, body, size, BODY_BYTES_MAX))
         .map_err(|cause| cause.to_string().into())
 }
@@ -113,7 +115,7 @@ fn open(metadata: &MessageMetadata, body: &Bytes) -> Result<Bytes, Arc<str>> {
 /// How many messages the broker has counted of a damaged entry: what its metadata says, as far as it can be believed. The broker
 /// looked there, too, and the damage lies more often in the body, which is larger.
 pub(super) fn counted_of_damaged(command: &CommandMessage, payload: &Payload) -> u32 {
-    let claimed = payload.metadata().map_or(1, |it| it.num_messages_in_batch());
+    let claimed = payload.head().map_or(1, |it| it.num_messages_in_batch.unwrap_or(1));
     match u32::try_from(claimed) {
         Ok(count @ 1..=BATCH_MESSAGES_MAX) => counted(command, count),
         _ => 1,
@@ -127,21 +129,12 @@ fn counted(command: &CommandMessage, count: u32) -> u32 {
 }
 
 /// An entry of which no more is known than where it lies.
-fn alone(
-    command: &CommandMessage,
-    metadata: &MessageMetadata,
-    counted: u32,
-    cause: &str,
-) -> Unpacked {
+fn alone(command: &CommandMessage, metadata: &Head, counted: u32, cause: &str) -> Unpacked {
     let message = message(command, metadata.clone(), Err(cause.into()));
     Unpacked::Entry(Entry { messages: vec![message], counted })
 }
 
-fn message(
-    command: &CommandMessage,
-    metadata: MessageMetadata,
-    body: Result<Bytes, Arc<str>>,
-) -> Message {
+fn message(command: &CommandMessage, metadata: Head, body: Result<Bytes, Arc<str>>) -> Message {
     let (payload, undecodable) = body_or_cause(body);
     Message {
         position: position(command, None),
@@ -150,7 +143,7 @@ fn message(
         properties: properties(metadata.properties),
         payload,
         undecodable,
-        null: metadata.null_value.unwrap_or(false),
+        null: metadata.null_value,
         publish_time_ms: metadata.publish_time,
         replicated_from: metadata.replicated_from,
         redelivery_count: command.redelivery_count.unwrap_or_default(),
@@ -159,7 +152,7 @@ fn message(
 
 fn batch(
     command: &CommandMessage,
-    metadata: &MessageMetadata,
+    metadata: &Head,
     body: Result<Bytes, Arc<str>>,
     count: u32,
 ) -> Entry {
@@ -190,7 +183,7 @@ fn batch(
 
 fn member(
     command: &CommandMessage,
-    batch: &MessageMetadata,
+    batch: &Head,
     index: u32,
     batch_size: u32,
     single: Option<Single>,
@@ -254,10 +247,10 @@ mod tests {
             (CompressionType::Lz4, largest + 1, 10, true),
             (CompressionType::None, 11, 10, true),
         ] {
-            let metadata = MessageMetadata {
+            let metadata = Head {
                 compression: Some(kind as i32),
                 uncompressed_size: Some(size),
-                ..MessageMetadata::default()
+                ..Head::default()
             };
             assert_eq!(has_room(&metadata, room), has, "{kind:?}: {size} bytes for {room}");
         }
@@ -267,8 +260,7 @@ mod tests {
     fn a_message_in_one_chunk_is_whole() {
         let body = Bytes::from_static(b"body");
         for (chunks, whole) in [(None, true), (Some(1), true), (Some(2), false)] {
-            let metadata =
-                MessageMetadata { num_chunks_from_msg: chunks, ..MessageMetadata::default() };
+            let metadata = Head { num_chunks_from_msg: chunks, ..Head::default() };
             assert_eq!(open(&metadata, &body).is_ok(), whole, "{chunks:?}");
         }
     }
