@@ -32,6 +32,9 @@ pub struct WorkerConfig {
     pub cancel_grace: Duration,
     /// The largest result, in bytes; a larger one fails the task for good. Default 1 MiB.
     pub result_bytes_max: usize,
+    /// The largest payload that a task's entries on the metadata topic carry, in bytes: each of them carries it. A larger one is left out,
+    /// and whoever watches reads it on the task topic, by the task's id. At most 1 MiB; default 64 KiB.
+    pub shown_task_bytes_max: usize,
     /// The most bytes held of tasks that do not run: payloads that wait for a slot, payloads and results whose end is not written yet.
     /// At the ceiling no more tasks are taken until there is room. Default 256 MiB.
     pub held_bytes_max: usize,
@@ -54,6 +57,7 @@ impl Default for WorkerConfig {
             backoff: RetryPolicy::default(),
             cancel_grace: Duration::from_secs(5),
             result_bytes_max: 1024 * 1024,
+            shown_task_bytes_max: 64 * 1024,
             held_bytes_max: 256 * 1024 * 1024,
             run_replicated: false,
         }
@@ -79,6 +83,8 @@ impl WorkerConfig {
         const CONCURRENCY_MAX: usize = 100_000;
         // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
+        // With a result of the largest size the entry fits into a message.
+        const SHOWN_TASK_BYTES_MAX: usize = 1024 * 1024;
         // One task and its result at least.
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;
         let name = &self.subscription;
@@ -125,6 +131,11 @@ impl WorkerConfig {
                 (1..=RESULT_BYTES_MAX).contains(&self.result_bytes_max),
                 "result_bytes_max",
                 format!("must be between 1 and {RESULT_BYTES_MAX}, is {}", self.result_bytes_max),
+            ),
+            (
+                self.shown_task_bytes_max <= SHOWN_TASK_BYTES_MAX,
+                "shown_task_bytes_max",
+                format!("must be at most {SHOWN_TASK_BYTES_MAX}, is {}", self.shown_task_bytes_max),
             ),
             (
                 self.held_bytes_max >= HELD_BYTES_MIN,

@@ -68,7 +68,7 @@ pub struct TaskMetadata {
     pub last_updated: u64,
     /// Attempts so far, the running one included.
     pub attempts: u32,
-    /// The task's payload; left out when it is unknown or above 1 MiB.
+    /// The task's payload; left out when it is unknown, or larger than its worker shows: 64 KiB by default.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub task: Option<Bytes>,
     /// The result, once completed.

@@ -3,8 +3,10 @@
 //! was lost, that the fate of a publish is unknown.
 
 mod landmark;
+mod publishing;
 
 pub(super) use landmark::{Landmark, Presence};
+pub(super) use publishing::{Publish, publish};
 
 use super::connection::Monitor;
 use super::driver::Event;
@@ -13,8 +15,8 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Backlog, Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing, Publisher, Schema,
-    Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Backlog, Consumer, Follow, Follower, Message, Start, TopicPartition, Transport, TransportError,
+    TransportErrorKind,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -80,16 +82,6 @@ impl Backoff {
     }
 }
 
-/// What is published, and where its receipt goes.
-pub(super) struct Publish {
-    pub(super) message: Outgoing,
-    /// Dropped without an answer when the publish was given up before it was handed over.
-    pub(super) on_receipt: OnReceipt,
-    /// Not handed over after this time. A claim would come back too late to be run, and a row of heartbeats that had all waited for
-    /// the broker would look like an outage that never was.
-    pub(super) expires: Option<Moment>,
-}
-
 /// What every service works with.
 pub(super) struct Service {
     pub(super) transport: Arc<dyn Transport>,
@@ -97,60 +89,6 @@ pub(super) struct Service {
     pub(super) monitor: Monitor,
     pub(super) backoff: Backoff,
     pub(super) clock: Clock,
-}
-
-/// A publisher service: what is put into the mailbox is published in order.
-pub(super) async fn publish(
-    service: Service,
-    batching: Batching,
-    schema: Schema,
-    mailbox: Mailbox<Publish>,
-) {
-    let Service { transport, topic, monitor, mut backoff, clock } = service;
-    loop {
-        let mut publisher = match transport.publisher(&topic, batching, schema).await {
-            Ok(publisher) => publisher,
-            Err(error) => {
-                tracing::debug!(%topic, %error, "cannot open a publisher; trying again");
-                let now = clock.now();
-                mailbox.retain(|it| it.expires.is_none_or(|at| now <= at));
-                monitor.failed(&error);
-                backoff.wait().await;
-                continue;
-            }
-        };
-        monitor.opened();
-        let opened = clock.now();
-        let error = publish_until_lost(&mut *publisher, &mailbox, &clock).await;
-        tracing::debug!(%topic, %error, "publisher lost");
-        monitor.lost(&error);
-        backoff.was_open_for(clock.now().since(opened));
-        backoff.wait().await;
-    }
-}
-
-/// Publishes what is put into the mailbox. What comes when the publisher is over waits for the next one.
-async fn publish_until_lost(
-    publisher: &mut dyn Publisher,
-    mailbox: &Mailbox<Publish>,
-    clock: &Clock,
-) -> TransportError {
-    loop {
-        tokio::select! {
-            biased;
-            error = publisher.ended() => return error,
-            () = mailbox.arrived() => {}
-        }
-        if let Err(error) = publisher.ready().await {
-            return error;
-        }
-        while let Some(Publish { message, on_receipt, expires }) = mailbox.pop() {
-            let expired = expires.is_some_and(|at| clock.now() > at);
-            if !expired && !publisher.put(message, on_receipt) {
-                break;
-            }
-        }
-    }
 }
 
 /// Passes what a service has to say on to the driver.

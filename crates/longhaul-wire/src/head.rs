@@ -67,7 +67,7 @@ impl Head {
     }
 
     /// As the format has it, numbers are cut to the size of their field.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "see above")]
+    #[expect(clippy::cast_possible_truncation, reason = "see above")]
     const fn number(&mut self, tag: u32, value: u64) {
         match tag {
             3 => self.publish_time = value,
@@ -134,7 +134,10 @@ fn room_for(bytes: &[u8], tag: u32) -> Option<Vec<KeyValue>> {
         match wire {
             WireType::Varint => drop(decode_varint(&mut rest).ok()?),
             WireType::LengthDelimited => drop(delimited(wire, &mut rest)?),
-            _ => return None,
+            WireType::SixtyFourBit
+            | WireType::ThirtyTwoBit
+            | WireType::StartGroup
+            | WireType::EndGroup => return None,
         }
     }
     Some(Vec::with_capacity(count))

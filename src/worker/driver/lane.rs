@@ -99,6 +99,8 @@ pub(super) struct Lane {
     pub(super) keeper: Keeper,
     pub(super) topics: LaneTopics,
     pub(super) payloads: Held<Payload>,
+    /// Larger ones are left out of the entries on M.
+    pub(super) shown_task_bytes_max: usize,
     /// Tasks that are left out of their entries on M: with them an entry or a dead letter was refused, or they are gone.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
@@ -195,6 +197,7 @@ impl Lane {
         core: Partition,
         keeper: Keeper,
         topics: LaneTopics,
+        shown_task_bytes_max: usize,
     ) -> Self {
         let lane = topics.task.partition;
         let ledger = Mailbox::new();
@@ -215,6 +218,7 @@ impl Lane {
             keeper,
             topics,
             payloads: Held::default(),
+            shown_task_bytes_max,
             not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
             running_bytes: 0,

@@ -4,6 +4,7 @@
 mod attempts;
 mod checkpoints;
 mod effects;
+mod event;
 mod growth;
 mod held;
 mod inbox;
@@ -22,26 +23,27 @@ use super::intake::Intake;
 use super::keeper::Keeper;
 use super::mailbox::Mailbox;
 use super::partition::{Partition, PartitionSettings, Slots};
-use super::session::{Backoff, Consumed, Service};
+use super::session::{Backoff, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
-use crate::protocol::key::{Epoch, OnceKey};
+use crate::protocol::key::OnceKey;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::topics::TopicNames;
-use crate::transport::{Message, PublishError, Published, TopicPartition, Transport};
+use crate::transport::{TopicPartition, Transport};
 use effects::REFUSED_PAUSE;
+pub(super) use event::Event;
+use event::{Fate, Showing};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
 use lanes::Lanes;
-use showing::BodyReading;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,135 +103,6 @@ pub(super) enum Wish {
     Drain(Moment),
     /// Stop now.
     Stop,
-}
-
-/// Everything that can happen.
-pub(super) enum Event {
-    Ledger {
-        lane: i32,
-        generation: u64,
-        messages: Vec<Message>,
-    },
-    LedgerDeleted {
-        lane: i32,
-        generation: u64,
-    },
-    Shown {
-        lane: i32,
-        messages: Vec<Message>,
-    },
-    Consumed {
-        lane: i32,
-        service: u64,
-        event: Consumed,
-    },
-    Receipt {
-        lane: i32,
-        key: OnceKey,
-        fate: Fate,
-    },
-    CheckpointTried {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        stored: Option<u64>,
-    },
-    Payload {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    LetterPayload {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    DeadLetter {
-        lane: i32,
-        id: TaskId,
-        fate: Fate,
-    },
-    ShownReceipt {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-        kind: Showing,
-        fate: Fate,
-    },
-    Body {
-        lane: i32,
-        id: TaskId,
-        reading: BodyReading,
-        message: Option<Message>,
-    },
-    TaskToShow {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-        kind: Showing,
-    },
-    BodyGone {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-    },
-    Tombstoned {
-        lane: i32,
-        generation: u64,
-        fate: Fate,
-    },
-    Published {
-        lane: i32,
-        fate: Fate,
-    },
-    Evicted {
-        lane: i32,
-        id: TaskId,
-        fate: Fate,
-    },
-    Restore {
-        lane: i32,
-        id: TaskId,
-        message: Option<Message>,
-    },
-    Reported {
-        lane: i32,
-        id: TaskId,
-        epoch: Epoch,
-    },
-    Partitions(Counts),
-    /// After a pause.
-    Later(Box<Self>),
-}
-
-/// What became of a publish.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Stored,
-    /// It may be stored or not.
-    Unknown,
-    /// It is not stored and never will be as it is, for this reason.
-    Refused(String),
-}
-
-impl From<Published> for Fate {
-    fn from(published: Published) -> Self {
-        match published {
-            Ok(_) => Self::Stored,
-            // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
-            Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Self::Unknown,
-            Err(PublishError::Refused(cause)) => Self::Refused(cause),
-        }
-    }
-}
-
-/// What an entry on M shows; decides what is done when its publish failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Showing {
-    Processing,
-    Retry,
-    Outcome,
-    Repair,
 }
 
 /// Why a driver ended.
@@ -516,7 +389,9 @@ impl Driver {
             let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());
             let keeper = Keeper::new(self.config.retention);
             let topics = LaneTopics::new(&self.topics, &self.config.subscription, id);
-            let lane = Lane::open(&mut self.env, &mut self.services, core, keeper, topics);
+            let (env, services) = (&mut self.env, &mut self.services);
+            let shown_max = self.config.shown_task_bytes_max;
+            let lane = Lane::open(env, services, core, keeper, topics, shown_max);
             self.lanes.insert(id, lane);
         }
     }

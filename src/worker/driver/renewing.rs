@@ -10,7 +10,7 @@ use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-use crate::worker::driver::view::{self, TASK_BYTES_MAX};
+use crate::worker::driver::view;
 use crate::worker::reports::News;
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Each entry carries the payload: a large one is published less often.
 const PROGRESS_BYTES_PER_SECOND: usize = 64 * 1024;
 
+/// How often progress is shown, where the entry carries a payload of this size.
 fn progress_every(payload_bytes: usize) -> Duration {
-    let seconds = payload_bytes.min(TASK_BYTES_MAX) / PROGRESS_BYTES_PER_SECOND;
+    let seconds = payload_bytes / PROGRESS_BYTES_PER_SECOND;
     PROGRESS_EVERY.max(Duration::from_secs(u64::try_from(seconds).unwrap_or(1)))
 }
 
@@ -71,11 +72,14 @@ impl Driver {
     /// Shows the attempt again as soon as it may be.
     pub(super) fn show_again(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some(bytes) = lane.running.get(&(task_id, epoch)).map(|it| it.payload_bytes) else {
+            return;
+        };
+        let every = progress_every(if lane.is_shown(bytes) { bytes } else { 0 });
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
         if running.showing {
             running.missed = true;
         } else {
-            let every = progress_every(running.payload_bytes);
             lane.renewals.set_by((task_id, epoch), running.shown_at + every);
         }
     }

@@ -8,9 +8,6 @@ use crate::transport::Outgoing;
 use crate::worker::machine::Task;
 use bytes::Bytes;
 
-/// A payload above this is left out of M, so that an entry with a result of the largest size still fits into a message.
-pub(super) const TASK_BYTES_MAX: usize = 1024 * 1024;
-
 /// What an entry takes beside task and result, more often than not.
 const JSON_BYTES: usize = 320;
 
@@ -119,7 +116,7 @@ fn base(
         created,
         last_updated: wall_ms.max(created),
         attempts: task.fold.attempt,
-        task: payload.filter(|bytes| bytes.len() <= TASK_BYTES_MAX).cloned(),
+        task: payload.cloned(),
         result: None,
         failure_reason: None,
         outcome: None,
@@ -177,6 +174,11 @@ impl Lane {
     /// The payload of a task, if it is at hand and may be shown.
     pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
         let payload = self.payloads.get(id).filter(|_| !self.not_shown.contains(&id));
-        payload.map(|payload| &payload.bytes)
+        payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
+    }
+
+    /// Whether a payload of this size goes to M.
+    pub(super) const fn is_shown(&self, payload_bytes: usize) -> bool {
+        payload_bytes <= self.shown_task_bytes_max
     }
 }

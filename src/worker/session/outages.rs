@@ -1,7 +1,9 @@
 //! The services through outages, on the broker in memory.
 
+use super::publishing::publish_until_lost;
 use super::*;
 use crate::transport::memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
+use crate::transport::{Batching, OnReceipt, Outgoing, Schema};
 use crate::worker::connection::{ConnectionState, Connections};
 use tokio::task::JoinSet;
 

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::task::Position;
-use crate::transport::{Consumer, Follower, Receipt, TransportErrorKind};
+use crate::transport::{
+    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema,
+};
 use crate::worker::connection::Connections;
 use async_trait::async_trait;
 use futures::FutureExt;

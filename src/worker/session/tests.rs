@@ -281,7 +281,10 @@ impl Consumer for Prefetching {
     fn request(&mut self, _: usize) {}
 
     async fn next(&mut self) -> Result<Message, TransportError> {
-        Ok(self.more().expect("endless"))
+        match self.more() {
+            Some(message) => Ok(message),
+            None => std::future::pending().await,
+        }
     }
 
     fn more(&mut self) -> Option<Message> {
