@@ -163,12 +163,41 @@ pub type Published = Result<Position, PublishError>;
 /// Resolves to the position of the stored message. It never depends on being polled: dropping it takes nothing back.
 pub type Receipt = BoxFuture<'static, Published>;
 
-/// Is told once what became of a message. Whoever drops it untold says that nobody knows.
-pub struct OnReceipt(Option<Box<dyn FnOnce(Published) + Send>>);
+/// What the broker said to an ack.
+pub type Acked = Result<(), TransportError>;
 
-impl OnReceipt {
+/// An answer of the broker that somebody waits for.
+pub trait Answer: Send + 'static {
+    /// None will come.
+    fn lost() -> Self;
+}
+
+impl Answer for Published {
+    fn lost() -> Self {
+        Err(PublishError::Unknown(GIVEN_UP.to_owned()))
+    }
+}
+
+impl Answer for Acked {
+    fn lost() -> Self {
+        Err(TransportError::new(TransportErrorKind::Unreachable, "the broker", GIVEN_UP))
+    }
+}
+
+const GIVEN_UP: &str = "it was given up before there was an answer";
+
+/// Is told once what the broker answers. Whoever drops it untold says that no answer will come.
+pub struct OnAnswer<T: Answer>(Option<Box<dyn FnOnce(T) + Send>>);
+
+/// Is told once what became of a message.
+pub type OnReceipt = OnAnswer<Published>;
+
+/// Is told once what the broker said to an ack.
+pub type OnAck = OnAnswer<Acked>;
+
+impl<T: Answer> OnAnswer<T> {
     /// Calls this. It must not block.
-    pub fn new(tell: impl FnOnce(Published) + Send + 'static) -> Self {
+    pub fn new(tell: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Some(Box::new(tell)))
     }
 
@@ -178,44 +207,38 @@ impl OnReceipt {
         Self(None)
     }
 
-    /// Whoever waits.
+    /// Whoever waits. Who does not want the answer any more takes nothing back.
     #[must_use]
-    pub fn awaited() -> (Self, Receipt) {
-        let (told, receipt) = oneshot::channel();
-        // Whoever does not want the receipt any more does not take the message back.
-        let on_receipt = Self::new(move |published| drop(told.send(published)));
-        let lost = |_| Err(unknown());
-        (on_receipt, Box::pin(async move { receipt.await.unwrap_or_else(lost) }))
+    pub fn awaited() -> (Self, BoxFuture<'static, T>) {
+        let (told, answer) = oneshot::channel();
+        let on_answer = Self::new(move |answer| drop(told.send(answer)));
+        (on_answer, Box::pin(async move { answer.await.unwrap_or_else(|_| T::lost()) }))
     }
 
-    /// Tells what became of the message.
-    pub fn tell(mut self, published: Published) {
+    /// Tells the answer.
+    pub fn tell(mut self, answer: T) {
         if let Some(tell) = self.0.take() {
-            tell(published);
+            tell(answer);
         }
     }
 }
 
-impl Drop for OnReceipt {
+impl<T: Answer> Drop for OnAnswer<T> {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
-            tell(Err(unknown()));
+            tell(T::lost());
         }
     }
 }
 
-impl fmt::Debug for OnReceipt {
+impl<T: Answer> fmt::Debug for OnAnswer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnReceipt(..)")
+        f.write_str("OnAnswer(..)")
     }
-}
-
-fn unknown() -> PublishError {
-    PublishError::Unknown("it was given up before there was an answer".to_owned())
 }
 
 /// Resolves when the broker has confirmed the ack.
-pub type AckReceipt = BoxFuture<'static, Result<(), TransportError>>;
+pub type AckReceipt = BoxFuture<'static, Acked>;
 
 /// A broker, seen from a worker or a client.
 #[async_trait]
@@ -296,7 +319,14 @@ pub trait Consumer: Send {
     async fn backlog(&mut self) -> Result<Backlog, TransportError>;
 
     /// Acknowledges a whole entry, whoever holds it.
-    fn ack(&mut self, entry: EntryId) -> AckReceipt;
+    fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck);
+
+    /// The same, for who waits.
+    fn ack(&mut self, entry: EntryId) -> AckReceipt {
+        let (on_ack, receipt) = OnAck::awaited();
+        self.acknowledge(entry, on_ack);
+        receipt
+    }
 
     /// Gives a delivered entry back to the broker, which delivers it again, to anyone, at once.
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError>;

@@ -15,12 +15,9 @@ use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::task::EntryId;
 use crate::transport::{
-    Backlog, Consumer, Follow, Follower, Message, Start, TopicPartition, Transport, TransportError,
-    TransportErrorKind,
+    Acked, Backlog, Consumer, Follow, Follower, Message, OnAck, Start, TopicPartition, Transport,
+    TransportError, TransportErrorKind,
 };
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -240,8 +237,8 @@ pub(super) enum Consumed {
     Deliveries(Vec<Message>),
     /// The session ended: what it delivered is void.
     Lost,
-    /// The broker has confirmed an ack.
-    Acked(EntryId),
+    /// The broker has confirmed acks.
+    Acked(Vec<EntryId>),
 }
 
 /// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
@@ -318,7 +315,8 @@ struct Session {
     monitor: Arc<Monitor>,
     /// Entries that were delivered, and neither acknowledged nor given back.
     held: BTreeSet<EntryId>,
-    acks: FuturesUnordered<BoxFuture<'static, (EntryId, Result<(), TransportError>)>>,
+    /// What the broker has said to acks.
+    acks: Mailbox<(EntryId, Acked)>,
     /// Acks without a receipt: repeated in the next session. A second ack does no harm.
     unconfirmed: BTreeSet<EntryId>,
 }
@@ -362,15 +360,15 @@ impl Session {
             open,
             monitor,
             held: BTreeSet::new(),
-            acks: FuturesUnordered::new(),
+            acks: Mailbox::new(),
             unconfirmed: BTreeSet::new(),
         }
     }
 
     fn ack(&mut self, entry: EntryId) {
         self.unconfirmed.insert(entry);
-        let receipt = self.consumer.ack(entry);
-        self.acks.push(Box::pin(async move { (entry, receipt.await) }));
+        let acks = self.acks.clone();
+        self.consumer.acknowledge(entry, OnAck::new(move |acked| acks.put((entry, acked))));
     }
 
     async fn run(&mut self, commands: &Mailbox<ConsumerCommand>, events: &Sink<Consumed>) -> End {
@@ -389,12 +387,12 @@ impl Session {
         tokio::select! {
             biased;
             command = commands.take() => self.obey(command).await?,
-            Some((entry, result)) = self.acks.next() => {
-                result.inspect_err(|error| self.monitor.refused(error))?;
-                self.monitor.accepted();
-                self.unconfirmed.remove(&entry);
-                self.held.remove(&entry);
-                events.send(Consumed::Acked(entry)).await?;
+            () = self.acks.arrived() => {
+                let (acked, end) = self.take_acks();
+                if !acked.is_empty() {
+                    events.send(Consumed::Acked(acked)).await?;
+                }
+                end?;
             }
             delivery = self.consumer.next(), if self.credit > 0 => {
                 // A client that asks for more by itself may have more than there is credit for.
@@ -412,6 +410,22 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// What the broker has confirmed, up to the first ack that it did not.
+    fn take_acks(&mut self) -> (Vec<EntryId>, Result<(), TransportError>) {
+        let mut acked = Vec::new();
+        while let Some((entry, result)) = self.acks.pop() {
+            if let Err(error) = result {
+                self.monitor.refused(&error);
+                return (acked, Err(error));
+            }
+            self.monitor.accepted();
+            self.unconfirmed.remove(&entry);
+            self.held.remove(&entry);
+            acked.push(entry);
+        }
+        (acked, Ok(()))
     }
 
     /// Nothing came for long although something was asked for.

@@ -11,7 +11,7 @@ use super::state::{State, lost};
 use crate::gate::Gate;
 use crate::task::{EntryId, Position};
 use crate::transport::{
-    AckReceipt, Backlog, Batching, Consumer, Follow, Follower, Message, OnReceipt, Outgoing,
+    Backlog, Batching, Consumer, Follow, Follower, Message, OnAck, OnReceipt, Outgoing,
     PublishError, Publisher, Schema, Start, TopicPartition, Transport, TransportError,
 };
 use async_trait::async_trait;
@@ -301,21 +301,23 @@ impl Consumer for MemoryConsumer {
         self.0.more()
     }
 
-    fn ack(&mut self, entry: EntryId) -> AckReceipt {
+    fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck) {
         let (sender, answer) = oneshot::channel();
         let Handle { transport, session } = &self.0;
         transport.lock().send_ack(*session, entry, sender);
         let deadline = sleep(OPERATION_TIMEOUT);
         let name = Arc::clone(&transport.name);
-        Box::pin(async move {
-            tokio::select! {
+        let told = async move {
+            let answer = tokio::select! {
                 biased;
                 answer = answer => {
                     answer.unwrap_or_else(|_| Err(lost(&name, "the consumer's session is over")))
                 }
                 () = deadline => Err(lost(&name, "no receipt for the ack in time")),
-            }
-        })
+            };
+            on_ack.tell(answer);
+        };
+        transport.tasks.spawn(transport.gate.wrap(told));
     }
 
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {

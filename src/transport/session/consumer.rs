@@ -1,15 +1,15 @@
 //! Consumes a durable Shared subscription.
 
-use super::driver::{Delivery, Waiter, unbounded};
+use super::driver::{Delivery, unbounded};
 use super::follower::Untold;
 use super::link::Link;
 use super::machine::call::{Answer, Call, ConsumerOptions, Question};
 use crate::task::EntryId;
-use crate::transport::{AckReceipt, Backlog, Consumer, Message, TransportError};
+use crate::transport::{Backlog, Consumer, Message, OnAck, TransportError};
 use async_trait::async_trait;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// A consumer in the hands of its user; it is closed when that one drops it.
 pub(super) struct SessionConsumer {
@@ -118,11 +118,8 @@ impl Consumer for SessionConsumer {
         Some(message)
     }
 
-    fn ack(&mut self, entry: EntryId) -> AckReceipt {
-        let (token, confirmed) = oneshot::channel();
-        let link = Arc::clone(&self.link);
-        link.call(Call::Ack { consumer: self.id, entry, token: Waiter::Ack(token) });
-        Box::pin(async move { confirmed.await.unwrap_or_else(|_| Err(link.cause())) })
+    fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck) {
+        self.link.ack(self.id, entry, on_ack);
     }
 
     async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {

@@ -14,7 +14,7 @@ use super::options::Endpoint;
 use super::publisher::Taken;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::transport::{Message, OnReceipt, TransportError, TransportErrorKind};
+use crate::transport::{Message, OnAck, OnReceipt, TransportError, TransportErrorKind};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::io;
@@ -45,7 +45,7 @@ pub(super) enum Waiter {
     /// Somebody who opens a consumer, and takes its deliveries.
     Consumer(oneshot::Sender<Result<Answer, TransportError>>, mpsc::UnboundedSender<Delivery>),
     /// Somebody with an ack.
-    Ack(oneshot::Sender<Result<(), TransportError>>),
+    Ack(OnAck),
 }
 
 /// Who waits for a receipt, and the room that the message takes until then.
@@ -331,7 +331,7 @@ impl Driver {
 
     fn answer(&mut self, waiter: Waiter, result: Result<Answer, TransportError>) {
         match waiter {
-            Waiter::Ack(confirmed) => drop(confirmed.send(result.map(drop))),
+            Waiter::Ack(on_ack) => on_ack.tell(result.map(drop)),
             Waiter::Question(asker) => drop(asker.send(result)),
             Waiter::Producer(asker, end) => {
                 let opened = match &result {

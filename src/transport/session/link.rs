@@ -3,7 +3,8 @@
 use super::driver::{Calls, Delivery, End, Unanswered, Waiter};
 use super::error;
 use super::machine::call::{Answer, Call, ConsumerOptions, ProducerOptions, Publication, Question};
-use crate::transport::{PublishError, TransportError};
+use crate::task::EntryId;
+use crate::transport::{OnAck, PublishError, TransportError};
 use std::sync::Arc;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
@@ -50,6 +51,15 @@ impl Link {
         let call = Call::Publish { producer, publication, token };
         if let Err(SendError(Call::Publish { token, .. })) = self.calls.send(call) {
             token.on_receipt.tell(Err(PublishError::NotStored(self.cause().to_string())));
+        }
+    }
+
+    /// Acknowledges. A driver that is gone does not.
+    pub(super) fn ack(&self, consumer: u64, entry: EntryId, on_ack: OnAck) {
+        let call = Call::Ack { consumer, entry, token: Waiter::Ack(on_ack) };
+        if let Err(SendError(Call::Ack { token: Waiter::Ack(on_ack), .. })) = self.calls.send(call)
+        {
+            on_ack.tell(Err(self.cause()));
         }
     }
 

@@ -87,7 +87,11 @@ impl Driver {
                 lane.credit = 0;
                 lane.core.handle_session_lost();
             }
-            Consumed::Acked(entry) => lane.core.handle_acked(entry, id),
+            Consumed::Acked(entries) => {
+                for entry in entries {
+                    lane.core.handle_acked(entry, id);
+                }
+            }
         }
     }
 

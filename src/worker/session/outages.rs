@@ -135,7 +135,7 @@ async fn an_ack_without_a_receipt_is_repeated_in_the_next_session() {
             }
             Consumed::Deliveries(_) => "delivered",
             Consumed::Lost => "lost",
-            Consumed::Acked(it) if it == entry => "acked",
+            Consumed::Acked(it) if it == [entry] => "acked",
             Consumed::Acked(_) => "acked another",
         });
         if told == ["opened", "delivered"] {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::task::Position;
-use crate::transport::AckReceipt;
 use crate::worker::connection::{ConnectionState, Connections};
 use async_trait::async_trait;
 
@@ -29,8 +28,8 @@ impl Consumer for Stalled {
         Ok(Backlog { entries: 1, permits: 1, blocked: false })
     }
 
-    fn ack(&mut self, _: EntryId) -> AckReceipt {
-        Box::pin(async { Ok(()) })
+    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
+        on_ack.tell(Ok(()));
     }
 
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
@@ -114,10 +113,9 @@ impl Consumer for Refusing {
         Ok(Backlog { entries: 0, permits: 1, blocked: false })
     }
 
-    fn ack(&mut self, _: EntryId) -> AckReceipt {
+    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
         let refused = TransportError::new(TransportErrorKind::Unauthorized, "here", "no acks");
-        let answer = if self.0 { Err(refused) } else { Ok(()) };
-        Box::pin(async move { answer })
+        on_ack.tell(if self.0 { Err(refused) } else { Ok(()) });
     }
 
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
@@ -227,8 +225,8 @@ impl Consumer for Delivering {
         Ok(Backlog { entries: self.backlog, permits: 1, blocked: false })
     }
 
-    fn ack(&mut self, _: EntryId) -> AckReceipt {
-        Box::pin(async { Ok(()) })
+    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
+        on_ack.tell(Ok(()));
     }
 
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
@@ -296,8 +294,8 @@ impl Consumer for Prefetching {
         Ok(Backlog { entries: 0, permits: 1, blocked: false })
     }
 
-    fn ack(&mut self, _: EntryId) -> AckReceipt {
-        Box::pin(async { Ok(()) })
+    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
+        on_ack.tell(Ok(()));
     }
 
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::transport::session::driver::Waiter;
 use crate::transport::session::error;
 use crate::transport::session::fake_driver::{FakeDriver, large, message, soon};
 use crate::transport::session::machine::UNTOLD_BYTES_MAX;
@@ -146,13 +147,14 @@ async fn an_ack_is_confirmed_by_the_broker_or_fails_with_the_connection() {
             panic!("no ack")
         };
         if is_confirmed {
-            ack.send(Ok(())).unwrap();
+            ack.tell(Ok(()));
         }
     }
     driver.end(error::unreachable("here", "gone"));
     let [first, second] = receipts;
     soon(first).await.unwrap();
-    assert_eq!(soon(second).await.unwrap_err().cause, "gone");
+    assert!(soon(second).await.is_err(), "nobody will answer");
+    assert_eq!(soon(consumer.ack(ENTRY)).await.unwrap_err().cause, "gone");
 }
 
 #[tokio::test(start_paused = true)]
