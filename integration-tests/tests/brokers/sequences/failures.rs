@@ -174,6 +174,7 @@ async fn a_result_of_the_largest_size_is_shown_beside_a_large_task() -> Result<(
     let Some(bench) = Bench::new("largest").await? else { return Ok(()) };
     let mut config = WorkerConfig::default();
     config.result_bytes_max = 2 * MIB;
+    config.shown_task_bytes_max = MIB;
     let worker = bench.worker(Scripted::default()).await?.config(config).start().await?;
     let mut producer = Plain::tasks(&bench).await?;
     let result = format!("big {}", 2 * MIB);
