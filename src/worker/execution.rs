@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
+use tracing::{Instrument, Span};
 
 /// A processor whose types are erased.
 pub(crate) trait ErasedProcessor: Send + Sync + 'static {
@@ -108,6 +109,8 @@ pub(crate) struct Attempt {
     pub(crate) payload: Result<Bytes, Arc<str>>,
     /// Reads the last checkpoint, if there is one.
     pub(crate) read: Option<BoxFuture<'static, Option<Bytes>>>,
+    /// Around its body.
+    pub(crate) span: Span,
     /// Later than this its body does not begin.
     pub(crate) begin_by: Deadline,
     pub(crate) grace: Duration,
@@ -159,7 +162,7 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: Gate,
 ) -> Ended {
-    let Attempt { mut shared, payload, read, begin_by, grace, mut halt } = attempt;
+    let Attempt { mut shared, payload, read, span, begin_by, grace, mut halt } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
     let ended = |ending| Ended { task, epoch, ending, stuck: None };
     let payload = match payload {
@@ -183,16 +186,21 @@ pub(crate) async fn attend(
     let context = TaskContext { shared: Arc::new(shared) };
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
-    let handle = bodies.spawn(gate.wrap(async move {
-        // Timers may have stood still with the process, so this is asked last.
-        let ending = if begin_by.remaining().is_zero() {
-            Ending::NotBegun
-        } else {
-            body.await.unwrap_or_else(|panic| ending_of_panic(&*panic))
-        };
-        // The receiver is gone when the attempt was given up: nobody needs the ending.
-        drop(report.send(ending));
-    }));
+    let handle = bodies.spawn(
+        gate.wrap(
+            async move {
+                // Timers may have stood still with the process, so this is asked last.
+                let ending = if begin_by.remaining().is_zero() {
+                    Ending::NotBegun
+                } else {
+                    body.await.unwrap_or_else(|panic| ending_of_panic(&*panic))
+                };
+                // The receiver is gone when the attempt was given up: nobody needs the ending.
+                drop(report.send(ending));
+            }
+            .instrument(span),
+        ),
+    );
     let _abort = AbortOnDrop(handle.abort_handle());
     let forced = tokio::select! {
         biased;
@@ -318,7 +326,8 @@ mod tests {
         };
         let (payload, grace) = (Ok(Bytes::new()), SECOND);
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
-        let attempt = Attempt { shared, payload, read, begin_by, grace, halt };
+        let span = Span::none();
+        let attempt = Attempt { shared, payload, read, span, begin_by, grace, halt };
         attend(Arc::new(Done), attempt, Handle::current(), gate).await.ending
     }
 

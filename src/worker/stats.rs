@@ -1,15 +1,22 @@
 //! What a worker counts.
 
+use crate::protocol::entry::Outcome;
 use crate::protocol::fold::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Counters of one worker since its start.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     started: AtomicU64,
+    outcomes: Outcomes,
+    durations: Durations,
+    takeovers: AtomicU64,
+    running: AtomicU64,
+    waiting: AtomicU64,
     fenced: AtomicU64,
     self_fenced: AtomicU64,
     stuck: AtomicU64,
@@ -32,6 +39,24 @@ pub(super) struct Stats {
 pub struct WorkerStats {
     /// Attempts started.
     pub started: u64,
+    /// Of them, attempts at tasks whose worker had fallen silent.
+    pub takeovers: u64,
+    /// Tasks that this worker has completed: the ledger has accepted it, as of those below.
+    pub completed: u64,
+    /// Tasks that have failed for good here.
+    pub failed: u64,
+    /// Attempts that have failed here, and after which another one follows.
+    pub retried: u64,
+    /// Tasks that were cancelled while they ran here.
+    pub cancelled: u64,
+    /// Attempts that were given back and do not count: by a drain, a snooze, or because they could not begin in time.
+    pub released: u64,
+    /// Attempts that run now.
+    pub running: u64,
+    /// Tasks that are held now and do not run: they wait for a slot or their time, or their end is being written.
+    pub waiting: u64,
+    /// How long attempts took that have ended here: upper bounds, and how many took longer than the bound before and not longer than this.
+    pub durations: Vec<(Duration, u64)>,
     /// Attempts that were stopped because another worker had taken over.
     pub fenced: u64,
     /// Times that the worker started afresh because it was cut off from the ledger.
@@ -60,6 +85,38 @@ pub struct WorkerStats {
     pub ignored: BTreeMap<String, u64>,
 }
 
+/// Accepted outcomes.
+#[derive(Debug, Default)]
+struct Outcomes {
+    completed: AtomicU64,
+    failed: AtomicU64,
+    retried: AtomicU64,
+    cancelled: AtomicU64,
+    released: AtomicU64,
+}
+
+/// Counts durations. The first bucket ends at a millisecond, each further one at the double of the one before; the last one, which ends at
+/// 25 days, has all that is longer, too.
+#[derive(Debug, Default)]
+struct Durations([AtomicU64; 32]);
+
+impl Durations {
+    fn note(&self, duration: Duration) {
+        let millis = duration.as_nanos().div_ceil(1_000_000).max(1);
+        let bucket = millis.next_power_of_two().trailing_zeros() as usize;
+        if let Some(counter) = self.0.get(bucket.min(self.0.len() - 1)) {
+            count(counter);
+        }
+    }
+
+    /// Those buckets that have any.
+    fn read(&self) -> Vec<(Duration, u64)> {
+        let bound = |power: u32| Duration::from_millis(1 << power);
+        let counts = self.0.iter().map(|counter| counter.load(Ordering::Relaxed));
+        (0..).map(bound).zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -67,6 +124,30 @@ fn count(counter: &AtomicU64) {
 impl Stats {
     pub(super) fn started(&self) {
         count(&self.started);
+    }
+    pub(super) fn took_over(&self) {
+        count(&self.takeovers);
+    }
+    /// The ledger has accepted an outcome of this worker.
+    pub(super) fn accepted(&self, outcome: &Outcome) {
+        let Outcomes { completed, failed, retried, cancelled, released } = &self.outcomes;
+        count(match outcome {
+            Outcome::Completed => completed,
+            Outcome::Final => failed,
+            Outcome::Failed(_) => retried,
+            Outcome::Cancelled => cancelled,
+            Outcome::Released(_) => released,
+        });
+    }
+    /// An attempt has ended after so long.
+    pub(super) fn took(&self, time: Duration) {
+        self.durations.note(time);
+    }
+    /// So many attempts run, and so many tasks are held and do not.
+    pub(super) fn hold(&self, running: usize, waiting: usize) {
+        let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
+        self.running.store(number(running), Ordering::Relaxed);
+        self.waiting.store(number(waiting), Ordering::Relaxed);
     }
     pub(super) fn fenced(&self) {
         count(&self.fenced);
@@ -143,6 +224,15 @@ impl Stats {
         let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         WorkerStats {
             started: read(&self.started),
+            takeovers: read(&self.takeovers),
+            completed: read(&self.outcomes.completed),
+            failed: read(&self.outcomes.failed),
+            retried: read(&self.outcomes.retried),
+            cancelled: read(&self.outcomes.cancelled),
+            released: read(&self.outcomes.released),
+            running: read(&self.running),
+            waiting: read(&self.waiting),
+            durations: self.durations.read(),
             fenced: read(&self.fenced),
             self_fenced: read(&self.self_fenced),
             stuck: read(&self.stuck),
@@ -162,6 +252,18 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_counted_by_their_upper_bounds() {
+        let durations = Durations::default();
+        for millis in [0, 1, 2, 3, 4, 1_000, 1_025, u64::MAX] {
+            durations.note(Duration::from_millis(millis));
+        }
+        durations.note(Duration::from_micros(1_001));
+        let bound = Duration::from_millis;
+        let expected = [(1, 2), (2, 2), (4, 2), (1_024, 1), (2_048, 1), (1 << 31, 1)];
+        assert_eq!(durations.read(), expected.map(|(millis, count)| (bound(millis), count)));
+    }
 
     /// A partition that had fenced itself and was ready again passed for two, and the worker for ready while another one was not.
     #[test]

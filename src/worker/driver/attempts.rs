@@ -3,6 +3,7 @@
 use super::checkpoints::Checkpoints;
 use super::effects::{fetch_at_last, released};
 use super::lane::{Payload, Running};
+use super::telling::Told;
 use super::view::Body;
 use super::{Driver, Event};
 use crate::ledger;
@@ -47,7 +48,9 @@ impl Driver {
         let running = Running::new(halt, attempt, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
-        self.stats.started();
+        let told = Told { topic: &lane.topics.task, id: task_id, epoch, attempt };
+        told.starts(lane.core.machine().task(task_id), &self.stats);
+        let span = told.span();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
         let begin_by = Deadline { clock, at: lane.core.begin_by(task_id, epoch), look_every };
@@ -69,7 +72,7 @@ impl Driver {
             reports,
         };
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
-        let attempt = Attempt { shared, payload, read, begin_by, grace, halt: halted };
+        let attempt = Attempt { shared, payload, read, span, begin_by, grace, halt: halted };
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
@@ -123,6 +126,10 @@ impl Driver {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {
+            let (topic, attempt) = (&lane.topics.task, running.attempt);
+            let took = now.since(running.started_at);
+            Told { topic, id: task, epoch, attempt }.ends(outcome, &body, took);
+            self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
                 if !matches!(outcome, Outcome::Released(_)) {

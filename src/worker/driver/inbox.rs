@@ -44,6 +44,14 @@ impl Driver {
                     self.stats.ignored(reason);
                 }
                 if let Some(Verdict::Accepted) = verdict {
+                    let machine = lane.core.machine();
+                    // What is read again after a self-fence was counted.
+                    if let Entry::Done(done) = &inbound.entry
+                        && machine.is_ready()
+                        && machine.is_own(done.key.owner)
+                    {
+                        self.stats.accepted(&done.outcome);
+                    }
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }

@@ -65,6 +65,7 @@ pub(super) struct Running {
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
     pub(super) payload_bytes: usize,
+    pub(super) started_at: Moment,
     /// When its entry on M was written last.
     pub(super) shown_at: Moment,
     /// That entry is on its way.
@@ -86,6 +87,7 @@ impl Running {
             halt: Some(halt),
             attempt,
             payload_bytes,
+            started_at: now,
             shown_at: now,
             showing: false,
             missed: false,

@@ -15,6 +15,7 @@ mod pump;
 mod refusals;
 mod renewing;
 mod showing;
+mod telling;
 mod view;
 
 use super::connection::{Connections, Monitor};
@@ -223,6 +224,7 @@ impl Driver {
                 self.pump();
                 if self.is_quiet() {
                     self.leave().await;
+                    tracing::info!("drained: nothing of this worker is under way any more");
                     return Some(Ok(()));
                 }
                 if self.has_given_up(now) {

@@ -62,6 +62,7 @@ impl Driver {
             }
         }
         self.give_credits(sample, now);
+        self.stats.hold(self.attempts.len(), self.lanes.load().tasks);
     }
 
     fn look_at(&mut self, id: i32, now: Moment) {

@@ -22,6 +22,7 @@ mod checkpoints;
 mod intake;
 mod late;
 mod repairing;
+mod telling;
 mod visits;
 
 /// What processors have to say.

@@ -1,0 +1,86 @@
+//! What people learn of a worker's tasks without asking for each.
+
+use super::*;
+use crate::task::TaskState;
+use std::io::{self, Write};
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The log, in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Log {
+    /// The lines that have these words.
+    fn with(&self, words: &[&str]) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_owned();
+        let fits = |line: &&str| words.iter().all(|word| line.contains(word));
+        text.lines().filter(fits).map(str::to_owned).collect()
+    }
+}
+
+/// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
+#[tokio::test(start_paused = true)]
+async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
+    let log = Log::default();
+    // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
+    let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let config = WorkerConfig { attempts_max: 2, ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |context| async move {
+        let what = context.properties().get("what").cloned().unwrap_or_default();
+        tracing::info!("a line of the processor");
+        tokio::time::sleep(3 * SECOND / 2).await;
+        match what.as_str() {
+            "fails" => Err(TaskError::retry("no luck")),
+            "snoozes" if context.fencing_token().epoch == 1 => Err(TaskError::snooze(SECOND)),
+            _ => Ok(Text("done".to_owned())),
+        }
+    });
+    let [completes, fails, snoozes] =
+        ["completes", "fails", "snoozes"].map(|what| bench.submit(&[("what", what)]));
+    bench.run_for(SECOND).await;
+    assert_eq!(bench.driver.stats.read().running, 3);
+    bench.run_for(60 * SECOND).await;
+    for (task, words, count) in [
+        (completes, &["INFO", "task started"][..], 1),
+        (completes, &["INFO", "task completed", "took=1.5", "attempt=1"], 1),
+        (completes, &["task{id=", "a line of the processor"], 1),
+        (fails, &["INFO", "task started"], 2),
+        (fails, &["WARN", "attempt failed", "no luck"], 1),
+        (fails, &["ERROR", "task failed for good", "no luck", "attempt=2"], 1),
+        (snoozes, &["INFO", "given back"], 1),
+        (snoozes, &["INFO", "task completed"], 1),
+    ] {
+        let id = format!("id={task}");
+        let lines = log.with(&[words, &[id.as_str()]].concat());
+        assert_eq!(lines.len(), count, "{words:?}: {lines:#?}");
+    }
+    let stats = bench.driver.stats.read();
+    let counted = (stats.started, stats.completed, stats.failed, stats.retried, stats.released);
+    assert_eq!(counted, (5, 2, 1, 1, 1));
+    assert_eq!((stats.running, stats.cancelled, stats.takeovers), (0, 0, 0));
+    assert_eq!(stats.durations, [(Duration::from_millis(2_048), 5)]);
+    let ended = bench.shown().into_iter().filter(|(_, shown)| shown.is_terminal());
+    assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 2);
+}
