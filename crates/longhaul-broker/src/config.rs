@@ -1,6 +1,7 @@
 //! How a broker is set up.
 
 use crate::auth::AuthConfig;
+use crate::defaults::{self, TopicDefaults};
 use crate::error::StartError;
 use crate::tls::TlsConfig;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,8 +44,9 @@ pub struct BrokerConfig {
     pub keep_alive: Duration,
     /// For a connection to introduce itself.
     pub handshake_timeout: Duration,
-    /// Topics whose names end so drop what a producer sends twice, unless a policy says otherwise.
-    pub deduplicated_suffixes: Vec<String>,
+    /// What topics get by their names, where no policy says otherwise: the first row that fits counts. By default the topics that belong
+    /// to task topics get what the task protocol needs.
+    pub topic_defaults: Vec<TopicDefaults>,
     /// Bytes written after which a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
 }
@@ -68,7 +70,7 @@ impl Default for BrokerConfig {
             window_bytes: 4 * 1024 * 1024,
             keep_alive: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
-            deduplicated_suffixes: vec!["-ledger".to_owned(), "-register".to_owned()],
+            topic_defaults: defaults::of_task_topics(),
             checkpoint_bytes: 64 * 1024 * 1024,
         }
     }

@@ -61,7 +61,7 @@ impl Rig {
             recent_bytes: 10_000,
             window_bytes: 10_000,
             disk_bytes_max: None,
-            deduplicated_suffixes: vec!["-ledger".to_owned()],
+            topic_defaults: crate::defaults::of_task_topics(),
             checkpoint_bytes: 100_000,
         };
         let now = 1_700_000_000_000;

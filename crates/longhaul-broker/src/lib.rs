@@ -33,6 +33,7 @@ mod auth;
 mod clock;
 mod compaction;
 mod config;
+mod defaults;
 mod error;
 #[cfg(test)]
 mod hostile;
@@ -56,6 +57,7 @@ pub mod stepped;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
 pub use config::BrokerConfig;
+pub use defaults::{TopicDefaults, TopicPattern};
 pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};
 pub use server::Broker;

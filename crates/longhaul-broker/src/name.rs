@@ -86,6 +86,12 @@ impl TopicName {
             .then_some((topic, index))
     }
 
+    /// The topic that it is a partition of, or the topic itself.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        self.partition().map_or_else(|| self.clone(), |(whole, _)| whole)
+    }
+
     /// The number of the partition as message ids have it: -1 for none.
     #[must_use]
     pub fn partition_index(&self) -> i32 {

@@ -92,7 +92,7 @@ fn settings() -> Settings {
         recent_bytes: 20_000,
         window_bytes: 30_000,
         disk_bytes_max: None,
-        deduplicated_suffixes: Vec::new(),
+        topic_defaults: Vec::new(),
         checkpoint_bytes: 50_000,
     }
 }

@@ -70,8 +70,8 @@ pub struct Settings {
     pub window_bytes: u64,
     /// Bytes that the log may take on disk; publishes beyond it are refused.
     pub disk_bytes_max: Option<u64>,
-    /// Topics whose names end so drop what a producer sends twice, unless a policy says otherwise.
-    pub deduplicated_suffixes: Vec<String>,
+    /// What topics get by their names, where no policy says otherwise.
+    pub topic_defaults: Vec<crate::defaults::TopicDefaults>,
     /// Bytes of the log after which a checkpoint is written.
     pub checkpoint_bytes: u64,
 }

@@ -75,7 +75,7 @@ impl Rig {
             recent_bytes: 1000,
             window_bytes: 100_000,
             disk_bytes_max: None,
-            deduplicated_suffixes: Vec::new(),
+            topic_defaults: Vec::new(),
             checkpoint_bytes: 1_000_000,
         };
         let state = State::default();

@@ -3,6 +3,8 @@
 use super::effect::{Effect, Refusal};
 use super::{Live, Machine};
 use crate::admin::policies::{Policies, TopicType};
+use crate::admin::request::Start;
+use crate::defaults::{self, TopicDefaults};
 use crate::name::TopicName;
 use crate::state::Settings;
 use crate::state::change::{
@@ -84,7 +86,31 @@ impl Machine {
         // An empty topic has a place before its first entry, which tools show.
         self.open_ledger(topic)?;
         self.enliven(topic);
+        let whole = name.whole();
+        let subscription = self.defaults_of(&whole).and_then(|it| it.subscription.clone());
+        if let Some(subscription) = subscription {
+            self.create_subscription(topic, &subscription, Start::Earliest)?;
+        }
+        self.refresh_neighbours(&whole);
         Ok(topic)
+    }
+
+    /// What a topic gets by its name; by the name of the whole one, if it has partitions.
+    pub(super) fn defaults_of(&self, whole: &TopicName) -> Option<&TopicDefaults> {
+        let exists = |name: &str| {
+            self.state.partitions(name).is_some() || self.state.topic_id(name).is_some()
+        };
+        defaults::find(&self.settings.topic_defaults, whole.as_str(), exists)
+    }
+
+    /// Looks again at the policies of those whose defaults depend on whether this topic exists.
+    pub(super) fn refresh_neighbours(&mut self, whole: &TopicName) {
+        let neighbours = defaults::neighbours(&self.settings.topic_defaults, whole.as_str());
+        let names: Vec<TopicName> = neighbours.filter_map(|it| TopicName::parse(it).ok()).collect();
+        for name in names {
+            let topics = self.all(&name).unwrap_or_default();
+            topics.into_iter().for_each(|it| self.refresh_policies(it));
+        }
     }
 
     /// Begins to serve a topic.
@@ -110,6 +136,7 @@ impl Machine {
         if name.partition().is_none() {
             self.delete_schemas(&name)?;
         }
+        self.refresh_neighbours(&name.whole());
         let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
         self.totals.bytes_in_gone += figures.bytes_in;
         self.due.remove(&topic);
@@ -200,14 +227,7 @@ impl Machine {
         let Some(kept) = self.state.topic(topic) else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
-        let whole = name.partition().map_or_else(|| name.clone(), |(whole, _)| whole);
-        let by_name = || {
-            self.settings
-                .deduplicated_suffixes
-                .iter()
-                .any(|it| whole.as_str().ends_with(it.as_str()))
-        };
-        let deduplicates = policies.deduplication.unwrap_or_else(by_name);
+        let deduplicates = policies.deduplication.unwrap_or_default();
         if let Some(live) = self.live.get_mut(&topic) {
             live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);

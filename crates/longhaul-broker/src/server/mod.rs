@@ -225,7 +225,7 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> Settings {
         recent_bytes: config.recent_bytes,
         window_bytes: config.window_bytes,
         disk_bytes_max: config.disk_bytes_max,
-        deduplicated_suffixes: config.deduplicated_suffixes.clone(),
+        topic_defaults: config.topic_defaults.clone(),
         checkpoint_bytes: config.checkpoint_bytes,
     }
 }

@@ -1,6 +1,7 @@
 //! The broker without sockets and threads: the machine, the log in steps, and what the driver does between them.
 
 use crate::compaction::{self, run};
+use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
     CompactedFile, Group, OpenError, Options, Position, SimulatedStorage, Slot, Stepped, Storage,
     WriteError,
@@ -44,6 +45,16 @@ fn options() -> Options {
     Options { segment_bytes_first: 8192, segment_bytes_max: 8192, body_bytes_max: 20_000, salt: 7 }
 }
 
+fn deduplicated(suffix: &str) -> TopicDefaults {
+    TopicDefaults {
+        topics: TopicPattern::EndsWith(suffix.to_owned()),
+        deduplication: true,
+        compaction_threshold_bytes: None,
+        retention: None,
+        subscription: None,
+    }
+}
+
 fn settings() -> Settings {
     Settings {
         message_bytes_max: 10_000,
@@ -53,7 +64,7 @@ fn settings() -> Settings {
         recent_bytes: 1500,
         window_bytes: 2500,
         disk_bytes_max: None,
-        deduplicated_suffixes: vec!["-ledger".to_owned()],
+        topic_defaults: vec![deduplicated("-ledger")],
         checkpoint_bytes: 6000,
     }
 }

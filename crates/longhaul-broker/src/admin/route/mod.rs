@@ -125,6 +125,8 @@ fn admin(asked: Asked<'_>, path: &[&str]) -> Routed {
         ("GET", ["brokers"]) => tell(Known::Brokers),
         ("GET", ["brokers", cluster]) if *cluster == CLUSTER => tell(Known::Brokers),
         ("GET", ["brokers", "configuration", "runtime"]) => tell(Known::Configuration),
+        // What is stored lies with the broker itself.
+        ("GET", ["bookies", "all"]) => tell(Known::Json(json!({"bookies": []}))),
         ("GET", ["clusters"]) => tell(Known::Json(json!([CLUSTER]))),
         ("GET", ["clusters", cluster]) if *cluster == CLUSTER => tell(Known::Cluster),
         (_, ["tenants", ..]) => namespaces::tenants(asked, path),

@@ -9,6 +9,7 @@ use crate::admin::policies::PolicyLevels;
 use crate::admin::request::{
     AdminError, AdminReply, CompactionStatus, NewSchema, Start, StoredSchema, TopicCall,
 };
+use crate::defaults;
 use crate::name::TopicName;
 use crate::state::SchemaVersion;
 use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
@@ -118,11 +119,11 @@ impl Machine {
         let of = |scope: &str| {
             self.state.settings(scope).map(|it| it.policies.clone()).unwrap_or_default()
         };
-        let whole = name.partition().map_or_else(|| name.clone(), |(whole, _)| whole);
+        let whole = name.whole();
         PolicyLevels {
             topic: of(whole.as_str()),
             namespace: of(name.namespace()),
-            broker: crate::admin::policies::Policies::default(),
+            broker: defaults::policies(self.defaults_of(&whole)),
         }
     }
 
@@ -238,7 +239,10 @@ impl Machine {
         self.delete_schemas(name).map_err(failed)?;
         let (scope, policies) = (name.as_str().to_owned(), bytes::Bytes::new());
         self.change(SetPolicies { scope, policies }).map_err(failed)?;
-        done(self.change(SetPartitions { name: name.as_str().to_owned(), partitions: 0 }))
+        self.change(SetPartitions { name: name.as_str().to_owned(), partitions: 0 })
+            .map_err(failed)?;
+        self.refresh_neighbours(name);
+        Ok(AdminReply::Done)
     }
 
     pub(in crate::machine) fn partitioned_stats(&self, name: &TopicName) -> Answer {

@@ -88,7 +88,7 @@ fn use_brings_back_the_partitions_that_are_counted() {
 #[test]
 fn a_name_says_whether_duplicates_are_dropped() {
     let mut rig = Rig::new();
-    rig.machine.settings.deduplicated_suffixes = vec!["-ledger".to_owned(), "-register".to_owned()];
+    rig.machine.settings.topic_defaults = crate::defaults::of_task_topics();
     rig.create_partitioned("t-register", 1);
     for name in ["t-ledger", "t-ledger-2", "u-ledger"] {
         rig.create(name);
@@ -111,4 +111,40 @@ fn a_name_says_whether_duplicates_are_dropped() {
         ("u-ledger", false),
     ];
     assert_eq!(found, expected.into());
+}
+
+/// A first worker on this broker, with an admin URL, was told that its ledger had no deduplication and its tasks a limit of 50,000
+/// unacknowledged messages: the broker did by name what the protocol needs, and did not say so. The log of a metadata topic that nobody had
+/// set up was never compacted.
+#[test]
+fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
+    let mut rig = Rig::new();
+    rig.machine.settings.topic_defaults = crate::defaults::of_task_topics();
+    let applied = |rig: &mut Rig, name: &str| match rig.answer(topic(name, TopicCall::Policies)) {
+        Ok(AdminReply::PolicyLevels(levels)) => levels.applied(),
+        other => panic!("{other:?}"),
+    };
+    for name in ["t", "t-metadata", "t-longhaul-DLQ"] {
+        rig.create(name);
+    }
+    assert_eq!(applied(&mut rig, "t").deduplication, Some(false), "a topic like any other");
+    rig.create_partitioned("t-ledger", 2);
+    let task = applied(&mut rig, "t");
+    assert_eq!((task.deduplication, task.retention), (Some(true), None));
+    assert_eq!((task.unacked_per_consumer, task.unacked_per_subscription), (Some(0), Some(0)));
+    let id = rig.id_of("t").unwrap();
+    assert!(rig.machine.live[&id].deduplicates, "from now on");
+    let metadata = applied(&mut rig, "t-metadata");
+    assert_eq!(
+        (metadata.deduplication, metadata.compaction_threshold_bytes),
+        (Some(false), Some(64 << 20))
+    );
+    assert!(metadata.inactive_topics.is_some_and(|it| !it.delete_while_inactive));
+    let letters = TopicCall::Subscriptions;
+    let expected = AdminReply::Names(vec!["dead-letters".to_owned()]);
+    assert_eq!(rig.answer(topic("t-longhaul-DLQ", letters)), Ok(expected));
+    let gone = TopicCall::DeletePartitioned { force: true };
+    assert_eq!(rig.answer(topic("t-ledger", gone)), DONE);
+    assert_eq!(applied(&mut rig, "t").deduplication, Some(false));
+    assert!(!rig.machine.live[&id].deduplicates);
 }

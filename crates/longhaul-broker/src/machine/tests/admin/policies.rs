@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::admin::policies::{Policies, PolicyLevels};
+use crate::defaults;
 
 fn set(name: &str, seconds: u64) -> AdminRequest {
     topic(name, TopicCall::SetPolicy(Policy::MessageTtl(Some(seconds))))
@@ -23,6 +24,10 @@ const fn ttl(seconds: u64) -> Policies {
     }
 }
 
+fn in_force(seconds: u64) -> Policies {
+    ttl(seconds).over(&defaults::policies(None))
+}
+
 #[test]
 fn policies_stand_on_levels() {
     let mut rig = Rig::new();
@@ -33,17 +38,20 @@ fn policies_stand_on_levels() {
     let call = NamespaceCall::SetPolicy(Policy::MessageTtl(Some(3)));
     assert_eq!(rig.answer(namespace("public/default", call)), DONE);
     for (name, seconds) in [("plain", 1), ("parts", 2)] {
-        let levels =
-            PolicyLevels { topic: ttl(seconds), namespace: ttl(3), broker: Policies::default() };
+        let levels = PolicyLevels {
+            topic: ttl(seconds),
+            namespace: ttl(3),
+            broker: defaults::policies(None),
+        };
         let expected = Ok(AdminReply::PolicyLevels(Box::new(levels)));
         assert_eq!(rig.answer(topic(name, TopicCall::Policies)), expected);
     }
     for (name, seconds) in [("plain", 1), ("parts-partition-0", 2), ("parts-partition-1", 2)] {
         let live = &rig.machine.live[&rig.id_of(name).unwrap()];
-        assert_eq!(*live.policies, ttl(seconds), "{name}: in force");
+        assert_eq!(*live.policies, in_force(seconds), "{name}: in force");
     }
     rig.create("later");
-    assert_eq!(*rig.machine.live[&rig.id_of("later").unwrap()].policies, ttl(3));
+    assert_eq!(*rig.machine.live[&rig.id_of("later").unwrap()].policies, in_force(3));
 }
 
 /// A partition has none of its own. What only looks like a partition is a topic like any other.
