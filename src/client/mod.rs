@@ -28,8 +28,8 @@ pub use task_ref::{TaskRef, TaskRefError};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
 use crate::topics::{
-    Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames,
-    TopicOverrides,
+    Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, SetupError, SetupReport, TopicNameError,
+    TopicNames, TopicOverrides, TopicSettings, setup,
 };
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
@@ -117,6 +117,23 @@ pub enum ConnectError {
     Admin(#[from] AdminError),
 }
 
+/// The topics are not set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupTopicsError {
+    /// The client does not know where the admin API is.
+    #[error(
+        "topics are set up through the admin API: give the client its URL with `ClientBuilder::admin_url`"
+    )]
+    NoAdminUrl,
+    /// The task topic's name is not one.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+    /// It was tried.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
 impl Client {
     /// Connects to `pulsar://host:port` or `pulsar+ssl://host:port`.
     ///
@@ -155,6 +172,45 @@ impl Client {
         WorkerBuilder::new(options.clone(), admin, task_topic, processor)
             .subscription(subscription)
             .topics(overrides)
+    }
+
+    /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not, through the admin API
+    /// ([`ClientBuilder::admin_url`]). What is right is left alone, so that it may be called at every start. It is what
+    /// [`topics::setup`](crate::topics::setup) does with the default settings, and what a worker with an admin URL does by itself.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = longhaul::Client::builder("pulsar://localhost:6650")
+    ///     .admin_url("http://localhost:8080")
+    ///     .connect()
+    ///     .await?;
+    /// for step in client.setup_topics("tasks").await?.steps {
+    ///     println!("{step}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn setup_topics(&self, task_topic: &str) -> Result<SetupReport, SetupTopicsError> {
+        self.setup_topics_with(task_topic, TopicSettings::default()).await
+    }
+
+    /// As [`setup_topics`](Self::setup_topics), with other settings: partitions, retentions. The subscription is the client's.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn setup_topics_with(
+        &self,
+        task_topic: &str,
+        settings: TopicSettings,
+    ) -> Result<SetupReport, SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let admin = self.inner.admin.as_ref().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let subscription = self.inner.settings.subscription.clone();
+        Ok(setup(admin, &names, &TopicSettings { subscription, ..settings }).await?)
     }
 
     fn new(settings: Settings, admin: Option<Admin>, transport: Arc<dyn Transport>) -> Self {
@@ -301,9 +357,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Where Pulsar's admin API is, such as `http://localhost:8080`: workers then check their topics before they start, and say
-    /// what is at risk if something is not as [`topics::setup`](crate::topics::setup) makes it. It is given the client's
-    /// credentials, and trusts the client's certificate authorities alone if there are any.
+    /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080` with several hosts that are tried in turn:
+    /// workers then check their topics before they start, set them up ([`Client::setup_topics`]), and say what is at risk if that cannot
+    /// be done. It is given the client's credentials, and trusts the client's certificate authorities alone if there are any.
     pub fn admin_url(mut self, url: impl Into<String>) -> Self {
         self.settings.admin_url = Some(url.into());
         self

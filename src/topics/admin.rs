@@ -11,6 +11,11 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// For how long [`setup`](super::setup) and [`check`](super::check) try again what brokers cannot answer while a cluster fails over
+/// ([`AdminErrorKind::Unavailable`]), all calls together. Pulsar notices a dead broker by its session, after 30 s by default.
+pub const FAILOVER_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The cursor that keeps uncompacted entries from being trimmed.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
@@ -119,10 +124,17 @@ struct Bookies {
 impl Admin {
     /// A client for the admin API at `url`, for example `http://localhost:8080`. Connects to nothing yet.
     ///
+    /// Further hosts follow after commas, `http://one:8080,two:8080`: they are tried in turn until one answers.
+    ///
     /// # Errors
     /// [`AdminErrorKind::Invalid`] when the URL, the token or the certificates cannot be used.
     pub fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
         Ok(Self { http: Http::new(url, options)? })
+    }
+
+    /// The same for one piece of work, that goes on when a cluster fails over: its calls are tried again for [`FAILOVER_TIME_MAX`].
+    pub(super) fn retrying(&self) -> Self {
+        Self { http: self.http.retrying(FAILOVER_TIME_MAX) }
     }
 
     /// The number of partitions of a topic; `None` when it has none. Creates nothing.

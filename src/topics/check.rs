@@ -7,6 +7,7 @@ use super::observe::{Observed, PartitionState, Role, Shape, TopicState, observe}
 use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
+use super::setup::plan;
 use super::traits::Unfit;
 use std::fmt;
 
@@ -98,7 +99,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Reads the topics and reports everything that is not as the protocol needs it, the worst first.
+/// Reads the topics and reports everything that is not as the protocol needs it, the worst first. While a cluster fails over it tries
+/// again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// # Errors
 /// When the admin API cannot be asked, or refuses to answer.
@@ -107,7 +109,7 @@ pub async fn check(
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<Vec<Finding>, AdminError> {
-    let observed = observe(admin, names, settings).await?;
+    let observed = observe(&admin.retrying(), names, settings).await?;
     Ok(findings(&observed, names, settings))
 }
 
@@ -116,6 +118,8 @@ pub(crate) struct StartCheck {
     pub(crate) findings: Vec<Finding>,
     /// Partitions behind a finding of [`FindingKind::SubscriptionLost`]; -1 for a topic that has none.
     pub(crate) lost: Vec<i32>,
+    /// Whether [`setup`](super::setup) would do something about the findings.
+    pub(crate) can_be_set_up: bool,
 }
 
 /// As [`check`], for a worker that is about to start.
@@ -124,11 +128,14 @@ pub(crate) async fn check_for_start(
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<StartCheck, AdminError> {
-    let observed = observe(admin, names, settings).await?;
+    let observed = observe(&admin.retrying(), names, settings).await?;
     let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.count().is_some());
     let index = |index| if partitioned { i32::try_from(index).unwrap_or(i32::MAX) } else { -1 };
     let lost = observed.lost_subscriptions().into_iter().map(index).collect();
-    Ok(StartCheck { findings: findings(&observed, names, settings), lost })
+    // Whether a subscription that seems lost ever was there is for the ledger to tell.
+    let replaying = TopicSettings { replay: true, ..settings.clone() };
+    let can_be_set_up = plan(&observed, names, &replaying).is_ok_and(|steps| !steps.is_empty());
+    Ok(StartCheck { findings: findings(&observed, names, settings), lost, can_be_set_up })
 }
 
 /// Judges what was read. Pure.
@@ -145,7 +152,7 @@ pub(super) fn findings(
             Some(state) => {
                 findings.extend(judge.partitions_missing(state));
                 findings.extend(judge.partitions_differ(state, observed.task.as_ref(), settings));
-                findings.extend(judge.policies(state, settings));
+                findings.extend(judge.policies(state, settings, observed.bookies));
                 findings.extend(judge.compaction_cursor(state));
                 findings.extend(judge.ensemble(state, observed.bookies));
                 findings.extend(judge.traits(state));
@@ -284,9 +291,14 @@ impl Judge<'_> {
         Some(self.finding(FindingKind::PartitionsDiffer, Severity::Error, what, risk, remedy))
     }
 
-    fn policies(&self, state: &TopicState, settings: &TopicSettings) -> Vec<Finding> {
+    fn policies(
+        &self,
+        state: &TopicState,
+        settings: &TopicSettings,
+        bookies: Option<u32>,
+    ) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for unmet in unmet(self.role, &state.policies, settings) {
+        for unmet in unmet(self.role, &state.policies, settings, bookies) {
             let remedy = self.policy_remedy(&unmet, state.policies.source);
             findings.push(self.finding(unmet.kind, unmet.severity, unmet.what, unmet.risk, remedy));
         }

@@ -1,9 +1,11 @@
 //! One call of the admin API: where it goes, what comes back, and what its failure means.
 //!
-//! Brokers answer 307 for a topic that another broker owns, and the client below would drop the token on the way to another
+//! Several hosts are tried in turn, beginning with the one that answered last. Brokers answer 307 for a topic that another broker owns, and the client below would drop the token on the way to another
 //! host. So redirects are followed here: the same method, body and token, a limited number of times, and never from `https`
 //! to `http`. A secret appears in no error and in no `Debug`.
 
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
 use crate::transport::TransportErrorKind;
 use crate::transport::session::{Credentials, TlsError, TlsOptions, is_loopback, without_trust};
 use base64::Engine;
@@ -13,6 +15,8 @@ use reqwest::{Method, Response, StatusCode, Url};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Longest time for one request, from the name look-up to the last byte of the answer.
@@ -21,6 +25,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 5;
 /// Largest answer that is read. Internal stats of a topic with 100,000 ledgers have about 10 MB.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Hosts that an admin URL may name.
+const HOSTS_MAX: usize = 16;
+/// Between two tries of a call that is not available at the moment.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Parts of what Pulsar answers, in lower case, while a topic has no owner.
+const OWNERLESS: [&str; 4] =
+    ["ownership", "not served by this instance", "being unloaded", "timeoutexception"];
 /// Most of a broker's words that go into an error.
 const REASON_CHARS_MAX: usize = 300;
 
@@ -46,8 +57,11 @@ pub struct AdminError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdminErrorKind {
-    /// No answer: no connection, no trust in the certificate, or not in time. What was asked for may have happened.
+    /// No answer from any host: no connection, no trust in the certificate, or not in time. What was asked for may have happened.
     Unreachable,
+    /// A broker answered that it cannot serve this now, or sent us on to one that does not answer: a cluster does so while the topics of
+    /// a dead broker move to others, for a minute at most as a rule.
+    Unavailable,
     /// 401 or 403.
     Unauthorized,
     /// 404: the topic, its namespace or its subscription.
@@ -66,6 +80,7 @@ impl fmt::Display for AdminErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unreachable => "cannot be reached",
+            Self::Unavailable => "not available at the moment",
             Self::Unauthorized => "not authorized",
             Self::NotFound => "not found",
             Self::Conflict => "conflict",
@@ -101,17 +116,36 @@ pub(super) struct Call {
     pub(super) body: Option<String>,
 }
 
-/// Sends calls to one service URL.
+/// Sends calls to one cluster.
 #[derive(Clone)]
 pub(super) struct Http {
     client: reqwest::Client,
-    base: Url,
+    hosts: Arc<Hosts>,
     credentials: Credentials,
+    /// Until when a call that is not available at the moment is tried again.
+    retry_until: Option<Moment>,
+}
+
+/// The hosts of a service URL.
+struct Hosts {
+    /// At least one.
+    bases: Vec<Url>,
+    /// The one that answered last.
+    preferred: AtomicUsize,
+}
+
+impl Hosts {
+    /// Each host once, with its index, the one that answered last first.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &Url)> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        self.bases.iter().enumerate().cycle().skip(first).take(self.bases.len())
+    }
 }
 
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Http({})", without_secrets(&self.base))
+        let shown: Vec<String> = self.hosts.bases.iter().map(without_secrets).collect();
+        write!(f, "Http({})", shown.join(","))
     }
 }
 
@@ -122,28 +156,23 @@ impl Http {
                 .map_or_else(|_| "admin URL".to_owned(), |url| without_secrets(&url));
             failure(AdminErrorKind::Invalid, &Method::GET, shown, reason, source)
         };
-        let base = Url::parse(url).map_err(|e| invalid("not a URL", Some(e.into())))?;
-        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            return Err(invalid("the admin API has an `http://` or `https://` URL", None));
-        }
-        if !base.username().is_empty() || base.password().is_some() {
-            return Err(invalid("credentials do not belong into the URL: give a token", None));
-        }
+        let bases = bases(url).map_err(|(reason, source)| invalid(reason, source))?;
         let credentials = options.credentials.clone();
         credentials.check().map_err(|cause| invalid(cause, None))?;
         if let Some(data) = credentials.data_at_hand() {
             let unusable = |cause| invalid("no HTTP header can carry the credentials", Some(cause));
             authorization(credentials.method(), &data).map_err(unusable)?;
         }
-        if base.scheme() == "http" && credentials.are_secret() {
-            let host = base.host_str().unwrap_or_default();
-            if !is_loopback(host) {
+        let is_encrypted = bases.iter().all(|base| base.scheme() == "https");
+        if !is_encrypted && credentials.are_secret() {
+            let hosts = bases.iter().map(|base| base.host_str().unwrap_or_default());
+            for host in hosts.filter(|host| !is_loopback(host)) {
                 tracing::warn!(
                     "the credentials go to the admin API of {host} unencrypted: use https://"
                 );
             }
         }
-        let tls = tls_config(&options.tls, base.scheme() == "https")
+        let tls = tls_config(&options.tls, is_encrypted)
             .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
         // Brokers redirect to addresses inside their cluster, and Pulsar's own protocol takes no proxy either.
         let client = reqwest::Client::builder()
@@ -154,7 +183,13 @@ impl Http {
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| invalid("no HTTP client", Some(e.without_url().into())))?;
-        Ok(Self { client, base, credentials })
+        let hosts = Arc::new(Hosts { bases, preferred: AtomicUsize::new(0) });
+        Ok(Self { client, hosts, credentials, retry_until: None })
+    }
+
+    /// The same, but calls that are not available at the moment are tried again for so long from now, all of them together.
+    pub(super) fn retrying(&self, time: Duration) -> Self {
+        Self { retry_until: Some(Clock::System.now() + time), ..self.clone() }
     }
 
     /// Sends a call and reads its answer as JSON; an empty one reads as `null`.
@@ -174,27 +209,80 @@ impl Http {
 
     /// Why a call was not even sent.
     pub(super) fn refuse(&self, method: &Method, source: Cause) -> AdminError {
-        let url = without_secrets(&self.base);
+        let url = self.hosts.bases.first().map(without_secrets).unwrap_or_default();
         failure(AdminErrorKind::Invalid, method, url, "", Some(source))
     }
 
     /// An answer that came, and cannot be what it should be.
     pub(super) fn unreadable(&self, call: &Call, reason: &str) -> AdminError {
-        let url = without_secrets(&self.url(call));
+        let base = self.hosts.in_turn().next();
+        let url = base.map(|(_, base)| without_secrets(&url_of(base, call))).unwrap_or_default();
         failure(AdminErrorKind::Other, &call.method, url, reason, None)
     }
 
     async fn send(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
-        let mut url = self.url(call);
+        let mut is_told = false;
+        loop {
+            let error = match self.ask_in_turn(call).await {
+                Err(error) if error.kind == AdminErrorKind::Unavailable => error,
+                answered => return answered,
+            };
+            let now = Clock::System.now();
+            let Some(rest) = self.retry_until.filter(|until| *until > now) else {
+                return Err(error);
+            };
+            let rest = rest.since(now);
+            if !is_told {
+                tracing::warn!(%error, "the admin API is not available: trying again for {}s", rest.as_secs());
+                is_told = true;
+            }
+            tokio::time::sleep(PAUSE.min(rest)).await;
+        }
+    }
+
+    /// Asks one host after the other until one can answer. The error is the one that tells most.
+    async fn ask_in_turn(&self, call: &Call) -> Result<(String, Vec<u8>), AdminError> {
         let authorization = self.authorization(call).await?;
-        for _ in 0..=REDIRECTS_MAX {
+        let mut failed: Option<AdminError> = None;
+        for (index, base) in self.hosts.in_turn() {
+            let error = match self.ask(call, url_of(base, call), authorization.as_ref()).await {
+                Err(error) if is_passing(error.kind) => error,
+                answered => {
+                    self.hosts.preferred.store(index, Ordering::Relaxed);
+                    return answered;
+                }
+            };
+            let tells_more = error.kind == AdminErrorKind::Unavailable;
+            if tells_more || failed.is_none() {
+                failed = Some(error);
+            }
+        }
+        Err(failed.unwrap_or_else(|| self.unreadable(call, "there is no host")))
+    }
+
+    /// Asks one host, and those that it sends us on to.
+    async fn ask(
+        &self,
+        call: &Call,
+        mut url: Url,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<(String, Vec<u8>), AdminError> {
+        for hop in 0..=REDIRECTS_MAX {
             let shown = without_secrets(&url);
             let fail = |kind, reason: &str, source| {
                 failure(kind, &call.method, shown.clone(), reason, source)
             };
-            let response = self.request(call, url.clone(), authorization.as_ref()).send().await;
-            let response = response
-                .map_err(|e| fail(AdminErrorKind::Unreachable, "", Some(e.without_url().into())))?;
+            let response = self.request(call, url.clone(), authorization).send().await;
+            let response = response.map_err(|e| {
+                let (kind, reason) = match hop {
+                    0 => (AdminErrorKind::Unreachable, ""),
+                    _ => (
+                        AdminErrorKind::Unavailable,
+                        "a broker sent us there, and it does not answer",
+                    ),
+                };
+                fail(kind, reason, Some(e.without_url().into()))
+            })?;
             let status = response.status();
             if matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
                 url = next_hop(&url, response.headers().get(LOCATION))
@@ -218,7 +306,7 @@ impl Http {
     /// Made anew for each call: tokens change.
     async fn authorization(&self, call: &Call) -> Result<Option<HeaderValue>, AdminError> {
         let fail = |kind, cause| {
-            let url = without_secrets(&self.base);
+            let url = self.hosts.bases.first().map(without_secrets).unwrap_or_default();
             failure(kind, &call.method, url, "no credentials", Some(cause))
         };
         let data = self.credentials.data().await;
@@ -244,19 +332,47 @@ impl Http {
         }
         request
     }
+}
 
-    fn url(&self, call: &Call) -> Url {
-        let mut path = self.base.path().trim_end_matches('/').to_owned();
-        for segment in &call.path {
-            path.push('/');
-            encode(segment, &mut path);
-        }
-        let mut url = self.base.clone();
-        url.set_path(&path);
-        url.set_query(call.query.as_deref());
-        url.set_fragment(None);
-        url
+/// Whether another host, or the same one a little later, may do better.
+const fn is_passing(kind: AdminErrorKind) -> bool {
+    matches!(kind, AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)
+}
+
+/// The base URLs of a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one path.
+fn bases(url: &str) -> Result<Vec<Url>, (&'static str, Option<Cause>)> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (hosts, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let count = hosts.split(',').count();
+    if count > HOSTS_MAX {
+        return Err(("too many hosts", None));
     }
+    let base = |host: &str| {
+        let one =
+            if scheme.is_empty() { host.to_owned() } else { format!("{scheme}://{host}{path}") };
+        let base = Url::parse(&one).map_err(|e| ("not a URL", Some(e.into())))?;
+        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
+            return Err(("the admin API has an `http://` or `https://` URL", None));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err(("credentials do not belong into the URL: give a token", None));
+        }
+        Ok(base)
+    };
+    hosts.split(',').map(|host| base(host.trim())).collect()
+}
+
+fn url_of(base: &Url, call: &Call) -> Url {
+    let mut path = base.path().trim_end_matches('/').to_owned();
+    for segment in &call.path {
+        path.push('/');
+        encode(segment, &mut path);
+    }
+    let mut url = base.clone();
+    url.set_path(&path);
+    url.set_query(call.query.as_deref());
+    url.set_fragment(None);
+    url
 }
 
 /// Encodes all but what is unreserved: brokers take a bare `+` for a space.
@@ -336,6 +452,15 @@ fn kind_of(status: StatusCode, reason: &str) -> AdminErrorKind {
         StatusCode::CONFLICT => AdminErrorKind::Conflict,
         StatusCode::METHOD_NOT_ALLOWED if reason.to_lowercase().contains("policies") => {
             AdminErrorKind::PoliciesDisabled
+        }
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            AdminErrorKind::Unavailable
+        }
+        // What Pulsar says of a topic that has no owner at the moment.
+        StatusCode::INTERNAL_SERVER_ERROR | StatusCode::PRECONDITION_FAILED
+            if OWNERLESS.iter().any(|words| reason.to_lowercase().contains(words)) =>
+        {
+            AdminErrorKind::Unavailable
         }
         _ => AdminErrorKind::Other,
     }

@@ -15,7 +15,7 @@ mod settings;
 mod setup;
 mod traits;
 
-pub use admin::{Admin, Compaction, CompactionStatus};
+pub use admin::{Admin, Compaction, CompactionStatus, FAILOVER_TIME_MAX};
 pub use check::{Finding, FindingKind, Severity, check};
 pub(crate) use check::{StartCheck, check_for_start};
 pub use http::{AdminError, AdminErrorKind, AdminOptions};

@@ -48,10 +48,19 @@ pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
     policies
 }
 
-/// What an existing topic lacks.
-pub(super) fn unmet(role: Role, found: &Policies, settings: &TopicSettings) -> Vec<Unmet> {
+/// What an existing topic lacks. `bookies` is their number, if it is known.
+pub(super) fn unmet(
+    role: Role,
+    found: &Policies,
+    settings: &TopicSettings,
+    bookies: Option<u32>,
+) -> Vec<Unmet> {
     let mut unmet = Vec::new();
-    unmet.extend(unmet_retention(role, found, settings));
+    // Acknowledged tasks are kept for an outage of bookies alone: the embedded broker says that it has none.
+    let is_idle = |unmet: &Unmet| {
+        role == Role::Task && bookies == Some(0) && unmet.kind == FindingKind::RetentionTooShort
+    };
+    unmet.extend(unmet_retention(role, found, settings).filter(|unmet| !is_idle(unmet)));
     unmet.extend(unmet_ttl(role, found));
     unmet.extend(unmet_deletion(role, found));
     match role {

@@ -127,7 +127,8 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Creates and changes whatever is not as the protocol needs it, and reads it back.
+/// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster fails over it tries again for
+/// [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
 /// # Errors
 /// See [`SetupError`]. Steps already taken stay taken.
@@ -137,6 +138,7 @@ pub async fn setup(
     settings: &TopicSettings,
 ) -> Result<SetupReport, SetupError> {
     settings.validate()?;
+    let admin = &admin.retrying();
     let mut observed = observe(admin, names, settings).await?;
     let mut steps = Vec::new();
     let mut failed = None;
@@ -158,10 +160,25 @@ pub async fn setup(
     let (errors, findings): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding.severity == Severity::Error);
     if errors.is_empty() {
+        if !steps.is_empty() {
+            tracing::info!(topic = names.task, created = %created(&steps), steps = steps.len(), "topics set up");
+        }
         Ok(SetupReport { steps, findings })
     } else {
         Err(SetupError::Incomplete(errors))
     }
+}
+
+/// The topics that were made, for the log.
+fn created(steps: &[Step]) -> String {
+    let created = steps.iter().filter_map(|step| match step {
+        Step::CreateTopic { topic, .. } => Some(topic.as_str()),
+        Step::GrowPartitions { .. }
+        | Step::CreateMissingPartitions { .. }
+        | Step::CreateSubscription { .. }
+        | Step::SetPolicy { .. } => None,
+    });
+    created.collect::<Vec<_>>().join(" ")
 }
 
 /// Takes the steps of one round, up to the first that fails in a way that another round may mend: the broker refuses what
@@ -172,16 +189,17 @@ async fn take_all(
     taken: &mut Vec<Step>,
 ) -> Result<Option<AdminError>, AdminError> {
     for step in round {
-        tracing::info!(%step, "topic setup");
+        tracing::debug!(%step, "topic setup");
         match take(admin, &step).await {
             Ok(()) => taken.push(step),
             Err(e) => match e.kind {
                 // The namespace may say all that is needed: the next look judges by that.
                 AdminErrorKind::PoliciesDisabled => {}
                 // A topic that another setup is making is not there yet for every call.
-                AdminErrorKind::Conflict | AdminErrorKind::NotFound | AdminErrorKind::Other => {
-                    return Ok(Some(e));
-                }
+                AdminErrorKind::Conflict
+                | AdminErrorKind::NotFound
+                | AdminErrorKind::Unavailable
+                | AdminErrorKind::Other => return Ok(Some(e)),
                 AdminErrorKind::Unreachable
                 | AdminErrorKind::Unauthorized
                 | AdminErrorKind::Invalid => return Err(e),
@@ -274,7 +292,10 @@ pub(super) fn plan(
         let shape = if role == Role::DeadLetters { Shape::Unpartitioned } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
-            Some(state) => steps.extend(amendment(role, topic, state, shape, settings)?),
+            Some(state) => {
+                let policies = policies(role, state, settings, observed.bookies);
+                steps.extend(amendment(role, topic, state, shape, settings, policies)?);
+            }
         }
     }
     Ok(steps)
@@ -332,6 +353,7 @@ fn amendment(
     state: &TopicState,
     shape: Shape,
     settings: &TopicSettings,
+    policies: Vec<Policy>,
 ) -> Result<Vec<Step>, SetupError> {
     let mut steps = Vec::new();
     match (state.shape, shape) {
@@ -352,16 +374,19 @@ fn amendment(
     }
     if state.policies.source == PolicySource::Applied {
         steps.extend(
-            policies(role, state, settings)
-                .into_iter()
-                .map(|policy| Step::SetPolicy { topic: topic.to_owned(), policy }),
+            policies.into_iter().map(|policy| Step::SetPolicy { topic: topic.to_owned(), policy }),
         );
     }
     Ok(steps)
 }
 
-fn policies(role: Role, state: &TopicState, settings: &TopicSettings) -> Vec<Policy> {
-    let mut policies: Vec<Policy> = unmet(role, &state.policies, settings)
+fn policies(
+    role: Role,
+    state: &TopicState,
+    settings: &TopicSettings,
+    bookies: Option<u32>,
+) -> Vec<Policy> {
+    let mut policies: Vec<Policy> = unmet(role, &state.policies, settings, bookies)
         .into_iter()
         // A longer retention may be somebody's archive. To lower it is to delete.
         .filter(|unmet| unmet.kind != FindingKind::RetentionTooLong)

@@ -1,7 +1,7 @@
 //! Builds workers.
 
 use super::handle::{Plan, WorkerError, WorkerHandle, start};
-use super::preflight;
+use super::preflight::Preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
@@ -16,8 +16,9 @@ use std::time::Duration;
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {
     options: ConnectOptions,
-    /// By which the topics are checked before the start.
+    /// By which the topics are checked and set up before the start.
     admin: Option<Admin>,
+    sets_up_topics: bool,
     task_topic: String,
     overrides: TopicOverrides,
     config: WorkerConfig,
@@ -35,7 +36,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
-        Self { options, admin, task_topic, overrides, config, processor }
+        Self { options, admin, sets_up_topics: true, task_topic, overrides, config, processor }
     }
 
     /// Sets all settings at once.
@@ -111,19 +112,37 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// Whether the worker may make and change topics before it starts, as [`Client::setup_topics`](crate::Client::setup_topics) does. It
+    /// needs the client's admin URL for that. Default true; otherwise it only says what is at risk.
+    pub fn set_up_topics(mut self, allowed: bool) -> Self {
+        self.sets_up_topics = allowed;
+        self
+    }
+
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
-    /// If the client knows the admin API, the topics are checked first; what is wrong is logged with what is at risk.
+    /// If the client knows the admin API, the topics are checked first, and set up where they are not as they should be. What cannot be
+    /// set up is logged with what is at risk. While a cluster fails over this takes up to
+    /// [`FAILOVER_TIME_MAX`](crate::topics::FAILOVER_TIME_MAX) for each of the two.
     ///
     /// # Errors
     /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
     /// although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
-        let Self { options, admin, task_topic, overrides, config, processor } = self;
+        let Self {
+            options,
+            admin,
+            sets_up_topics: sets_up,
+            task_topic,
+            overrides,
+            config,
+            processor,
+        } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let plan = Plan::new(config, topics, processor)?;
         tracing::info!(worker = options.name, topic = plan.topics.task, "starting a worker");
-        preflight::look(admin.as_ref(), &options, &plan.topics, &plan.config).await?;
+        let preflight = Preflight { admin, sets_up, options: options.clone() };
+        preflight.look(&plan.topics, &plan.config).await?;
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)

@@ -1,6 +1,7 @@
-//! What a worker looks at before it starts, and before anything is created: whether its topics are as the protocol needs them.
+//! What a worker looks at before it starts, and before anything is created: whether its topics are as the protocol needs them. What it
+//! can set up it sets up.
 //!
-//! The policies of topics can be read through the admin API alone. Where none is configured, or it does not answer, the worker
+//! The policies of topics can be read and set through the admin API alone. Where none is configured, or it does not answer, the worker
 //! starts and says what is not known. It refuses to start in one case: the subscription is gone although the ledger remembers
 //! tasks. A new one would deliver finished tasks again, and what the old one held is known to nobody.
 
@@ -9,7 +10,8 @@ use crate::config::WorkerConfig;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::topics::{
-    Admin, Finding, FindingKind, Severity, StartCheck, TopicNames, TopicSettings, check_for_start,
+    Admin, FAILOVER_TIME_MAX, Finding, FindingKind, SetupError, Severity, StartCheck, TopicNames,
+    TopicSettings, check_for_start, setup,
 };
 use crate::transport::session::{ConnectOptions, PulsarTransport};
 use crate::transport::{
@@ -18,64 +20,103 @@ use crate::transport::{
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the admin API may take for all its answers.
-const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long the admin API may take for all its answers to a check, and then to a set-up; longer than both go on while a cluster fails over.
+const ADMIN_TIME_MAX: Duration = Duration::from_secs(FAILOVER_TIME_MAX.as_secs() + 30);
 /// How long the ledger may be silent before its end is reached.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// What nobody knows of topics that were not checked.
 const RISK: &str = "if its ledger lacks deduplication, compaction or retention, tasks may run twice or lose their outcomes; \
-    `topics::setup` sees to them";
+    `Client::setup_topics` sees to them";
 
-/// Checks the topics through the admin API, and says what is at risk.
-///
-/// # Errors
-/// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
-pub(super) async fn look(
-    admin: Option<&Admin>,
-    options: &ConnectOptions,
-    topics: &TopicNames,
-    config: &WorkerConfig,
-) -> Result<(), WorkerError> {
-    let topic = &topics.task;
-    let Some(admin) = admin else {
-        tracing::warn!(topic, "topics not checked, for there is no admin URL: {RISK}");
-        return Ok(());
-    };
-    let settings = TopicSettings {
-        ledger_retention: config.ledger_retention,
-        subscription: config.subscription.clone(),
-        ..TopicSettings::default()
-    };
-    let checked = timeout(CHECK_TIME_MAX, check_for_start(admin, topics, &settings)).await;
-    let cause = match checked {
-        Ok(Ok(checked)) => return judge(checked, options, topics).await,
-        Ok(Err(error)) => in_full(&error),
-        Err(_) => "no answer in time".to_owned(),
-    };
-    tracing::warn!(topic, cause, "topics not checked: {RISK}");
-    Ok(())
+/// What a worker does about its topics before it starts.
+#[derive(Clone, Debug)]
+pub(super) struct Preflight {
+    /// By which it checks them, if it is known.
+    pub(super) admin: Option<Admin>,
+    /// Whether it mends them, too.
+    pub(super) sets_up: bool,
+    /// How it connects, to read the ledger if need be.
+    pub(super) options: ConnectOptions,
 }
 
-async fn judge(
-    checked: StartCheck,
-    options: &ConnectOptions,
-    topics: &TopicNames,
-) -> Result<(), WorkerError> {
-    let StartCheck { findings, lost } = checked;
-    for finding in findings {
-        if finding.kind != FindingKind::SubscriptionLost {
-            tell(&finding);
-            continue;
-        }
-        let transport = PulsarTransport::connect(options.clone()).await?;
-        if remembers_tasks(&transport, &topics.ledger, &lost).await? {
-            return Err(WorkerError::SubscriptionLost(Box::new(finding)));
-        }
-        // Another worker is about to make it, or died before it could: it heartbeats first.
-        tracing::debug!(topic = finding.topic, "no subscription yet, and no task in the ledger");
+impl Preflight {
+    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after that.
+    ///
+    /// # Errors
+    /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
+    pub(super) async fn look(
+        &self,
+        topics: &TopicNames,
+        config: &WorkerConfig,
+    ) -> Result<(), WorkerError> {
+        let topic = &topics.task;
+        let Some(admin) = &self.admin else {
+            // Often somebody else has seen to them, and the embedded broker does so by itself: no reason to warn.
+            tracing::info!(
+                topic,
+                "no admin URL: the topics are taken as they are. On Pulsar they need to be set up once, see `Client::setup_topics`"
+            );
+            return Ok(());
+        };
+        let settings = TopicSettings {
+            ledger_retention: config.ledger_retention,
+            subscription: config.subscription.clone(),
+            ..TopicSettings::default()
+        };
+        let checked = timeout(ADMIN_TIME_MAX, check_for_start(admin, topics, &settings)).await;
+        let cause = match checked {
+            Ok(Ok(checked)) => return self.judge(admin, checked, topics, &settings).await,
+            Ok(Err(error)) => in_full(&error),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::warn!(topic, cause, "topics not checked: {RISK}");
+        Ok(())
     }
-    Ok(())
+
+    async fn judge(
+        &self,
+        admin: &Admin,
+        checked: StartCheck,
+        topics: &TopicNames,
+        settings: &TopicSettings,
+    ) -> Result<(), WorkerError> {
+        let StartCheck { findings, lost, can_be_set_up } = checked;
+        let is_loss = |finding: &Finding| finding.kind == FindingKind::SubscriptionLost;
+        let (losses, mut findings): (Vec<_>, Vec<_>) = findings.into_iter().partition(is_loss);
+        for finding in losses {
+            let transport = PulsarTransport::connect(self.options.clone()).await?;
+            if remembers_tasks(&transport, &topics.ledger, &lost).await? {
+                return Err(WorkerError::SubscriptionLost(Box::new(finding)));
+            }
+            // Another worker is about to make it, or died before it could: it heartbeats first.
+            tracing::debug!(
+                topic = finding.topic,
+                "no subscription yet, and no task in the ledger"
+            );
+        }
+        if self.sets_up && can_be_set_up {
+            // What seems lost was just found never to have delivered anything.
+            let settings = TopicSettings { replay: true, ..settings.clone() };
+            let cause = match timeout(ADMIN_TIME_MAX, setup(admin, topics, &settings)).await {
+                Ok(Ok(report)) => {
+                    findings = report.findings;
+                    None
+                }
+                Ok(Err(SetupError::Incomplete(left))) => {
+                    findings = left;
+                    None
+                }
+                Ok(Err(error)) => Some(in_full(&error)),
+                Err(_) => Some("no answer in time".to_owned()),
+            };
+            if let Some(cause) = cause {
+                tracing::warn!(topic = topics.task, cause, "the topics could not be set up");
+            }
+        }
+        findings.iter().for_each(tell);
+        Ok(())
+    }
 }
 
 fn tell(finding: &Finding) {
@@ -164,7 +205,9 @@ mod tests {
         let admin = Admin::new("http://127.0.0.1:1", &AdminOptions::default()).unwrap();
         let (topics, config) = ("tasks".parse().unwrap(), WorkerConfig::default());
         let options = ConnectOptions::new("pulsar://127.0.0.1:1");
-        assert!(look(Some(&admin), &options, &topics, &config).await.is_ok());
-        assert!(look(None, &options, &topics, &config).await.is_ok());
+        for admin in [Some(admin), None] {
+            let preflight = Preflight { admin, sets_up: true, options: options.clone() };
+            assert!(preflight.look(&topics, &config).await.is_ok());
+        }
     }
 }

@@ -424,3 +424,25 @@ fn many_partitions_are_not_all_listed() {
     let many: Vec<usize> = (0..100).collect();
     assert_eq!(listed(&many).unwrap(), "partitions 0, 1, 2, 3, 4, 5, 6, 7 and 92 more");
 }
+
+/// The embedded broker was found to keep acknowledged tasks too short: for an outage of bookies, of which it has none.
+#[test]
+fn without_bookies_nobody_waits_for_their_outage() {
+    let mut observed = healthy(Shape::Unpartitioned);
+    observed.task.as_mut().unwrap().policies.retention = Retention::default();
+    let kinds = |observed: &Observed| -> Vec<_> {
+        let found = findings(observed, &names(), &TopicSettings::default());
+        found.into_iter().map(|finding| finding.kind).collect()
+    };
+    assert_eq!(kinds(&observed), [FindingKind::RetentionTooShort]);
+    observed.bookies = None;
+    assert_eq!(kinds(&observed), [FindingKind::RetentionTooShort], "it is not known");
+    observed.bookies = Some(0);
+    assert_eq!(kinds(&observed), []);
+    observed.ledger.as_mut().unwrap().policies.retention = Retention::default();
+    assert_eq!(
+        kinds(&observed),
+        [FindingKind::RetentionTooShort],
+        "the ledger's is another matter"
+    );
+}

@@ -192,7 +192,7 @@ async fn nobody_at_home_is_unreachable_and_keeps_its_cause() {
 #[test]
 fn nothing_is_sent_with_unusable_settings() {
     let none = AdminOptions::default();
-    for url in ["", "localhost:8080", "ftp://a", "http://user:secret@a", "http://a:8080,b:8080"] {
+    for url in ["", "localhost:8080", "ftp://a", "http://user:secret@a"] {
         let refused = Http::new(url, &none).unwrap_err();
         assert_eq!(refused.kind, AdminErrorKind::Invalid, "{url}");
         assert!(!format!("{refused:?}").contains("secret"), "{refused:?}");
@@ -288,6 +288,89 @@ async fn a_rotated_token_is_sent_and_a_missing_one_is_told() {
 #[test]
 fn paths_are_encoded_once_and_below_the_prefix_of_the_base() {
     let http = Http::new("http://a:1/pulsar/?x=y", &AdminOptions::default()).unwrap();
-    let url = http.url(&call(Method::GET, &["admin", "a b+c:é"], None));
+    let url = url_of(&http.hosts.bases[0], &call(Method::GET, &["admin", "a b+c:é"], None));
     assert_eq!(url.as_str(), "http://a:1/pulsar/admin/a%20b%2Bc%3A%C3%A9");
+}
+
+/// An address where nobody listens.
+async fn dead() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn reading() -> Call {
+    call(Method::GET, &["a"], None)
+}
+
+#[tokio::test]
+async fn hosts_are_tried_in_turn_and_the_one_that_answered_comes_first_then() {
+    let alive = Server::new(vec![answer("200 OK", "", "7"), answer("200 OK", "", "8")]).await;
+    let address = alive.url.strip_prefix("http://").unwrap();
+    let url = format!("http://{},{address}/base", dead().await);
+    let http = Http::new(&url, &AdminOptions::default()).unwrap();
+    assert_eq!(http.json::<u32>(&reading()).await.unwrap(), 7);
+    assert_eq!(http.hosts.in_turn().next().unwrap().0, 1);
+    assert_eq!(http.json::<u32>(&reading()).await.unwrap(), 8);
+    assert!(alive.seen().iter().all(|request| request.starts_with("GET /base/a ")));
+    let nobody = format!("http://{},{}", dead().await, dead().await);
+    let failed = Http::new(&nobody, &AdminOptions::default()).unwrap().done(&reading()).await;
+    assert_eq!(failed.unwrap_err().kind, AdminErrorKind::Unreachable);
+}
+
+/// A worker that was restarted beside a dead broker ended 22 times: the other broker redirected to the dead one until the cluster had noticed,
+/// and the first such answer was the end of the set-up.
+#[tokio::test]
+async fn a_redirect_to_a_dead_broker_is_tried_again() {
+    let there = format!("http://{}/a", dead().await);
+    let answers =
+        [redirect(&there), redirect(&there), answer("503 x", "", ""), answer("200 OK", "", "7")];
+    let survivor = Server::new(answers.into()).await;
+    let failed = survivor.http(None).json::<u32>(&reading()).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Unavailable, "{failed}");
+    assert!(failed.to_string().contains("it does not answer"), "{failed}");
+    let number: u32 = survivor.http(None).retrying(REQUEST_TIMEOUT).json(&reading()).await.unwrap();
+    assert_eq!(number, 7);
+    // Nothing is left of the time.
+    let survivor = Server::new(vec![redirect(&there)]).await;
+    let failed = survivor.http(None).retrying(Duration::ZERO).done(&reading()).await.unwrap_err();
+    assert_eq!(failed.kind, AdminErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn another_host_may_know_the_new_owner_already() {
+    let there = format!("http://{}/a", dead().await);
+    let (old, new) = (
+        Server::new(vec![redirect(&there)]).await,
+        Server::new(vec![answer("200 OK", "", "7")]).await,
+    );
+    let url = format!("{},{}", old.url, new.url.strip_prefix("http://").unwrap());
+    let http = Http::new(&url, &AdminOptions::default()).unwrap();
+    assert_eq!(http.json::<u32>(&reading()).await.unwrap(), 7);
+}
+
+#[test]
+fn what_passes_with_a_failover_is_told_from_what_stays() {
+    let passing = [
+        (503, ""),
+        (500, "Failed to find ownership for topic"),
+        (412, "Namespace bundle is being unloaded"),
+    ];
+    for (status, reason) in passing {
+        let status = StatusCode::from_u16(status).unwrap();
+        assert_eq!(kind_of(status, reason), AdminErrorKind::Unavailable, "{status} {reason}");
+    }
+    assert_eq!(kind_of(StatusCode::INTERNAL_SERVER_ERROR, "disk"), AdminErrorKind::Other);
+    assert_eq!(kind_of(StatusCode::NOT_FOUND, "ownership"), AdminErrorKind::NotFound);
+}
+
+#[test]
+fn each_host_of_an_admin_url_must_be_one() {
+    let unusable = |url: &str| Http::new(url, &AdminOptions::default()).unwrap_err();
+    for url in ["http://a:8080,", "http://a,b:x", "a:8080,b:8080", "http://a,user:secret@b"] {
+        let refused = unusable(url);
+        assert_eq!(refused.kind, AdminErrorKind::Invalid, "{url}");
+        assert!(!refused.to_string().contains("secret"), "{refused}");
+    }
+    let hosts = vec!["h"; HOSTS_MAX + 1].join(",");
+    assert!(unusable(&format!("http://{hosts}")).to_string().contains("too many hosts"));
 }

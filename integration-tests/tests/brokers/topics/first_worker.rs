@@ -1,0 +1,68 @@
+//! The first worker of a task topic: what it finds and makes, with an admin URL and without one.
+
+use super::{Bench, Nothing};
+use anyhow::{Context, Result};
+use longhaul::topics::{
+    Admin, AdminOptions, FindingKind, TopicNames, TopicSettings, check, dry_run,
+};
+use longhaul::{Client, SetupTopicsError, Text};
+use longhaul_broker::{Broker, BrokerConfig};
+use std::time::Duration;
+
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// A first worker said what was wrong with its topics, seven times over, and left it at that although it could have put it right.
+#[tokio::test]
+async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
+    let Some(bench) = Bench::new("first").await? else { return Ok(()) };
+    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let worker = client.worker(&bench.names.task, Nothing).start().await?;
+    worker.ready().await;
+    assert_eq!(bench.check().await?, []);
+    assert_eq!(dry_run(&bench.admin, &bench.names, &bench.settings).await?, []);
+    let task = client.submit(&bench.names.task, &Text("once".to_owned())).await?;
+    client.wait::<Text>(&task).await?;
+    worker.drain(DRAIN).await?;
+    bench.cleanup().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
+    let Some(bench) = Bench::new("client").await? else { return Ok(()) };
+    let builder = Client::builder(&bench.broker).subscription("audit");
+    let client = builder.clone().connect().await?;
+    let refused = client.setup_topics(&bench.names.task).await;
+    assert!(matches!(refused, Err(SetupTopicsError::NoAdminUrl)), "{refused:?}");
+    let client = builder.admin_url(&bench.admin_url).connect().await?;
+    assert!(!client.setup_topics(&bench.names.task).await?.steps.is_empty());
+    assert_eq!(client.setup_topics(&bench.names.task).await?.steps, []);
+    let names = TopicNames::new(&bench.names.task, "audit")?;
+    assert_eq!(bench.admin.subscriptions(&names.task).await?, ["audit"]);
+    for topic in [&names.task, &names.metadata, &names.ledger, &names.dead_letters] {
+        bench.admin.delete_topic(topic).await?;
+    }
+    Ok(())
+}
+
+/// The embedded broker did what the protocol needs by name, but did not say so: check found seven things wrong.
+#[tokio::test]
+async fn on_the_embedded_broker_topics_are_right_without_set_up() -> Result<()> {
+    let broker = Broker::start(BrokerConfig::default())?;
+    let client = Client::connect(broker.service_url()).await?;
+    let worker = client.worker("tasks", Nothing).start().await?;
+    let task = client.submit("tasks", &Text("once".to_owned())).await?;
+    client.wait::<Text>(&task).await?;
+    let admin = Admin::new(&broker.admin_url().context("no admin")?, &AdminOptions::default())?;
+    let names: TopicNames = "tasks".parse()?;
+    let found = check(&admin, &names, &TopicSettings::default()).await?;
+    let seen: Vec<_> = found.iter().map(|it| (it.topic.as_str(), it.kind)).collect();
+    // The dead letters come into being with the first one.
+    assert_eq!(seen, [(names.dead_letters.as_str(), FindingKind::TopicMissing)], "{found:#?}");
+    // As the first one does it.
+    admin.create_topic(&names.dead_letters, None).await?;
+    assert_eq!(check(&admin, &names, &TopicSettings::default()).await?, []);
+    worker.drain(DRAIN).await?;
+    tokio::task::spawn_blocking(move || broker.shutdown()).await??;
+    Ok(())
+}
