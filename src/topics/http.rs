@@ -4,19 +4,21 @@
 //! host. So redirects are followed here: the same method, body and token, a limited number of times, and never from `https`
 //! to `http`. A secret appears in no error and in no `Debug`.
 
+mod hosts;
+
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::transport::TransportErrorKind;
 use crate::transport::session::{Credentials, TlsError, TlsOptions, is_loopback, without_trust};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use hosts::{Hosts, url_of, without_secrets};
 use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
 use reqwest::{Method, Response, StatusCode, Url};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Longest time for one request, from the name look-up to the last byte of the answer.
@@ -25,8 +27,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 5;
 /// Largest answer that is read. Internal stats of a topic with 100,000 ledgers have about 10 MB.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Hosts that an admin URL may name.
-const HOSTS_MAX: usize = 16;
 /// Between two tries of a call that is not available at the moment.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Parts of what Pulsar answers, in lower case, while a topic has no owner.
@@ -126,22 +126,6 @@ pub(super) struct Http {
     retry_until: Option<Moment>,
 }
 
-/// The hosts of a service URL.
-struct Hosts {
-    /// At least one.
-    bases: Vec<Url>,
-    /// The one that answered last.
-    preferred: AtomicUsize,
-}
-
-impl Hosts {
-    /// Each host once, with its index, the one that answered last first.
-    fn in_turn(&self) -> impl Iterator<Item = (usize, &Url)> {
-        let first = self.preferred.load(Ordering::Relaxed);
-        self.bases.iter().enumerate().cycle().skip(first).take(self.bases.len())
-    }
-}
-
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown: Vec<String> = self.hosts.bases.iter().map(without_secrets).collect();
@@ -156,17 +140,17 @@ impl Http {
                 .map_or_else(|_| "admin URL".to_owned(), |url| without_secrets(&url));
             failure(AdminErrorKind::Invalid, &Method::GET, shown, reason, source)
         };
-        let bases = bases(url).map_err(|(reason, source)| invalid(reason, source))?;
+        let hosts = Hosts::parse(url).map_err(|(reason, source)| invalid(reason, source))?;
         let credentials = options.credentials.clone();
         credentials.check().map_err(|cause| invalid(cause, None))?;
         if let Some(data) = credentials.data_at_hand() {
             let unusable = |cause| invalid("no HTTP header can carry the credentials", Some(cause));
             authorization(credentials.method(), &data).map_err(unusable)?;
         }
-        let is_encrypted = bases.iter().all(|base| base.scheme() == "https");
+        let is_encrypted = hosts.bases.iter().all(|base| base.scheme() == "https");
         if !is_encrypted && credentials.are_secret() {
-            let hosts = bases.iter().map(|base| base.host_str().unwrap_or_default());
-            for host in hosts.filter(|host| !is_loopback(host)) {
+            let names = hosts.bases.iter().map(|base| base.host_str().unwrap_or_default());
+            for host in names.filter(|host| !is_loopback(host)) {
                 tracing::warn!(
                     "the credentials go to the admin API of {host} unencrypted: use https://"
                 );
@@ -183,7 +167,7 @@ impl Http {
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| invalid("no HTTP client", Some(e.without_url().into())))?;
-        let hosts = Arc::new(Hosts { bases, preferred: AtomicUsize::new(0) });
+        let hosts = Arc::new(hosts);
         Ok(Self { client, hosts, credentials, retry_until: None })
     }
 
@@ -209,7 +193,7 @@ impl Http {
 
     /// Why a call was not even sent.
     pub(super) fn refuse(&self, method: &Method, source: Cause) -> AdminError {
-        let url = self.hosts.bases.first().map(without_secrets).unwrap_or_default();
+        let url = self.hosts.shown();
         failure(AdminErrorKind::Invalid, method, url, "", Some(source))
     }
 
@@ -248,7 +232,7 @@ impl Http {
             let error = match self.ask(call, url_of(base, call), authorization.as_ref()).await {
                 Err(error) if is_passing(error.kind) => error,
                 answered => {
-                    self.hosts.preferred.store(index, Ordering::Relaxed);
+                    self.hosts.prefer(index);
                     return answered;
                 }
             };
@@ -306,7 +290,7 @@ impl Http {
     /// Made anew for each call: tokens change.
     async fn authorization(&self, call: &Call) -> Result<Option<HeaderValue>, AdminError> {
         let fail = |kind, cause| {
-            let url = self.hosts.bases.first().map(without_secrets).unwrap_or_default();
+            let url = self.hosts.shown();
             failure(kind, &call.method, url, "no credentials", Some(cause))
         };
         let data = self.credentials.data().await;
@@ -337,53 +321,6 @@ impl Http {
 /// Whether another host, or the same one a little later, may do better.
 const fn is_passing(kind: AdminErrorKind) -> bool {
     matches!(kind, AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)
-}
-
-/// The base URLs of a service URL: `http://one:8080,two:8080/path` is two hosts with one scheme and one path.
-fn bases(url: &str) -> Result<Vec<Url>, (&'static str, Option<Cause>)> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (hosts, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let count = hosts.split(',').count();
-    if count > HOSTS_MAX {
-        return Err(("too many hosts", None));
-    }
-    let base = |host: &str| {
-        let one =
-            if scheme.is_empty() { host.to_owned() } else { format!("{scheme}://{host}{path}") };
-        let base = Url::parse(&one).map_err(|e| ("not a URL", Some(e.into())))?;
-        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            return Err(("the admin API has an `http://` or `https://` URL", None));
-        }
-        if !base.username().is_empty() || base.password().is_some() {
-            return Err(("credentials do not belong into the URL: give a token", None));
-        }
-        Ok(base)
-    };
-    hosts.split(',').map(|host| base(host.trim())).collect()
-}
-
-fn url_of(base: &Url, call: &Call) -> Url {
-    let mut path = base.path().trim_end_matches('/').to_owned();
-    for segment in &call.path {
-        path.push('/');
-        encode(segment, &mut path);
-    }
-    let mut url = base.clone();
-    url.set_path(&path);
-    url.set_query(call.query.as_deref());
-    url.set_fragment(None);
-    url
-}
-
-/// Encodes all but what is unreserved: brokers take a bare `+` for a space.
-fn encode(segment: &str, path: &mut String) {
-    for byte in segment.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
 }
 
 fn authorization(method: &str, data: &[u8]) -> Result<HeaderValue, Cause> {
@@ -486,12 +423,6 @@ fn excerpt(text: &[u8]) -> String {
         None => words,
         Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
     }
-}
-
-fn without_secrets(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{host}{port}{}", url.scheme(), url.path())
 }
 
 fn failure(

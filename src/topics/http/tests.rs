@@ -1,3 +1,4 @@
+use super::hosts::HOSTS_MAX;
 use super::*;
 use crate::transport::session::keys::Authority;
 use std::sync::{Arc, Mutex};
