@@ -5,9 +5,12 @@
 //! taken, never the token alone. Neither tokens nor keys appear in errors or in `Debug`.
 
 mod der;
+mod refused;
+mod sign;
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+pub(crate) use refused::RefusedLogins;
 use ring::{hmac, signature};
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
@@ -88,13 +91,22 @@ pub enum AuthConfigError {
     /// An attacker could guess it.
     #[error("the secret for tokens has {0} bytes: at least {SECRET_BYTES_MIN} are needed")]
     Short(usize),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers for a secret")]
+    NoRandomness,
+    /// A public key verifies tokens and cannot sign them.
+    #[error("a secret is needed to sign tokens, not a public key")]
+    NotASecret,
+    /// Without it the broker lets nobody in.
+    #[error("a token needs a role (claim `sub`)")]
+    NoRole,
     /// Neither PEM nor DER of a key that is supported.
     #[error("the public key for tokens is neither PEM nor DER of a key of RSA or P-256")]
     Key,
 }
 
 /// Why a client is not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
     /// It showed none.

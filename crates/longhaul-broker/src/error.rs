@@ -30,7 +30,7 @@ pub enum StartError {
     #[error("cannot open a compacted topic")]
     Compacted(#[source] crate::log::CompactedError),
     /// A port cannot be listened on.
-    #[error("cannot listen on {address}: is another broker running there?")]
+    #[error("cannot listen on {address}{}", listen_hint(source))]
     Listen {
         /// Which.
         address: SocketAddr,
@@ -61,4 +61,38 @@ pub enum BrokerError {
     /// A defect.
     #[error("the broker has ended unexpectedly")]
     Ended,
+}
+
+/// What is most likely the matter, where that is known.
+fn listen_hint(source: &std::io::Error) -> &'static str {
+    let hints = [
+        (std::io::ErrorKind::AddrInUse, ": is another broker running there?"),
+        (
+            std::io::ErrorKind::PermissionDenied,
+            ": this process may not have that port; ports below 1024 are often reserved",
+        ),
+        (std::io::ErrorKind::AddrNotAvailable, ": this machine has no such address"),
+    ];
+    hints.into_iter().find(|(kind, _)| *kind == source.kind()).map_or("", |(_, hint)| hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    /// A port below 1024 that was denied was said to be taken by another broker.
+    #[test]
+    fn only_a_port_that_is_taken_is_anothers() {
+        let told = |kind: ErrorKind| {
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            StartError::Listen { address, source: kind.into() }.to_string()
+        };
+        assert!(told(ErrorKind::AddrInUse).contains("another broker"));
+        let denied = told(ErrorKind::PermissionDenied);
+        assert!(
+            denied.contains("127.0.0.1:80: this process may not") && !denied.contains("another")
+        );
+        assert_eq!(told(ErrorKind::OutOfMemory), "cannot listen on 127.0.0.1:80");
+    }
 }

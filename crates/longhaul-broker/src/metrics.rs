@@ -65,8 +65,6 @@ pub(crate) struct LogMetrics {
     pub(crate) disk_used_bytes: u64,
     /// Bytes that may be used; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
-    /// A write has failed: nothing is written any more until the broker is started anew.
-    pub(crate) poisoned: bool,
 }
 
 /// One topic without partitions, or one partition.
@@ -190,11 +188,6 @@ fn log(page: &mut Page, log: &LogMetrics) {
             "longhaul_broker_disk_limit_bytes",
             "Size that the data directory may reach.",
             log.disk_limit_bytes,
-        ),
-        (
-            "longhaul_broker_log_poisoned",
-            "1 when a write has failed and nothing is written until a restart.",
-            Some(u64::from(log.poisoned)),
         ),
     ];
     for (name, help, value) in gauges {

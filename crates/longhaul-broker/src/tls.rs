@@ -75,8 +75,14 @@ impl TlsConfig {
             }
         };
         let config = builder.with_single_cert(chain, key);
-        // rustls does not say which of the two is wrong; mostly the key is that of another certificate.
-        config.map(Arc::new).map_err(|source| unusable(&self.key, source))
+        config.map(Arc::new).map_err(|source| {
+            if let rustls::Error::InvalidCertificate(cause) = &source {
+                let cause = format!("an X.509 certificate of version 3 is needed: {cause:?}");
+                return unusable(&self.certificates, cause);
+            }
+            // Mostly the key is that of another certificate.
+            unusable(&self.key, source)
+        })
     }
 }
 
@@ -198,4 +204,27 @@ mod tests {
         files.check("cert", "other", None, "other cannot be used");
         files.check("cert", "key", Some("nonsense"), "nonsense holds no certificate");
     }
+
+    /// Of a certificate of version 1, as `openssl x509 -req` makes it without extensions, its key was said to be of no use.
+    #[test]
+    fn an_old_certificate_is_not_blamed_on_its_key() {
+        let files = Files::new();
+        files.put("v1", V1);
+        let error = files.config("v1", "key", None).load().unwrap_err();
+        assert!(error.to_string().ends_with("v1 cannot be used"), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("version 3 is needed"), "{cause}");
+    }
+
+    const V1: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBJDCBywIUYQNUl5qDw0rhfHmntjP6lQKGWjQwCgYIKoZIzj0EAwIwFDESMBAG\n\
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTE4Mzc1MFoYDzIxMjYxMDI4MTgzNzUw\n\
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC\n\
+AATBfzEawwzXMz61z28ueSqMZZxSblcu9MXRzWRnySUIr/GHK75xlh208ipJkTGz\n\
+NLdVVuIRmtcQFQOhkDqLGSrdMAoGCCqGSM49BAMCA0gAMEUCIQCSr1rol8MRxDPZ\n\
+Uitg80hM5jUZhFEEGBPjTJtdhCueQwIgQ4ATryLE/ePgYLR78wdVUDYMbxhIBPRk\n\
+mFCwCMPxWjw=\n\
+-----END CERTIFICATE-----\n\
+";
 }

@@ -8,7 +8,7 @@ use super::policies::Action;
 use super::request::{AdminError, AdminReply, AdminRequest, NamespaceCall};
 use super::route::{Access, Asked, Work, route};
 use super::target::Target;
-use crate::auth::{AuthError, Authenticator, Role};
+use crate::auth::{AuthError, Authenticator, RefusedLogins, Role};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -19,8 +19,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::fmt;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -89,6 +90,8 @@ pub(crate) struct Admin {
     pub(crate) clock: Clock,
     /// Limits.
     pub(crate) limits: Limits,
+    /// What the log was told of tokens that were refused.
+    pub(crate) refused: Arc<Mutex<RefusedLogins>>,
 }
 
 impl fmt::Debug for Admin {
@@ -133,19 +136,21 @@ pub(crate) async fn serve(listener: TcpListener, admin: Admin, stop: Cancellatio
 async fn connect(stream: TcpStream, admin: &Arc<Admin>, stop: &CancellationToken) {
     // Without it small answers could wait for an acknowledgement; where it cannot be set they do.
     stream.set_nodelay(true).ok();
-    let Some(tls) = &admin.tls else { return converse(stream, admin, stop).await };
+    let Ok(peer) = stream.peer_addr() else { return };
+    let Some(tls) = &admin.tls else { return converse(stream, peer, admin, stop).await };
     match timeout(admin.limits.head_timeout, tls.accept(stream)).await {
-        Ok(Ok(stream)) => converse(stream, admin, stop).await,
+        Ok(Ok(stream)) => converse(stream, peer, admin, stop).await,
         Ok(Err(error)) => tracing::debug!(%error, "no TLS on the admin interface"),
         Err(_) => tracing::debug!("no TLS handshake in time on the admin interface"),
     }
 }
 
-async fn converse<S>(stream: S, admin: &Arc<Admin>, stop: &CancellationToken)
+async fn converse<S>(stream: S, peer: SocketAddr, admin: &Arc<Admin>, stop: &CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(|request| async { Ok::<_, Infallible>(admin.answer(request).await) });
+    let service =
+        service_fn(|request| async { Ok::<_, Infallible>(admin.answer(request, peer).await) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(admin.limits.head_timeout)
@@ -182,9 +187,9 @@ enum Asker {
 }
 
 impl Admin {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let late = "not answered in time: what was asked for may still happen";
-        let answer = match timeout(self.limits.request_timeout, self.process(request)).await {
+        let answer = match timeout(self.limits.request_timeout, self.process(request, peer)).await {
             Ok(Ok(answer) | Err(answer)) => answer,
             Err(_) => Answer::refusal(StatusCode::SERVICE_UNAVAILABLE, late),
         };
@@ -192,8 +197,15 @@ impl Admin {
     }
 
     /// Both are answers; a refusal is the second kind.
-    async fn process(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
-        let asker = self.authenticate(&request).map_err(|error| unknown(&error))?;
+    async fn process(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Answer, Answer> {
+        let asker = self.authenticate(&request).map_err(|error| {
+            self.tell(peer, error);
+            unknown(&error)
+        })?;
         let (head, body) = request.into_parts();
         let body = self.read(body).await?;
         let target = Target::parse(head.uri.path(), head.uri.query())?;
@@ -204,6 +216,9 @@ impl Admin {
             Err(_) if matches!(asker, Asker::Nobody) => return Err(unknown(&AuthError::Missing)),
             Err(error) => return Err(error.into()),
         };
+        if matches!(asker, Asker::Nobody) && route.access != Access::Everybody {
+            self.tell(peer, AuthError::Missing);
+        }
         self.authorize(&asker, route.access).await?;
         Ok(match route.work {
             Work::Tell(fact) => known(fact, &self.advertised),
@@ -232,6 +247,15 @@ impl Admin {
         let bearer = header.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER));
         let (_, token) = bearer.ok_or(AuthError::Missing)?;
         authenticator.authenticate("token", token, (self.clock)()).map(Asker::Role)
+    }
+
+    fn tell(&self, peer: SocketAddr, error: AuthError) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = refused.note(&peer.to_string(), error, (self.clock)());
+        drop(refused);
+        if let Some(text) = told {
+            tracing::warn!("admin interface: {text}");
+        }
     }
 
     async fn authorize(&self, asker: &Asker, access: Access) -> Result<(), Answer> {

@@ -59,6 +59,7 @@ impl Server {
             tls: None,
             clock: Arc::new(|| 1_800_000_000),
             limits: Limits::default(),
+            refused: Arc::default(),
         };
         change(&mut admin);
         let stop = CancellationToken::new();

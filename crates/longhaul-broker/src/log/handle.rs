@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Is told, on a thread of the log, how a write went. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), WriteError>) + Send>;
@@ -123,6 +124,12 @@ impl Log {
     #[must_use]
     pub fn segments(&self) -> Vec<(u32, u64)> {
         self.shared.list()
+    }
+
+    /// How long the writer has waited so far for the disk to keep what was written.
+    #[must_use]
+    pub fn sync_time(&self) -> Duration {
+        self.shared.sync_time()
     }
 
     /// Whether the disk had no room when the next segment was last prepared. There is still room in the current one: who refuses

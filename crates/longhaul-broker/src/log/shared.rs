@@ -6,10 +6,12 @@ use super::options::Options;
 use super::record::Position;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
+use crate::clock;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 /// Bytes that are filled with zeros, or searched, at once.
 pub(super) const WINDOW_BYTES: usize = 1024 * 1024;
@@ -59,6 +61,8 @@ pub(super) struct Shared {
     poison: OnceLock<String>,
     /// How far the disk confirmed the log.
     durable: Mutex<Position>,
+    /// Nanoseconds that the writer has waited for the disk to keep what was written.
+    sync_nanos: AtomicU64,
     /// What the durable checkpoint stands for: the segments from there on must stay.
     checkpoint: Mutex<Option<Position>>,
 }
@@ -89,6 +93,7 @@ impl Shared {
             full: AtomicBool::new(false),
             poison: OnceLock::new(),
             durable: Mutex::new(Position { segment: 0, offset: 0 }),
+            sync_nanos: AtomicU64::new(0),
             checkpoint: Mutex::new(checkpoint),
         }
     }
@@ -194,7 +199,16 @@ impl Shared {
     ) -> Result<(), (&'static str, io::Error)> {
         let file = &segment.file;
         file.write_at(bytes, u64::from(chunk.offset)).map_err(|error| ("a write", error))?;
-        file.sync_data().map_err(|error| ("a sync", error))
+        let began = clock::monotonic();
+        let synced = file.sync_data().map_err(|error| ("a sync", error));
+        let took = clock::monotonic().duration_since(began).as_nanos();
+        self.sync_nanos.fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
+        synced
+    }
+
+    /// How long the writer has waited for the disk so far.
+    pub(super) fn sync_time(&self) -> Duration {
+        Duration::from_nanos(self.sync_nanos.load(Ordering::Relaxed))
     }
 }
 

@@ -13,6 +13,7 @@ use longhaul_wire::messages::ServerError;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How often retention, expiry and thresholds are looked at.
 const ROUND_MS: u64 = 1000;
@@ -59,6 +60,8 @@ pub(super) struct Keeper {
     is_full: bool,
     /// Segments that the log has, with their sizes.
     segments: Vec<(u32, u64)>,
+    /// How long the log has waited for the disk.
+    sync_time: Duration,
 }
 
 impl Keeper {
@@ -71,7 +74,12 @@ impl Keeper {
             disk_bytes: 0,
             is_full: false,
             segments: Vec::new(),
+            sync_time: Duration::ZERO,
         }
+    }
+
+    pub(super) const fn sync_time(&self) -> Duration {
+        self.sync_time
     }
 
     pub(super) const fn disk_bytes(&self) -> u64 {
@@ -212,6 +220,11 @@ impl Machine {
     pub fn set_disk(&mut self, segments: Vec<(u32, u64)>) {
         self.keeper.disk_bytes = segments.iter().map(|(_, bytes)| bytes).sum();
         self.keeper.segments = segments;
+    }
+
+    /// How long the log has waited so far for the disk to keep what was written.
+    pub fn set_sync_time(&mut self, time: Duration) {
+        self.keeper.sync_time = time;
     }
 
     /// Bytes that were published since the last compaction.

@@ -35,7 +35,7 @@ mod tests;
 mod topics;
 pub mod view;
 
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, RefusedLogins};
 use crate::log::{Composer, Group, Head, Kind, Slot as CompactedSlot};
 use crate::state::State;
 use crate::state::change::{Change, ChangeRecord};
@@ -100,6 +100,8 @@ struct Live {
 pub struct Machine {
     settings: Settings,
     auth: Option<Arc<Authenticator>>,
+    /// What the log was told of clients that were not let in.
+    refused_logins: RefusedLogins,
     state: State,
     composer: Composer,
     sessions: HashMap<u64, Session>,
@@ -143,6 +145,7 @@ impl Machine {
         let mut machine = Self {
             settings,
             auth,
+            refused_logins: RefusedLogins::default(),
             state,
             composer,
             sessions: HashMap::new(),

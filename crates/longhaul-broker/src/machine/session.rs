@@ -142,6 +142,9 @@ impl Machine {
         let role = match role {
             Ok(role) => role,
             Err(cause) => {
+                let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
+                let told = self.refused_logins.note(peer, cause, self.now / 1000);
+                self.effects.extend(told.map(Effect::Warn));
                 let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
                 return self.refuse_connection(conn, &refusal);
             }

@@ -234,11 +234,11 @@ impl Machine {
                 groups: totals.groups,
                 records: totals.records,
                 syncs: totals.groups,
+                sync_seconds: self.keeper.sync_time().as_secs_f64(),
                 bytes: totals.bytes_logged,
                 segments: self.keeper.segments() as u64,
                 disk_used_bytes: self.keeper.disk_bytes(),
                 disk_limit_bytes: self.settings.disk_bytes_max,
-                ..LogMetrics::default()
             },
         }
     }

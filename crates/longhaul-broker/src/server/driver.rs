@@ -183,6 +183,7 @@ impl Driver {
                 self.log.prepare();
             }
             self.machine.set_disk(self.log.segments());
+            self.machine.set_sync_time(self.log.sync_time());
         }
         if self.retry_at.is_some_and(|at| now >= at || at > now + FULL_PAUSE_MS)
             && let Some(group) = self.in_flight.clone()

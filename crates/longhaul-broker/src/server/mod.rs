@@ -257,6 +257,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
         tls: None,
         clock: Arc::new(|| clock::wall_ms() / 1000),
         limits: admin::Limits::default(),
+        refused: Arc::default(),
     };
     let plain = Listener { listener: ports.service, tls: None };
     let encrypted = ports.tls.map(|listener| Listener { listener, tls: acceptor });

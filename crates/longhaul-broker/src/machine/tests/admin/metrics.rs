@@ -11,6 +11,7 @@ fn metrics_are_the_sum_of_it() {
     rig.create("empty");
     rig.machine.opened(3, "/other".to_owned());
     rig.machine.set_disk(vec![(0, 100), (1, 50)]);
+    rig.machine.set_sync_time(std::time::Duration::from_millis(1500));
     let Ok(AdminReply::Metrics(found)) = rig.answer(AdminRequest::Metrics) else {
         panic!("they are metrics")
     };
@@ -43,7 +44,7 @@ fn metrics_are_the_sum_of_it() {
         segments: 2,
         disk_used_bytes: 150,
         disk_limit_bytes: None,
-        ..LogMetrics::default()
+        sync_seconds: 1.5,
     };
     let expected = MetricsSnapshot {
         topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),

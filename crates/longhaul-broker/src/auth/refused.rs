@@ -1,0 +1,93 @@
+//! Which refused logins are worth a line in the log. Pure.
+//!
+//! A client that is refused comes again within a second, for hours: each reason is told once per host and minute, with the number of those
+//! that were not told.
+
+use super::AuthError;
+use std::collections::BTreeMap;
+
+/// After this a refusal is told again.
+const QUIET_S: u64 = 60;
+/// Hosts and reasons that are remembered. Beyond them what is new is only counted.
+const REMEMBERED_MAX: usize = 1024;
+
+/// Refused logins of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedLogins {
+    /// When it was told last, and how often it happened since, by host and reason.
+    seen: BTreeMap<(String, AuthError), (u64, u64)>,
+    /// Those for which there was no room.
+    uncounted: u64,
+}
+
+impl RefusedLogins {
+    /// Notes one, by `/host:port` or `host:port`. The text is what is to be logged.
+    pub(crate) fn note(&mut self, peer: &str, reason: AuthError, now_s: u64) -> Option<String> {
+        let host = peer.trim_start_matches('/');
+        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
+        let key = (host.to_owned(), reason);
+        if let Some((told, since)) = self.seen.get_mut(&key) {
+            if now_s < told.saturating_add(QUIET_S) {
+                *since += 1;
+                return None;
+            }
+            let text = said(host, reason, *since);
+            (*told, *since) = (now_s, 0);
+            return Some(text);
+        }
+        if self.seen.len() >= REMEMBERED_MAX {
+            self.seen.retain(|_, (told, _)| now_s < told.saturating_add(QUIET_S));
+        }
+        if self.seen.len() >= REMEMBERED_MAX {
+            self.uncounted += 1;
+            return None;
+        }
+        let mut text = said(host, reason, 0);
+        let uncounted = std::mem::take(&mut self.uncounted);
+        if uncounted > 0 {
+            text.push_str(&format!("; {uncounted} of other hosts were not told"));
+        }
+        self.seen.insert(key, (now_s, 0));
+        Some(text)
+    }
+}
+
+fn said(host: &str, reason: AuthError, untold: u64) -> String {
+    let more = match untold {
+        0 => String::new(),
+        count => format!(" ({count} more since this was last told)"),
+    };
+    format!("a login from {host} was refused: {reason}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client with an expired token was refused, again and again, and the broker's log said nothing.
+    #[test]
+    fn each_reason_is_told_once_per_host_and_minute() {
+        let mut refused = RefusedLogins::default();
+        let told = refused.note("/10.0.0.1:4000", AuthError::Expired, 100).unwrap();
+        assert_eq!(told, "a login from 10.0.0.1 was refused: the token has expired");
+        assert_eq!(refused.note("/10.0.0.1:4001", AuthError::Expired, 159), None);
+        assert!(refused.note("/10.0.0.1:4001", AuthError::Signature, 159).is_some());
+        assert!(refused.note("[::1]:4001", AuthError::Expired, 159).is_some());
+        let told = refused.note("/10.0.0.1:4002", AuthError::Expired, 160).unwrap();
+        assert!(told.ends_with("(1 more since this was last told)"), "{told}");
+        assert!(!refused.note("/10.0.0.1:4002", AuthError::Expired, 220).unwrap().contains("more"));
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_limit() {
+        let mut refused = RefusedLogins::default();
+        for host in 0..REMEMBERED_MAX {
+            assert!(refused.note(&format!("{host}:1"), AuthError::Missing, 100).is_some());
+        }
+        assert_eq!(refused.note("one-more:1", AuthError::Missing, 159), None);
+        assert_eq!(refused.seen.len(), REMEMBERED_MAX);
+        let told = refused.note("later:1", AuthError::Missing, 160).unwrap();
+        assert!(told.contains("; 1 of other hosts"), "{told}");
+        assert_eq!(refused.seen.len(), 1);
+    }
+}

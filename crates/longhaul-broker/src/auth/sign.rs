@@ -1,0 +1,113 @@
+//! Makes secrets, and tokens that are signed with them.
+
+use super::{AuthConfigError, SECRET_BYTES_MIN, TokenKey};
+use crate::clock;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Signed with HMAC and SHA-256.
+const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    sub: &'a str,
+    /// Seconds since 1970.
+    iat: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<u64>,
+}
+
+impl TokenKey {
+    /// A new secret: 32 random bytes, for a file or for [`TokenKey::Secret`].
+    ///
+    /// # Errors
+    /// [`AuthConfigError::NoRandomness`].
+    pub fn new_secret() -> Result<Vec<u8>, AuthConfigError> {
+        let mut secret = vec![0; SECRET_BYTES_MIN];
+        SystemRandom::new().fill(&mut secret).map_err(|_| AuthConfigError::NoRandomness)?;
+        Ok(secret)
+    }
+
+    /// A token that says that its bearer has this role, for so long from now or for ever.
+    ///
+    /// ```
+    /// use longhaul_broker::TokenKey;
+    /// use std::time::Duration;
+    ///
+    /// let key = TokenKey::Secret(TokenKey::new_secret()?);
+    /// let token = key.create_token("worker", Some(Duration::from_secs(3600)))?;
+    /// assert_eq!(token.split('.').count(), 3);
+    /// # Ok::<(), longhaul_broker::AuthConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the key is a public one or a secret that is too short, or the role is empty.
+    pub fn create_token(
+        &self,
+        role: &str,
+        expires: Option<Duration>,
+    ) -> Result<String, AuthConfigError> {
+        let secret = match self {
+            Self::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {
+                return Err(AuthConfigError::Short(secret.len()));
+            }
+            Self::Secret(secret) => secret,
+            Self::Public(_) => return Err(AuthConfigError::NotASecret),
+        };
+        if role.is_empty() {
+            return Err(AuthConfigError::NoRole);
+        }
+        let iat = clock::wall_ms() / 1000;
+        let exp = expires.map(|time| iat.saturating_add(time.as_secs()));
+        let claims = serde_json::to_vec(&Claims { sub: role, iat, exp });
+        let claims = claims.map_err(|_| AuthConfigError::NoRole)?;
+        let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let signed = format!("{}.{}", encode(HEADER.as_bytes()), encode(&claims));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let signature = hmac::sign(&key, signed.as_bytes());
+        Ok(format!("{signed}.{}", encode(signature.as_ref())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AuthConfig, AuthError, Authenticator};
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_token_is_taken_by_the_broker_that_has_its_secret_until_it_expires() {
+        let secret = TokenKey::new_secret().unwrap();
+        assert_ne!(secret, TokenKey::new_secret().unwrap());
+        let key = TokenKey::Secret(secret);
+        let superusers = BTreeSet::from(["root".to_owned()]);
+        let broker = Authenticator::new(&AuthConfig { key: key.clone(), superusers }).unwrap();
+        let now = clock::wall_ms() / 1000;
+        let token = key.create_token("root", None).unwrap();
+        let role = broker.authenticate("token", token.as_bytes(), now + (1 << 40)).unwrap();
+        assert!(role.superuser && role.name == "root");
+        let hour = Some(Duration::from_secs(3600));
+        let token = key.create_token("a \"worker\"", hour).unwrap();
+        let role = broker.authenticate("token", token.as_bytes(), now).unwrap();
+        assert!(!role.superuser && role.name == "a \"worker\"");
+        let late = broker.authenticate("token", token.as_bytes(), now + 3700);
+        assert_eq!(late, Err(AuthError::Expired));
+        let other = TokenKey::Secret(TokenKey::new_secret().unwrap());
+        let foreign = other.create_token("root", None).unwrap();
+        let refused = broker.authenticate("token", foreign.as_bytes(), now);
+        assert_eq!(refused, Err(AuthError::Signature));
+    }
+
+    #[test]
+    fn what_cannot_sign_says_so() {
+        let made =
+            |key: TokenKey, role: &str| key.create_token(role, None).unwrap_err().to_string();
+        assert!(made(TokenKey::Public(Vec::new()), "a").contains("a secret is needed"));
+        assert!(made(TokenKey::Secret(vec![0; 31]), "a").contains("31 bytes"));
+        assert!(made(TokenKey::Secret(vec![0; 32]), "").contains("role"));
+    }
+}

@@ -1,0 +1,161 @@
+//! The program as somebody meets it who starts it by hand: what it says, what it takes, and how it gives out tokens.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+/// A broker on free ports. It is killed when the test ends.
+struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    /// What it said until it was ready.
+    said: String,
+    /// `host:port` of the admin interface.
+    admin: String,
+}
+
+fn program(arguments: &[&str]) -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_longhaul-broker"));
+    // Of the variables none that sets an option, or says what the log looks like.
+    program.args(arguments).env_clear().stdout(Stdio::piped()).stderr(Stdio::piped());
+    program
+}
+
+fn run(arguments: &[&str]) -> Output {
+    program(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let ports = ["--listen", "localhost:0", "--admin", "localhost:0"];
+        let mut child = program(&[&ports, arguments].concat()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Self { child, stderr, said: String::new(), admin: String::new() };
+        let ready = server.line_with("admin=");
+        let (_, rest) = ready.split_once("http://").unwrap();
+        server.admin = rest.split('"').next().unwrap().to_owned();
+        server
+    }
+
+    /// Reads its log until a line has these words.
+    fn line_with(&mut self, words: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended: {}", self.said);
+            self.said.push_str(&line);
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks the admin interface, and returns the whole answer.
+    fn ask(&self, request: &str, token: Option<&str>) -> String {
+        let mut stream = TcpStream::connect(&self.admin).unwrap();
+        let token = token.map(|it| format!("Authorization: Bearer {it}\r\n")).unwrap_or_default();
+        let head =
+            format!("{request} HTTP/1.1\r\nHost: broker\r\nConnection: close\r\n{token}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Started as the first line of its help shows it, the broker kept nothing and did not say so; its log was full of escape sequences where it
+/// went to a file, and `localhost` was no host.
+#[test]
+fn it_says_that_nothing_is_kept_and_in_plain_text() {
+    let server = Server::start(&[]);
+    assert!(server.said.contains("WARN") && server.said.contains("no --data"), "{}", server.said);
+    assert!(!server.said.contains('\u{1b}'), "{:?}", server.said);
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let sizes = ["--data", data, "--disk-bytes-max", "1G", "--message-bytes-max", "512K"];
+    let server = Server::start(&sizes);
+    assert!(!server.said.contains("WARN"), "{}", server.said);
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_in_words() {
+    for (arguments, words) in [
+        (["--disk-bytes-max", "1X"], "expected a number of bytes, or one with K, M, G or T"),
+        (["--disk-bytes-max", "1M"], "at least 256 MiB"),
+        (["--listen", "7300"], "expected HOST:PORT"),
+    ] {
+        let refused = run(&arguments);
+        assert!(!refused.status.success());
+        let said = text(&refused.stderr);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
+
+/// The time was always 0.
+#[test]
+fn the_metrics_tell_how_long_the_disk_took() {
+    let server = Server::start(&[]);
+    let topic = "PUT /admin/v2/persistent/public/default/t";
+    assert!(server.ask(topic, None).starts_with("HTTP/1.1 204"));
+    // The broker looks at its log once a second.
+    let seconds = std::iter::repeat_with(|| {
+        let page = server.ask("GET /metrics", None);
+        let name = "longhaul_broker_log_sync_seconds_total ";
+        let line = page.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse::<f64>().unwrap()
+    });
+    assert!(seconds.take(100_000).any(|seconds| seconds > 0.0));
+}
+
+/// To let anybody in one had to know how JSON Web Tokens are made, and whoever was refused was told, but not the broker's log.
+#[test]
+fn a_secret_and_a_token_are_two_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret.key");
+    let path = secret.to_str().unwrap();
+    assert!(run(&["token", "secret", path]).status.success());
+    assert_eq!(std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept = std::fs::read(&secret).unwrap();
+    let again = run(&["token", "secret", path]);
+    assert!(!again.status.success() && std::fs::read(&secret).unwrap() == kept);
+    let create = |role: &str| {
+        let made = run(&["token", "create", "--secret-key", path, "--subject", role]);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        text(&made.stdout).trim().to_owned()
+    };
+    let mut server = Server::start(&["--token-secret-key", path, "--superuser", "admin"]);
+    let (tenants, own) =
+        ("GET /admin/v2/tenants", "GET /lookup/v2/topic/persistent/public/default/t");
+    assert!(server.ask(tenants, Some(&create("admin"))).starts_with("HTTP/1.1 200"));
+    let worker = create("worker");
+    assert!(server.ask(tenants, Some(&worker)).starts_with("HTTP/1.1 403"));
+    assert!(server.ask(own, Some(&worker)).starts_with("HTTP/1.1 200"));
+    for _ in 0..3 {
+        assert!(server.ask(tenants, None).starts_with("HTTP/1.1 401"));
+    }
+    let forged = format!("{worker}x");
+    assert!(server.ask(tenants, Some(&forged)).starts_with("HTTP/1.1 401"));
+    let told = server.line_with("signature");
+    assert!(told.contains("a login from 127.0.0.1 was refused"), "{told}");
+    let missing = server.said.lines().filter(|line| line.contains("a token is needed")).count();
+    assert_eq!(missing, 1, "{}", server.said);
+    assert!(!server.said.contains(&worker), "a token is in the log");
+}
