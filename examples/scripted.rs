@@ -189,7 +189,7 @@ async fn main() -> anyhow::Result<()> {
         setup(&admin, &names, &settings).await.context("cannot set the topics up")?;
     }
     let journal = Journal::open(args.journal).context("cannot open the journal")?;
-    let mut builder = Client::builder(args.service_url);
+    let mut builder = Client::builder(args.service_url).subscription(args.subscription);
     if let Some(admin_url) = args.admin_url {
         builder = builder.admin_url(admin_url);
     }
@@ -201,7 +201,6 @@ async fn main() -> anyhow::Result<()> {
         .worker(args.task_topic, Scripted { journal: journal.clone() })
         .config(config)
         .topics(overrides)
-        .subscription(args.subscription)
         .concurrency(args.concurrency)
         .attempts_max(args.max_attempts)
         .keep_alive(args.keep_alive)

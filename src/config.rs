@@ -9,8 +9,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerConfig {
-    /// Name of the Shared subscription on the task topic; workers with the same name share the tasks. Default `longhaul`.
-    pub subscription: String,
+    /// Name of the Shared subscription on the task topic; workers with the same name share the tasks. It is set at the client
+    /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which needs it, too: names of topics follow from it.
+    pub(crate) subscription: String,
     /// Tasks that run at once. Default 16.
     pub concurrency: usize,
     /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.

@@ -17,7 +17,7 @@ const TRIES_MAX: u32 = 5;
 #[non_exhaustive]
 pub enum CancelError {
     /// The task's topic is not one.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The broker cannot be reached: the request is not stored.
     #[error("cannot publish to the ledger")]

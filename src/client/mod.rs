@@ -7,6 +7,7 @@
 //! partition of a metadata topic that was asked about.
 
 mod cancel;
+mod existence;
 #[cfg(test)]
 mod fake;
 mod publishers;
@@ -39,6 +40,7 @@ use crate::transport::session::{
 };
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{TaskProcessor, WorkerBuilder};
+use existence::Existence;
 use publishers::Publishers;
 use routes::Routes;
 use shared_view::Views;
@@ -84,6 +86,7 @@ struct Inner {
     routes: Routes,
     publishers: Publishers,
     views: Views,
+    existence: Existence,
 }
 
 /// Builds a [`Client`].
@@ -217,7 +220,8 @@ impl Client {
         let routes = Routes::new(Arc::clone(&transport));
         let publishers = Publishers::new(Arc::clone(&transport));
         let views = Views::new(Arc::clone(&transport));
-        let inner = Inner { settings, admin, transport, routes, publishers, views };
+        let existence = Existence::new(Arc::clone(&transport));
+        let inner = Inner { settings, admin, transport, routes, publishers, views, existence };
         Self { inner: Arc::new(inner) }
     }
 
@@ -365,7 +369,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The subscription of the workers whose tasks the client deals with; names of topics follow from it. Default `longhaul`.
+    /// The subscription of the client's workers, and of those whose tasks it waits for, watches and cancels; names of topics follow from it.
+    /// Workers of the same subscription share the tasks, those of another one get each task, too. Default `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
         self.settings.subscription = name.into();
         self

@@ -26,11 +26,19 @@ pub enum WaitError {
     /// The task ended, but its result cannot be read as the type asked for.
     #[error("the result cannot be decoded: {0}")]
     Decode(String),
+    /// No message of its topic has this id, and none ever will: the partition does not exist, or the id was not given yet.
+    #[error("no task {task}: {cause}")]
+    NoSuchTask {
+        /// What was waited for.
+        task: Box<TaskRef>,
+        /// Why it cannot be.
+        cause: String,
+    },
     /// The task ended, and its entry was evicted before it was seen: the result is gone.
     #[error("the task has ended and its result was evicted")]
     Evicted,
     /// The task's topic is not one.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be followed. Says nothing about the task.
     #[error("cannot follow the metadata topic")]
@@ -42,7 +50,7 @@ pub enum WaitError {
 #[non_exhaustive]
 pub enum GetError {
     /// The task's topic is not one.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be read now.
     #[error("cannot read the metadata topic")]
@@ -52,8 +60,8 @@ pub enum GetError {
 impl Client {
     /// Waits for a task's result.
     ///
-    /// It has no time limit of its own, and a task that nobody knows is one that may still come: put a limit around it with
-    /// [`tokio::time::timeout`]. Dropping the wait harms nothing. While the broker is away the wait goes on.
+    /// It has no time limit of its own: put a limit around it with [`tokio::time::timeout`]. Dropping the wait harms nothing. While the
+    /// broker is away the wait goes on. An id that no message can have is an error, as far as the broker tells the last one.
     ///
     /// The first wait on a partition of a topic reads its metadata topic from the start; later ones share what was read, for as
     /// long as the client lives. The memory is that of the topic's content: the entries of all tasks that are not evicted yet.
@@ -95,7 +103,23 @@ impl Client {
 
     async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {
         let topic = self.names(&task.topic)?.metadata;
-        let end = self.inner.views.end(&partition(topic, task.id.partition), task.id).await;
+        let place = partition(topic, task.id.partition);
+        let objection = async {
+            let cause = self.inner.existence.objection(&task.topic, task.id).await?;
+            // What is shown did exist, even if its topic is another one by now.
+            let shown = self.inner.views.look(&place, task.id).await;
+            (!matches!(shown, Ok(Some(_)))).then_some(cause)
+        };
+        let end = self.inner.views.end(&place, task.id);
+        tokio::pin!(end, objection);
+        let end = tokio::select! {
+            biased;
+            end = &mut end => end,
+            cause = &mut objection => match cause {
+                Some(cause) => return Err(WaitError::NoSuchTask { task: Box::new(task.clone()), cause }),
+                None => end.await,
+            },
+        };
         end.map_err(|unseen| match unseen {
             Unseen::Evicted => WaitError::Evicted,
             Unseen::Broken(error) => WaitError::Transport(error),

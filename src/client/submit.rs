@@ -24,7 +24,7 @@ const IN_FLIGHT_MAX: usize = 256;
 #[non_exhaustive]
 pub enum SubmitError {
     /// The topic's name is not usable.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The task has no form as bytes.
     #[error("the task cannot be encoded: {0}")]
@@ -150,6 +150,7 @@ impl Submission {
                 SubmitError::Transport(TransportError::new(Unreachable, address, cause))
             }
         })?;
+        client.inner.existence.note(&place, position);
         // The receipt names no partition: we know to which one we published.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })
     }

@@ -62,7 +62,7 @@ pub enum WatchFrom {
 #[non_exhaustive]
 pub enum WatchError {
     /// The topic's name is not usable.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The metadata topic cannot be followed.
     #[error("cannot follow the metadata topic")]

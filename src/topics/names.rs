@@ -21,6 +21,8 @@ const SCHEME: &str = "persistent://";
 const DEFAULT_TENANT: &str = "public";
 const DEFAULT_NAMESPACE: &str = "default";
 const PARTITION_SUFFIX: &str = "-partition-";
+/// What the names of topics end with that belong to a task topic, and that are no task topics themselves.
+const COMPANIONS: [&str; 2] = ["-metadata", "-ledger"];
 
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +67,14 @@ pub enum TopicNameError {
         name: String,
         /// What is wrong with it.
         problem: &'static str,
+    },
+    /// The name ends as those of metadata topics and ledgers do: a task there would be lost, or take the place of an entry.
+    #[error("`{name}` belongs to the task topic `{of}`: give the name of that one")]
+    Companion {
+        /// Full name.
+        name: String,
+        /// What it would belong to.
+        of: String,
     },
     /// Two topics of the set have the same name.
     #[error("`{0}` is named twice: the topics of one task topic must all be different")]
@@ -181,6 +191,15 @@ pub(crate) fn check_subscription(name: &str) -> Result<(), TopicNameError> {
     }
 }
 
+/// Tasks on what looks like the metadata or the ledger of another task topic were meant for that one.
+fn check_task_topic(task: &str) -> Result<(), TopicNameError> {
+    let belongs_to = COMPANIONS.into_iter().find_map(|suffix| task.strip_suffix(suffix));
+    match belongs_to.filter(|task| !task.ends_with('/')) {
+        None => Ok(()),
+        Some(of) => Err(TopicNameError::Companion { name: task.to_owned(), of: of.to_owned() }),
+    }
+}
+
 /// The full name of a topic, which is not the name of one of its partitions.
 ///
 /// # Errors
@@ -254,6 +273,7 @@ impl TopicNames {
     ) -> Result<Self, TopicNameError> {
         check_subscription(subscription)?;
         let task = full_name(task)?;
+        check_task_topic(&task)?;
         let infix = if subscription == DEFAULT_SUBSCRIPTION {
             String::new()
         } else {
@@ -374,6 +394,20 @@ mod tests {
             let refused = full_name(name).unwrap_err().to_string();
             assert!(refused.contains(words), "{name:?}: {refused}");
             assert!(!refused.contains('\n'), "{name:?}: {refused}");
+        }
+    }
+
+    /// A task that was submitted to `tasks-metadata` was stored there, and nobody ever ran it.
+    #[test]
+    fn what_belongs_to_a_task_topic_is_none() {
+        for name in ["tasks-metadata", "a/b/tasks-audit-ledger"] {
+            let refused = TopicNames::new(name, "longhaul").unwrap_err();
+            assert!(matches!(refused, TopicNameError::Companion { .. }), "{refused:?}");
+        }
+        let refused = TopicNames::new("tasks-ledger", "longhaul").unwrap_err().to_string();
+        assert!(refused.contains("belongs to the task topic `persistent://public/default/tasks`"));
+        for name in ["metadata", "-ledger", "tasks-metadata-2"] {
+            assert!(TopicNames::new(name, "longhaul").is_ok(), "{name}");
         }
     }
 

@@ -41,7 +41,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// Sets all settings at once.
     pub fn config(mut self, config: WorkerConfig) -> Self {
-        self.config = config;
+        let subscription = self.config.subscription;
+        self.config = WorkerConfig { subscription, ..config };
         self
     }
 
@@ -58,8 +59,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// The subscription that this worker shares with others.
-    pub fn subscription(mut self, name: impl Into<String>) -> Self {
+    /// The subscription that this worker shares with others: its client's, so that both mean the same topics.
+    pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
         self.config.subscription = name.into();
         self
     }

@@ -30,7 +30,7 @@ pub enum WorkerError {
     #[error("cannot connect")]
     Connect(#[from] TransportError),
     /// A topic's name is not one.
-    #[error("invalid topic")]
+    #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The ledger's settings keep this worker out.
     #[error("this worker does not fit to the others of its ledger")]

@@ -38,7 +38,8 @@ async fn a_worker_of_another_subscription_gets_every_task() -> Result<()> {
     let mut view = bench.view().await?;
     view.until(id, "COMPLETED 1: a").await?;
     bench.all_acknowledged().await?;
-    let other = bench.worker(audit.clone()).await?.subscription("audit").start().await?;
+    let client = Client::builder(bench.service_url()).subscription("audit").connect().await?;
+    let other = client.worker(&bench.names().task, audit.clone()).start().await?;
     let next = producer.submit("1|ok b").await?;
     view.until(next, "COMPLETED 1: b").await?;
     other.ready().await;

@@ -1,0 +1,121 @@
+//! Whether a task can exist: by the partitions of its topic, and by the last id that was given there.
+//!
+//! Ids are given in order, so one behind the last was never given. What is known is remembered, own submissions included: a wait for the own
+//! task asks nobody. Where the broker does not tell, any id may be one.
+
+use crate::task::{EntryId, Position, TaskId};
+use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a client knows of the ids of task topics.
+#[derive(Debug)]
+pub(super) struct Existence {
+    transport: Arc<dyn Transport>,
+    known: Mutex<HashMap<TopicPartition, Known>>,
+    /// Held while a broker is asked: many waits at once ask once.
+    asking: tokio::sync::Mutex<()>,
+}
+
+/// What is known of one partition.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// Ids were given up to this one at least.
+    UpTo(EntryId),
+    /// The broker does not tell, or the topic is empty, which it may also be after it had tasks.
+    NotTold,
+}
+
+impl Existence {
+    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, known: Mutex::default(), asking: tokio::sync::Mutex::new(()) }
+    }
+
+    /// This id was given.
+    pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
+        let entry = entry_of(position);
+        let mut known = self.known();
+        match known.get_mut(topic) {
+            Some(Known::UpTo(last)) => *last = (*last).max(entry),
+            Some(known @ Known::NotTold) => *known = Known::UpTo(entry),
+            None => drop(known.insert(topic.clone(), Known::UpTo(entry))),
+        }
+    }
+
+    /// Why there can be no such task; `None` if there may be.
+    pub(super) async fn objection(&self, topic: &str, id: TaskId) -> Option<String> {
+        let place = TopicPartition { topic: topic.to_owned(), partition: id.partition };
+        if let Some(verdict) = self.judge(&place, id) {
+            return verdict;
+        }
+        let _asking = self.asking.lock().await;
+        // Somebody else may have asked meanwhile.
+        if let Some(verdict) = self.judge(&place, id) {
+            return verdict;
+        }
+        match self.ask(&place).await {
+            Ok(Answer::NoSuchPartition(text)) => Some(text),
+            Ok(Answer::Last(last)) => {
+                self.note(&place, last);
+                self.beyond(&place, id)
+            }
+            // Who may watch need not be allowed to read tasks.
+            Ok(Answer::Nothing) | Err(_) => {
+                self.known().entry(place).or_insert(Known::NotTold);
+                None
+            }
+        }
+    }
+
+    /// What is known without asking; the outer `None` if the broker has to be asked.
+    fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
+        match self.known().get(place)? {
+            Known::NotTold => Some(None),
+            Known::UpTo(last) => (entry_of_task(id) <= *last).then_some(None),
+        }
+    }
+
+    fn beyond(&self, place: &TopicPartition, id: TaskId) -> Option<String> {
+        let Some(Known::UpTo(last)) = self.known().get(place).copied() else { return None };
+        let EntryId { ledger, entry } = last;
+        (entry_of_task(id) > last).then(|| format!("the last id of {place} is {ledger}:{entry}"))
+    }
+
+    async fn ask(&self, place: &TopicPartition) -> Result<Answer, TransportError> {
+        let partitions = self.transport.partitions(&place.topic).await?;
+        let exists = match partitions {
+            None => place.partition == -1,
+            Some(count) => u32::try_from(place.partition).is_ok_and(|index| index < count),
+        };
+        if !exists {
+            let has = match partitions {
+                None => "no partitions, so that its ids end with -1".to_owned(),
+                Some(count) => format!("{count} partitions, from 0 on"),
+            };
+            return Ok(Answer::NoSuchPartition(format!("{} has {has}", place.topic)));
+        }
+        let follow = Follow { start: Start::Latest, compacted: false };
+        let mut follower = self.transport.follower(place, follow).await?;
+        let last = follower.last_position().await?;
+        Ok(last.map_or(Answer::Nothing, Answer::Last))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<TopicPartition, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the broker tells.
+enum Answer {
+    NoSuchPartition(String),
+    Last(Position),
+    Nothing,
+}
+
+const fn entry_of(position: Position) -> EntryId {
+    EntryId { ledger: position.ledger, entry: position.entry }
+}
+
+const fn entry_of_task(id: TaskId) -> EntryId {
+    EntryId { ledger: id.ledger, entry: id.entry }
+}
