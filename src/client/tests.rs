@@ -387,7 +387,8 @@ async fn names_follow_subscription_and_overrides() {
 async fn a_wait_on_an_id_that_cannot_exist_is_an_error() {
     let bench = bench();
     let tasks = partition(TASKS.to_owned(), -1);
-    let last = bench.fake.append(&tasks, Message::at(Position { ledger: 0, entry: 0, batch_index: None }));
+    let last =
+        bench.fake.append(&tasks, Message::at(Position { ledger: 0, entry: 0, batch_index: None }));
     let id = TaskId { ledger: last.ledger, entry: last.entry, partition: -1, batch_index: None };
     let wait = async |id: TaskId| {
         let end = timeout(Duration::from_secs(600), bench.client.wait::<String>(&task(id))).await;
@@ -404,7 +405,11 @@ async fn a_wait_on_an_id_that_cannot_exist_is_an_error() {
     assert!(text.contains("has no partitions"), "{text}");
     bench.fake.world().partitions.insert(TASKS.to_owned(), 4);
     for partition in [-1, 4] {
-        let text = bench.client.inner.existence.objection("persistent://public/default/tasks", TaskId { partition, ledger: 9, ..id });
+        let text = bench
+            .client
+            .inner
+            .existence
+            .objection("persistent://public/default/tasks", TaskId { partition, ledger: 9, ..id });
         assert!(text.await.unwrap().contains("4 partitions"), "{partition}");
     }
     // It cannot exist any more, but its end is there to be read.
@@ -418,12 +423,17 @@ async fn a_wait_on_an_id_that_cannot_exist_is_an_error() {
 async fn own_tasks_are_known_to_exist_and_many_waits_ask_once() {
     let bench = bench();
     let mine = bench.submit().await.unwrap();
-    let waits = (0..100).map(|_| timeout(Duration::from_secs(1), bench.client.wait::<String>(&mine)));
+    let waits =
+        (0..100).map(|_| timeout(Duration::from_secs(1), bench.client.wait::<String>(&mine)));
     assert!(join_all(waits).await.into_iter().all(|end| end.is_err()));
     assert_eq!(bench.fake.world().lookers_opened, 0);
-    let foreign = bench.fake.append(&partition(TASKS.to_owned(), -1), Message::at(Position { ledger: 0, entry: 0, batch_index: None }));
+    let foreign = bench.fake.append(
+        &partition(TASKS.to_owned(), -1),
+        Message::at(Position { ledger: 0, entry: 0, batch_index: None }),
+    );
     let foreign = task(TaskId::new(foreign, -1));
-    let waits = (0..100).map(|_| timeout(Duration::from_secs(1), bench.client.wait::<String>(&foreign)));
+    let waits =
+        (0..100).map(|_| timeout(Duration::from_secs(1), bench.client.wait::<String>(&foreign)));
     assert!(join_all(waits).await.into_iter().all(|end| end.is_err()));
     assert_eq!(bench.fake.world().lookers_opened, 1);
 }

@@ -3,6 +3,7 @@
 //! Which broker it is says `LONGHAUL_TEST_BROKER`; see `integration_tests::sandbox`. A suite runs alone by the name of its module:
 //! `cargo test -p integration-tests --test brokers -- topics::`. What does harm to processes is in the program `chaos`.
 
+mod any_language;
 mod cancel;
 mod client;
 mod examples;
