@@ -176,7 +176,7 @@ fn shown(message: &Message) -> String {
         _ => id.to_owned(),
     };
     let mut lines = vec![format!("key: {}", stable_id(message.key.as_deref().unwrap_or_default()))];
-    for (name, value) in &message.properties {
+    for (name, value) in message.properties.iter() {
         let value = if name == "owner" { OWNER.to_owned() } else { stable_id(value) };
         lines.push(format!("property {name}: {value}"));
     }
