@@ -35,9 +35,11 @@ mod worker;
 
 pub mod topics;
 
+#[cfg(feature = "admin")]
+pub use client::SetupTopicsError;
 pub use client::{
-    CancelError, Client, ClientBuilder, ConnectError, GetError, SetupTopicsError, Submission,
-    SubmitError, TaskRef, TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+    CancelError, Client, ClientBuilder, ConnectError, GetError, Submission, SubmitError, TaskRef,
+    TaskRefError, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
 };
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;

@@ -6,6 +6,8 @@
 //! What it keeps open lives as long as its last clone: a publisher for each partition that was published to, a follower for each
 //! partition of a metadata topic that was asked about.
 
+#[cfg(feature = "admin")]
+mod admin;
 mod cancel;
 mod existence;
 #[cfg(test)]
@@ -22,16 +24,17 @@ mod tests;
 mod view;
 mod watch;
 
+#[cfg(feature = "admin")]
+pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
 pub use query::{GetError, WaitError};
 pub use submit::{Submission, SubmitError};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
-use crate::topics::{
-    Admin, AdminError, AdminOptions, DEFAULT_SUBSCRIPTION, SetupError, SetupReport, TopicNameError,
-    TopicNames, TopicOverrides, TopicSettings, setup,
-};
+#[cfg(feature = "admin")]
+use crate::topics::AdminError;
+use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
 use crate::transport::session::PulsarTransport;
@@ -39,7 +42,7 @@ use crate::transport::session::{
     ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials,
 };
 use crate::transport::{TopicPartition, Transport, TransportError};
-use crate::worker::{TaskProcessor, WorkerBuilder};
+use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
 use publishers::Publishers;
 use routes::Routes;
@@ -80,8 +83,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     settings: Settings,
-    /// By which workers check their topics before they start.
-    admin: Option<Admin>,
+    /// What workers do before they start.
+    preflight: Preflight,
     transport: Arc<dyn Transport>,
     routes: Routes,
     publishers: Publishers,
@@ -99,6 +102,7 @@ pub struct ClientBuilder {
 #[derive(Clone, Debug)]
 struct Settings {
     options: ConnectOptions,
+    #[cfg(feature = "admin")]
     admin_url: Option<String>,
     subscription: String,
     /// By task topic, as it was given; by its full name in a client.
@@ -116,25 +120,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The admin URL, or what it is used with, is not usable. Nothing was asked there yet.
+    #[cfg(feature = "admin")]
     #[error(transparent)]
     Admin(#[from] AdminError),
-}
-
-/// The topics are not set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SetupTopicsError {
-    /// The client does not know where the admin API is.
-    #[error(
-        "topics are set up through the admin API: give the client its URL with `ClientBuilder::admin_url`"
-    )]
-    NoAdminUrl,
-    /// The task topic's name is not one.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// It was tried.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
 }
 
 impl Client {
@@ -150,8 +138,14 @@ impl Client {
     pub fn builder(service_url: impl Into<String>) -> ClientBuilder {
         let options = ConnectOptions::new(service_url);
         let (subscription, overrides) = (DEFAULT_SUBSCRIPTION.to_owned(), BTreeMap::new());
-        let admin_url = None;
-        ClientBuilder { settings: Settings { options, admin_url, subscription, overrides } }
+        let settings = Settings {
+            options,
+            #[cfg(feature = "admin")]
+            admin_url: None,
+            subscription,
+            overrides,
+        };
+        ClientBuilder { settings }
     }
 
     /// A client on any transport. Its workers still connect to Pulsar by themselves.
@@ -159,7 +153,7 @@ impl Client {
     #[doc(hidden)]
     #[must_use]
     pub fn on_transport(transport: Arc<dyn Transport>) -> Self {
-        Self::new(Self::builder(String::new()).settings, None, transport)
+        Self::new(Self::builder(String::new()).settings, Preflight::default(), transport)
     }
 
     /// A worker on a task topic, with the client's subscription and topic names. It opens connections of its own.
@@ -171,57 +165,18 @@ impl Client {
         let Settings { options, subscription, .. } = &self.inner.settings;
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides_of(&task_topic);
-        let admin = self.inner.admin.clone();
-        WorkerBuilder::new(options.clone(), admin, task_topic, processor)
+        let preflight = self.inner.preflight.clone();
+        WorkerBuilder::new(options.clone(), preflight, task_topic, processor)
             .subscription(subscription)
             .topics(overrides)
     }
 
-    /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not, through the admin API
-    /// ([`ClientBuilder::admin_url`]). What is right is left alone, so that it may be called at every start. It is what
-    /// [`topics::setup`](crate::topics::setup) does with the default settings, and what a worker with an admin URL does by itself.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = longhaul::Client::builder("pulsar://localhost:6650")
-    ///     .admin_url("http://localhost:8080")
-    ///     .connect()
-    ///     .await?;
-    /// for step in client.setup_topics("tasks").await?.steps {
-    ///     println!("{step}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn setup_topics(&self, task_topic: &str) -> Result<SetupReport, SetupTopicsError> {
-        self.setup_topics_with(task_topic, TopicSettings::default()).await
-    }
-
-    /// As [`setup_topics`](Self::setup_topics), with other settings: partitions, retentions. The subscription is the client's.
-    ///
-    /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn setup_topics_with(
-        &self,
-        task_topic: &str,
-        settings: TopicSettings,
-    ) -> Result<SetupReport, SetupTopicsError> {
-        let names = self.names(task_topic)?;
-        let admin = self.inner.admin.as_ref().ok_or(SetupTopicsError::NoAdminUrl)?;
-        let subscription = self.inner.settings.subscription.clone();
-        Ok(setup(admin, &names, &TopicSettings { subscription, ..settings }).await?)
-    }
-
-    fn new(settings: Settings, admin: Option<Admin>, transport: Arc<dyn Transport>) -> Self {
+    fn new(settings: Settings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
         let routes = Routes::new(Arc::clone(&transport));
         let publishers = Publishers::new(Arc::clone(&transport));
         let views = Views::new(Arc::clone(&transport));
         let existence = Existence::new(Arc::clone(&transport));
-        let inner = Inner { settings, admin, transport, routes, publishers, views, existence };
+        let inner = Inner { settings, preflight, transport, routes, publishers, views, existence };
         Self { inner: Arc::new(inner) }
     }
 
@@ -238,15 +193,6 @@ impl Settings {
     fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
         let names = TopicNames::new(task_topic, DEFAULT_SUBSCRIPTION).ok();
         names.and_then(|names| self.overrides.get(&names.task)).cloned().unwrap_or_default()
-    }
-
-    /// The admin API, if its URL is known: with the same credentials, and the own certificate authorities if there are any.
-    fn admin(&self) -> Result<Option<Admin>, AdminError> {
-        let ConnectOptions { credentials, tls, .. } = &self.options;
-        let mut options = AdminOptions { credentials: credentials.clone(), tls: tls.clone() };
-        let given = tls.ca_certificate_pem.is_some() || tls.ca_certificate_path.is_some();
-        options.tls.ca_certificate_only |= given;
-        self.admin_url.as_ref().map(|url| Admin::new(url, &options)).transpose()
     }
 
     /// Checks the names, and knows the task topics by their full ones.
@@ -361,14 +307,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Where Pulsar's admin API is, such as `http://localhost:8080`, or `http://one:8080,two:8080` with several hosts that are tried in turn:
-    /// workers then check their topics before they start, set them up ([`Client::setup_topics`]), and say what is at risk if that cannot
-    /// be done. It is given the client's credentials, and trusts the client's certificate authorities alone if there are any.
-    pub fn admin_url(mut self, url: impl Into<String>) -> Self {
-        self.settings.admin_url = Some(url.into());
-        self
-    }
-
     /// The subscription of the client's workers, and of those whose tasks it waits for, watches and cancels; names of topics follow from it.
     /// Workers of the same subscription share the tasks, those of another one get each task, too. Default `longhaul`.
     pub fn subscription(mut self, name: impl Into<String>) -> Self {
@@ -388,9 +326,12 @@ impl ClientBuilder {
     /// When the broker cannot be reached or refuses, within seconds, or a name or the admin URL is not usable.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let settings = self.settings.check()?;
-        let admin = settings.admin()?;
+        #[cfg(feature = "admin")]
+        let preflight = Preflight::new(settings.admin()?);
+        #[cfg(not(feature = "admin"))]
+        let preflight = Preflight::default();
         let transport = PulsarTransport::connect(settings.options.clone()).await?;
-        Ok(Client::new(settings, admin, Arc::new(transport)))
+        Ok(Client::new(settings, preflight, Arc::new(transport)))
     }
 }
 

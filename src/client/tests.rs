@@ -373,7 +373,7 @@ async fn names_follow_subscription_and_overrides() {
     let overrides = TopicOverrides { metadata: Some("shown".to_owned()), ..Default::default() };
     let builder = Client::builder("").subscription("audit").topics("tasks", overrides);
     let settings = builder.settings.check().unwrap();
-    let client = Client::new(settings, None, Arc::new(FakeTransport(Fake::new())));
+    let client = Client::new(settings, Preflight::default(), Arc::new(FakeTransport(Fake::new())));
     let names = client.names("public/default/tasks").unwrap();
     assert_eq!(names.metadata, "persistent://public/default/shown");
     assert_eq!(names.ledger, "persistent://public/default/tasks-audit-ledger");

@@ -2,29 +2,46 @@
 //!
 //! Nothing here runs while tasks run: [`setup`] once, [`check`] before a worker starts, if its client knows the admin API
 //! ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), and whenever an operator asks. Both talk to
-//! Pulsar's admin API over HTTP, because its binary protocol neither shows nor sets a topic's policies.
+//! Pulsar's admin API over HTTP, because its binary protocol neither shows nor sets a topic's policies. All but the names needs the
+//! feature `admin`, which is on by default and brings the HTTP client.
 
+#[cfg(feature = "admin")]
 mod admin;
+#[cfg(feature = "admin")]
 mod check;
+#[cfg(feature = "admin")]
 mod http;
 mod names;
+#[cfg(feature = "admin")]
 mod observe;
+#[cfg(feature = "admin")]
 mod policy;
+#[cfg(feature = "admin")]
 mod rules;
+#[cfg(feature = "admin")]
 mod settings;
+#[cfg(feature = "admin")]
 mod setup;
+#[cfg(feature = "admin")]
 mod traits;
 
+#[cfg(feature = "admin")]
 pub use admin::{Admin, Compaction, CompactionStatus, FAILOVER_TIME_MAX};
+#[cfg(feature = "admin")]
 pub use check::{Finding, FindingKind, Severity, check};
+#[cfg(feature = "admin")]
 pub(crate) use check::{StartCheck, check_for_start};
+#[cfg(feature = "admin")]
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
 pub use names::{
     DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError,
     TopicNames, TopicOverrides,
 };
+#[cfg(feature = "admin")]
 pub use policy::Policy;
+#[cfg(feature = "admin")]
 pub use settings::{
     HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError,
 };
+#[cfg(feature = "admin")]
 pub use setup::{SetupError, SetupReport, Step, dry_run, setup};

@@ -5,7 +5,7 @@ use super::preflight::Preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
-use crate::topics::{Admin, TopicNames, TopicOverrides};
+use crate::topics::{TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::session::{ConnectOptions, PulsarTransport};
 use std::sync::Arc;
@@ -16,9 +16,7 @@ use std::time::Duration;
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {
     options: ConnectOptions,
-    /// By which the topics are checked and set up before the start.
-    admin: Option<Admin>,
-    sets_up_topics: bool,
+    preflight: Preflight,
     task_topic: String,
     overrides: TopicOverrides,
     config: WorkerConfig,
@@ -28,7 +26,7 @@ pub struct WorkerBuilder<P> {
 impl<P: TaskProcessor> WorkerBuilder<P> {
     pub(crate) fn new(
         options: ConnectOptions,
-        admin: Option<Admin>,
+        preflight: Preflight,
         task_topic: String,
         processor: P,
     ) -> Self {
@@ -36,13 +34,13 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
-        Self { options, admin, sets_up_topics: true, task_topic, overrides, config, processor }
+        Self { options, preflight, task_topic, overrides, config, processor }
     }
 
     /// Sets all settings at once.
-    pub fn config(mut self, config: WorkerConfig) -> Self {
-        let subscription = self.config.subscription;
-        self.config = WorkerConfig { subscription, ..config };
+    pub fn config(mut self, mut config: WorkerConfig) -> Self {
+        config.subscription = self.config.subscription;
+        self.config = config;
         self
     }
 
@@ -115,35 +113,26 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// Whether the worker may make and change topics before it starts, as [`Client::setup_topics`](crate::Client::setup_topics) does. It
     /// needs the client's admin URL for that. Default true; otherwise it only says what is at risk.
+    #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
-        self.sets_up_topics = allowed;
+        self.preflight.set_up(allowed);
         self
     }
 
     /// Starts the worker, on a thread of its own. Processors run on the runtime that calls this.
     ///
     /// If the client knows the admin API, the topics are checked first, and set up where they are not as they should be. What cannot be
-    /// set up is logged with what is at risk. While a cluster fails over this takes up to
-    /// [`FAILOVER_TIME_MAX`](crate::topics::FAILOVER_TIME_MAX) for each of the two.
+    /// set up is logged with what is at risk. While a cluster fails over this takes up to a minute for each of the two.
     ///
     /// # Errors
     /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
     /// although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
-        let Self {
-            options,
-            admin,
-            sets_up_topics: sets_up,
-            task_topic,
-            overrides,
-            config,
-            processor,
-        } = self;
+        let Self { options, preflight, task_topic, overrides, config, processor } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let plan = Plan::new(config, topics, processor)?;
         tracing::info!(worker = options.name, topic = plan.topics.task, "starting a worker");
-        let preflight = Preflight { admin, sets_up, options: options.clone() };
-        preflight.look(&plan.topics, &plan.config).await?;
+        preflight.look(&options, &plan.topics, &plan.config).await?;
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)

@@ -11,7 +11,9 @@ use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
 use crate::task::TaskId;
-use crate::topics::{Finding, TopicNameError, TopicNames};
+#[cfg(feature = "admin")]
+use crate::topics::Finding;
+use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub enum WorkerError {
     Refused(#[from] LedgerConfigError),
     /// The subscription is gone although the ledger remembers tasks: a new one would deliver finished tasks again. Nothing was
     /// created; the text names the remedy.
+    #[cfg(feature = "admin")]
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
     SubscriptionLost(Box<Finding>),
     /// A drain gave up waiting for what was still under way 10 s after its deadline: outcomes or acks that the broker did not confirm,

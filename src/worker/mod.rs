@@ -15,6 +15,10 @@ mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
 mod payload;
+#[cfg(feature = "admin")]
+mod preflight;
+#[cfg(not(feature = "admin"))]
+#[path = "preflight_without_admin.rs"]
 mod preflight;
 mod processor;
 mod reports;
@@ -28,6 +32,7 @@ pub use connection::ConnectionState;
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use payload::{Payload, Raw, Text};
+pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
 pub(crate) use session::Backoff;
 pub use stats::WorkerStats;

@@ -30,23 +30,35 @@ const RISK: &str = "if its ledger lacks deduplication, compaction or retention, 
     `Client::setup_topics` sees to them";
 
 /// What a worker does about its topics before it starts.
-#[derive(Clone, Debug)]
-pub(super) struct Preflight {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Preflight {
     /// By which it checks them, if it is known.
-    pub(super) admin: Option<Admin>,
-    /// Whether it mends them, too.
-    pub(super) sets_up: bool,
-    /// How it connects, to read the ledger if need be.
-    pub(super) options: ConnectOptions,
+    admin: Option<Admin>,
+    /// Whether it only looks.
+    leaves_alone: bool,
 }
 
 impl Preflight {
+    pub(crate) const fn new(admin: Option<Admin>) -> Self {
+        Self { admin, leaves_alone: false }
+    }
+
+    pub(crate) const fn admin(&self) -> Option<&Admin> {
+        self.admin.as_ref()
+    }
+
+    /// Whether it may set topics up.
+    pub(super) const fn set_up(&mut self, allowed: bool) {
+        self.leaves_alone = !allowed;
+    }
+
     /// Checks the topics through the admin API, sets up what it can, and says what is at risk after that.
     ///
     /// # Errors
     /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
     pub(super) async fn look(
         &self,
+        options: &ConnectOptions,
         topics: &TopicNames,
         config: &WorkerConfig,
     ) -> Result<(), WorkerError> {
@@ -66,7 +78,7 @@ impl Preflight {
         };
         let checked = timeout(ADMIN_TIME_MAX, check_for_start(admin, topics, &settings)).await;
         let cause = match checked {
-            Ok(Ok(checked)) => return self.judge(admin, checked, topics, &settings).await,
+            Ok(Ok(checked)) => return self.judge(admin, checked, options, topics, &settings).await,
             Ok(Err(error)) => in_full(&error),
             Err(_) => "no answer in time".to_owned(),
         };
@@ -78,6 +90,7 @@ impl Preflight {
         &self,
         admin: &Admin,
         checked: StartCheck,
+        options: &ConnectOptions,
         topics: &TopicNames,
         settings: &TopicSettings,
     ) -> Result<(), WorkerError> {
@@ -85,7 +98,7 @@ impl Preflight {
         let is_loss = |finding: &Finding| finding.kind == FindingKind::SubscriptionLost;
         let (losses, mut findings): (Vec<_>, Vec<_>) = findings.into_iter().partition(is_loss);
         for finding in losses {
-            let transport = PulsarTransport::connect(self.options.clone()).await?;
+            let transport = PulsarTransport::connect(options.clone()).await?;
             if remembers_tasks(&transport, &topics.ledger, &lost).await? {
                 return Err(WorkerError::SubscriptionLost(Box::new(finding)));
             }
@@ -95,7 +108,7 @@ impl Preflight {
                 "no subscription yet, and no task in the ledger"
             );
         }
-        if self.sets_up && can_be_set_up {
+        if can_be_set_up && !self.leaves_alone {
             // What seems lost was just found never to have delivered anything.
             let settings = TopicSettings { replay: true, ..settings.clone() };
             let cause = match timeout(ADMIN_TIME_MAX, setup(admin, topics, &settings)).await {
@@ -206,8 +219,7 @@ mod tests {
         let (topics, config) = ("tasks".parse().unwrap(), WorkerConfig::default());
         let options = ConnectOptions::new("pulsar://127.0.0.1:1");
         for admin in [Some(admin), None] {
-            let preflight = Preflight { admin, sets_up: true, options: options.clone() };
-            assert!(preflight.look(&topics, &config).await.is_ok());
+            assert!(Preflight::new(admin).look(&options, &topics, &config).await.is_ok());
         }
     }
 }

@@ -40,8 +40,10 @@ pub use credentials::Credentials;
 #[cfg(feature = "oauth2")]
 pub use oauth2::OAuth2;
 pub use options::ConnectOptions;
+#[cfg(any(feature = "admin", feature = "oauth2"))]
 pub(crate) use options::is_loopback;
 pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
+#[cfg(feature = "admin")]
 pub(crate) use tls::{TlsError, without_trust};
 
 use super::{

@@ -1,0 +1,22 @@
+//! What a worker does about its topics before it starts, without the feature `admin`: nothing.
+
+use super::handle::WorkerError;
+use crate::config::WorkerConfig;
+use crate::topics::TopicNames;
+use crate::transport::session::ConnectOptions;
+
+/// Topics are taken as they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Preflight {}
+
+impl Preflight {
+    #[expect(clippy::unused_async, reason = "with the feature `admin` it asks a broker")]
+    pub(super) async fn look(
+        &self,
+        _: &ConnectOptions,
+        _: &TopicNames,
+        _: &WorkerConfig,
+    ) -> Result<(), WorkerError> {
+        Ok(())
+    }
+}
