@@ -6,6 +6,18 @@ use crate::topics::DEFAULT_SUBSCRIPTION;
 use std::time::Duration;
 
 /// How a worker works. The defaults suit tasks of minutes to hours.
+///
+/// ```
+/// use longhaul::WorkerConfig;
+/// use std::time::Duration;
+///
+/// let mut config = WorkerConfig::default();
+/// config.heartbeat = Duration::from_secs(5);
+/// assert!(config.validate().is_ok());
+/// config.heartbeat = Duration::from_secs(300);
+/// let refused = config.validate().unwrap_err();
+/// assert_eq!(refused.field, "heartbeat");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerConfig {

@@ -93,6 +93,20 @@ struct Inner {
 }
 
 /// Builds a [`Client`].
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = longhaul::Client::builder("pulsar+ssl://broker-1:6651,broker-2:6651")
+///     .ca_certificate_file("/etc/pulsar/ca.pem")
+///     .token_file("/var/run/secrets/pulsar/token")
+///     .subscription("billing")
+///     .connect()
+///     .await?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {

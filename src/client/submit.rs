@@ -46,6 +46,20 @@ pub enum SubmitError {
 }
 
 /// A task about to be submitted; see [`Client::submission`].
+///
+/// ```no_run
+/// use longhaul::{Client, Text};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("pulsar://localhost:6650").await?;
+/// let submission = client.submission("tasks", &Text("transcode 4711".to_owned()));
+/// let task = submission.property("customer", "4711").max_duration(Duration::from_secs(3600)).send().await?;
+/// println!("{task}");
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a submission does nothing until it is sent"]
 pub struct Submission {
     client: Client,

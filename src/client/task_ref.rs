@@ -8,6 +8,16 @@ use std::str::FromStr;
 /// A task: the topic that it was submitted to, and its id there.
 ///
 /// Its text form is `topic@id`, such as `persistent://public/default/tasks@21426:0:-1`, and can be read back.
+///
+/// ```
+/// use longhaul::TaskRef;
+///
+/// let task: TaskRef = "tasks@21426:0:-1".parse()?;
+/// assert_eq!(task.topic, "persistent://public/default/tasks");
+/// assert_eq!(task.id.to_string(), "21426:0:-1");
+/// assert_eq!(task.to_string().parse::<TaskRef>()?, task);
+/// # Ok::<(), longhaul::TaskRefError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskRef {
     /// Full name of the task topic.

@@ -92,6 +92,22 @@ impl WatchEvent {
 }
 
 /// A stream of [`WatchEvent`]s. It goes on while the broker is away, and ends after its first error.
+///
+/// ```no_run
+/// use longhaul::{Client, WatchEvent};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("pulsar://localhost:6650").await?;
+/// let mut watch = client.watch("tasks").await?;
+/// while let Some(event) = watch.next().await {
+///     if let WatchEvent::Updated { id, metadata, .. } = event? {
+///         println!("{id} is {:?}", metadata.state);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Watch {
     source: Source,
     /// One stream per partition, and one that looks for new partitions.

@@ -55,6 +55,17 @@ pub struct Progress {
 /// An entry of the metadata topic: what is public of a task.
 ///
 /// Its debug form leaves out task and result, which may be private.
+///
+/// ```
+/// use longhaul::{TaskMetadata, TaskState};
+///
+/// let json = r#"{"messageId":"17:0:-1","state":"COMPLETED","created":1792000000000,
+///     "lastUpdated":1792000001000,"attempts":1,"result":"SGVsbG8gRGF2ZQ=="}"#;
+/// let task: TaskMetadata = serde_json::from_str(json)?;
+/// assert!(task.is_terminal() && task.state == TaskState::Completed);
+/// assert_eq!(task.result.as_deref(), Some(b"Hello Dave".as_slice()));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskMetadata {

@@ -24,6 +24,17 @@ pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
 
 /// A client of the admin API. Cheap to clone.
+///
+/// ```no_run
+/// use longhaul::topics::{Admin, AdminOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = Admin::new("http://broker-1:8080,broker-2:8080", &AdminOptions::default())?;
+/// println!("{:?}", admin.subscriptions("tasks").await?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Admin {
     http: Http,

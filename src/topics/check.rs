@@ -102,6 +102,20 @@ impl fmt::Display for Finding {
 /// Reads the topics and reports everything that is not as the protocol needs it, the worst first. While a cluster fails over it tries
 /// again for [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///
+/// ```no_run
+/// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, check};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = Admin::new("http://localhost:8080", &AdminOptions::default())?;
+/// let names: TopicNames = "tasks".parse()?;
+/// for finding in check(&admin, &names, &TopicSettings::default()).await? {
+///     println!("{finding}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// When the admin API cannot be asked, or refuses to answer.
 pub async fn check(

@@ -127,6 +127,23 @@ fn lines(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
+/// Makes topics and puts them right; [`Client::setup_topics`](crate::Client::setup_topics) does it with the client's settings.
+///
+/// ```no_run
+/// use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admin = Admin::new("http://localhost:8080", &AdminOptions::default())?;
+/// let names: TopicNames = "tasks".parse()?;
+/// let settings = TopicSettings { partitions: Some(4), ..TopicSettings::default() };
+/// for step in setup(&admin, &names, &settings).await?.steps {
+///     println!("{step}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Creates and changes whatever is not as the protocol needs it, and reads it back. While a cluster fails over it tries again for
 /// [`FAILOVER_TIME_MAX`](super::FAILOVER_TIME_MAX).
 ///

@@ -12,6 +12,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Builds a worker; see [`Client::worker`](crate::Client::worker). What is not set has the default of [`WorkerConfig`].
+///
+/// ```no_run
+/// use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
+/// use std::time::Duration;
+///
+/// async fn start(client: &Client, processor: impl TaskProcessor) -> Result<WorkerHandle, WorkerError> {
+///     client
+///         .worker("tasks", processor)
+///         .concurrency(64)
+///         .attempts_max(5)
+///         .backoff(Duration::from_secs(2), Duration::from_secs(600))
+///         .start()
+///         .await
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {

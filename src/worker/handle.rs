@@ -62,6 +62,19 @@ impl From<DriverError> for WorkerError {
 
 /// A running worker. Dropping it stops the worker at once, as a crash would: its tasks are taken over after 2 heartbeat
 /// intervals. [`WorkerHandle::drain`] is the graceful way.
+///
+/// ```no_run
+/// use longhaul::{WorkerError, WorkerHandle};
+/// use std::time::Duration;
+///
+/// /// For a service with a way of its own to be told to stop.
+/// async fn serve(worker: WorkerHandle, stop: impl Future<Output = ()>) -> Result<(), WorkerError> {
+///     worker.ready().await;
+///     stop.await;
+///     println!("{:?}", worker.stats());
+///     worker.drain(Duration::from_secs(30)).await
+/// }
+/// ```
 #[derive(Debug)]
 pub struct WorkerHandle {
     wish: watch::Sender<Wish>,

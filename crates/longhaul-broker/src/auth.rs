@@ -27,6 +27,17 @@ const SECRET_BYTES_MIN: usize = 32;
 const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// Who may use the broker.
+///
+/// ```
+/// use longhaul_broker::{AuthConfig, BrokerConfig, TokenKey};
+///
+/// let key = TokenKey::Secret(TokenKey::new_secret()?);
+/// let token = key.create_token("admin", None)?;
+/// let superusers = ["admin".to_owned()].into();
+/// let config = BrokerConfig { auth: Some(AuthConfig { key, superusers }), ..BrokerConfig::default() };
+/// # drop((token, config));
+/// # Ok::<(), longhaul_broker::AuthConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
     /// What tokens are verified with.

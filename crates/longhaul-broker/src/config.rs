@@ -12,6 +12,18 @@ use std::time::Duration;
 const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 
 /// Settings of a broker. The defaults are for tests: free ports of this machine, and data that vanishes with the broker.
+///
+/// ```no_run
+/// use longhaul_broker::{Broker, BrokerConfig};
+///
+/// let config = BrokerConfig {
+///     data: Some("data".into()),
+///     listen: "127.0.0.1:6650".parse()?,
+///     ..BrokerConfig::default()
+/// };
+/// let broker = Broker::start(config)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
     /// Where everything is kept. `None`: in a temporary directory, which is removed when the broker stops.

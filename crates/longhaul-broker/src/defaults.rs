@@ -5,6 +5,19 @@ use std::time::Duration;
 
 /// What topics of some names get, where neither a policy of the topic nor one of its namespace says otherwise. The admin interface shows it
 /// as what is in force.
+///
+/// ```
+/// use longhaul_broker::{BrokerConfig, TopicDefaults, TopicPattern};
+///
+/// let mut config = BrokerConfig::default();
+/// config.topic_defaults.push(TopicDefaults {
+///     topics: TopicPattern::EndsWith("-events".to_owned()),
+///     deduplication: true,
+///     compaction_threshold_bytes: None,
+///     retention: Some(std::time::Duration::from_secs(3600)),
+///     subscription: None,
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicDefaults {
     /// Which topics: those without partitions, and partitioned ones as a whole.
