@@ -6,10 +6,11 @@ use integration_tests::example::Process;
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// Runs a shell command and returns the figures in what it has printed.
-pub(crate) async fn run(command: &str) -> Result<Figures> {
+/// Runs a shell command and returns the figures in what it has printed. It finds our broker by the variables that other programs know.
+pub(crate) async fn run(command: &str, service_url: &str) -> Result<Figures> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).stdout(Stdio::piped());
+    shell.env("PULSAR_SERVICE_URL", service_url).env("PULSAR_URL", service_url);
     let printed = Process::start(&mut shell)?.finished().await?;
     let figures = figures(&printed);
     ensure!(!figures.0.is_empty(), "it prints no figure: {printed:#?}");

@@ -36,7 +36,8 @@ pub(crate) struct Sitting {
     #[arg(long)]
     rounds: Option<usize>,
     /// Measures another task queue, too: a shell command that is run after each of our rounds. Of what it prints these are taken, each
-    /// as it stands last: `123/s`, `p50 1.2 ms` (p90, p99, max), `VmHWM 12.3 MiB`.
+    /// as it stands last: `123/s`, `p50 1.2 ms` (p90, p99, max), `VmHWM 12.3 MiB`. A client of our broker finds it by PULSAR_SERVICE_URL or
+    /// PULSAR_URL.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
     /// Writes the figures of all rounds to a file.
@@ -71,7 +72,9 @@ impl Sitting {
             let rows = measure(&stage).await.with_context(|| format!("round {round}"))?;
             note(&mut ours, rows, round);
             if let Some(command) = &self.peer {
-                let figures = peer::run(command).await.with_context(|| command.clone())?;
+                let figures = peer::run(command, stage.service_url())
+                    .await
+                    .with_context(|| command.clone())?;
                 note(&mut theirs, vec![("peer".to_owned(), figures)], round);
             }
         }
