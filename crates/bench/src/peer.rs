@@ -27,6 +27,8 @@ fn figures(lines: &[String]) -> Figures {
             let number = |word: Option<&&str>| word.and_then(|it| it.parse::<f64>().ok());
             let found = match (*word, word.strip_suffix("/s")) {
                 (_, Some("")) => number(before()).map(|it| ("tasks/s".to_owned(), it)),
+                // A pace that was set, and not a figure.
+                (_, Some(_)) if before() == Some(&"at") => None,
                 (_, Some(rate)) => rate.parse().ok().map(|it| ("tasks/s".to_owned(), it)),
                 ("p50" | "p90" | "p99" | "max", None) => {
                     number(words.get(at + 1)).map(|it| (format!("{word} ms"), it))
@@ -54,7 +56,7 @@ mod tests {
         let lines = [
             "queue enqueue, 1 caller(s)      812/s  n=3000 3.69s  VmHWM 10.0 MiB",
             "queue drain, concurrency 100    19804/s  n=20000 1.01s  VmHWM 24.5 MiB",
-            "queue latency  p50 1.10 ms  p99 3.60 ms  max 9.00 ms  n=2000, about 5 /s",
+            "queue latency at 100/s  p50 1.10 ms  p99 3.60 ms  max 9.00 ms  n=2000, in all 5 /s",
             "rates of n/s and p50 of nothing",
         ];
         let found = figures(&lines.map(str::to_owned));
