@@ -270,6 +270,12 @@ impl Machine {
         !self.dirty.is_empty()
     }
 
+    /// Whether [`Machine::dispatch`] has something to do.
+    #[must_use]
+    pub fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
     /// What the machine knows, for tests that look inside.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn state(&self) -> &State {

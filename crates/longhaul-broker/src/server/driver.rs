@@ -1,7 +1,8 @@
 //! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
 
+use super::alarm::Alarm;
 use super::connection::Ticket;
-use super::messages::{Messages, message_of};
+use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
 use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
 use crate::clock;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,15 +39,14 @@ const LOOK_MS: u64 = 1000;
 const FULL_PAUSE_MS: u64 = 1000;
 /// For the last answers and the last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Larger messages are not copied together with others.
-const COPY_BYTES_MAX: usize = 16 * 1024;
 
 /// What happens to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
     Opened(u64, String, Arc<Outbox>),
     Requests(u64, Vec<Request>, Ticket),
-    Written(u64, u64),
+    /// Enough deliveries were sent on a connection to make room for more.
+    Written(u64),
     Closed(u64),
     Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
 }
@@ -135,6 +135,7 @@ impl Driver {
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), BrokerError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut is_stopping = false;
+        let mut alarm = Alarm::new();
         let outcome = loop {
             let now = clock::wall_ms();
             self.machine.set_time(now);
@@ -143,11 +144,8 @@ impl Driver {
             if is_stopping && (is_written || self.retry_at.is_some()) {
                 break Ok(());
             }
-            let wait = if has_more {
-                0
-            } else {
-                self.machine.next_deadline().saturating_sub(now).min(LOOK_MS)
-            };
+            let wait = self.machine.next_deadline().saturating_sub(now).min(LOOK_MS);
+            alarm.set_in(Duration::from_millis(wait));
             let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX
                 && self.machine.waiting() < WAITING_MAX
                 && !is_stopping;
@@ -167,7 +165,8 @@ impl Driver {
                     self.machine.set_time(clock::wall_ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
-                () = sleep(Duration::from_millis(wait)) => {}
+                () = std::future::ready(()), if has_more => {}
+                () = alarm.rings() => {}
             }
         };
         self.end(outcome).await
@@ -191,7 +190,7 @@ impl Driver {
             self.submit(group);
         }
         self.machine.tick();
-        let has_more = self.machine.dispatch();
+        self.machine.dispatch();
         if self.in_flight.is_none()
             && let Some(group) = self.machine.take_group()
         {
@@ -202,7 +201,7 @@ impl Driver {
         }
         self.flush();
         self.tickets.clear();
-        has_more
+        self.machine.has_dirty()
     }
 
     fn submit(&mut self, group: Group) {
@@ -221,16 +220,20 @@ impl Driver {
                 self.tickets.push(ticket);
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
-            Event::Written(conn, bytes) => self.machine.written(conn, bytes),
+            Event::Written(conn) => self.collect_sent(conn),
             Event::Opened(conn, peer, outbox) => {
                 self.links.insert(conn, Link { outbox, buffer: BytesMut::new(), credit: 0 });
                 self.machine.opened(conn, peer);
             }
             Event::Closed(conn) => {
+                self.collect_sent(conn);
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
             Event::Call(request, reply) => {
+                // Figures are exact.
+                let links: Vec<u64> = self.links.keys().copied().collect();
+                links.into_iter().for_each(|conn| self.collect_sent(conn));
                 self.next_ticket += 1;
                 self.calls.insert(self.next_ticket, reply);
                 self.machine.call(self.next_ticket, request);
@@ -387,14 +390,15 @@ impl Driver {
             source @ (Source::Log(_) | Source::Compacted(..)) => {
                 self.queue(conn);
                 let held = self.messages.hold(source);
-                match (self.links.get(&conn), held) {
+                let sent = match (self.links.get(&conn), held) {
                     (Some(link), Some(stored)) => {
                         link.outbox.push(Chunk::Stored { command, stored, credit })
                     }
                     // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
-                    (_, None) => self.machine.written(conn, credit),
-                    (None, _) => {}
-                }
+                    (_, None) => credit,
+                    (None, _) => 0,
+                };
+                self.written(conn, sent);
                 return;
             }
         };
@@ -408,7 +412,8 @@ impl Driver {
         }
         self.queue(conn);
         if let Some(link) = self.links.get(&conn) {
-            link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+            let sent = link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+            self.written(conn, sent);
         }
     }
 
@@ -417,7 +422,21 @@ impl Driver {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if !link.buffer.is_empty() {
             let (bytes, credit) = (link.buffer.split().freeze(), std::mem::take(&mut link.credit));
-            link.outbox.push(Chunk::Ready { bytes, credit });
+            let sent = link.outbox.push(Chunk::Ready { bytes, credit });
+            self.written(conn, sent);
+        }
+    }
+
+    /// Learns what was sent on a connection since the last time.
+    fn collect_sent(&mut self, conn: u64) {
+        let sent = self.links.get(&conn).map_or(0, |link| link.outbox.take_sent());
+        self.written(conn, sent);
+    }
+
+    /// Tells the machine, if there is anything to tell.
+    fn written(&mut self, conn: u64, bytes: u64) {
+        if bytes > 0 {
+            self.machine.written(conn, bytes);
         }
     }
 

@@ -124,6 +124,20 @@ impl StorageFile for DirectoryFile {
         self.file.read_exact_at(buffer, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        let whole = buffer.len();
+        let read =
+            preadv2(&self.file, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        match read {
+            Ok(count) => Ok(count == whole),
+            // Not in memory, or a file system that cannot say.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }

@@ -74,6 +74,13 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system; `UnexpectedEof` when the file ends before.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same, but only if the operating system has all of it in memory: it never waits for the disk. Says whether it had.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn read_cached_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Writes all of this, from this offset.
     ///
     /// # Errors
