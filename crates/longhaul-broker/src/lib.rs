@@ -36,6 +36,7 @@ mod config;
 mod error;
 #[cfg(test)]
 mod hostile;
+mod ids;
 #[cfg(not(feature = "testing"))]
 mod log;
 mod machine;

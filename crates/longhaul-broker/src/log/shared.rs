@@ -1,6 +1,5 @@
 //! What the writer, the background and the readers of one log share.
 
-use super::composer::Chunk;
 use super::error::is_full;
 use super::options::Options;
 use super::record::Position;
@@ -184,18 +183,6 @@ impl Shared {
         self.full.store(true, Ordering::Relaxed);
         BeginError::Full
     }
-
-    /// Writes a chunk into its segment and waits for the disk.
-    pub(super) fn write_chunk(
-        &self,
-        segment: &Segment,
-        chunk: &Chunk,
-        bytes: &[u8],
-    ) -> Result<(), (&'static str, io::Error)> {
-        let file = &segment.file;
-        file.write_at(bytes, u64::from(chunk.offset)).map_err(|error| ("a write", error))?;
-        file.sync_data().map_err(|error| ("a sync", error))
-    }
 }
 
 /// Makes a file of zeros whose blocks are all there, so that later syncs have no sizes or extents to write.
@@ -209,7 +196,9 @@ pub(super) fn make_file(
         let mut from = 0;
         while from < u64::from(size) {
             let to = (from + SYNC_BYTES).min(u64::from(size));
-            write_zeros(&*file, from, to)?;
+            if !file.write_zeros_past_cache(from, to)? {
+                write_zeros(&*file, from, to)?;
+            }
             file.sync_data()?;
             from = to;
         }

@@ -1,5 +1,6 @@
 //! Writes groups: one step per group, without a thread of its own, so that a simulation can drive it.
 
+use super::blocks::Blocks;
 use super::composer::Group;
 use super::error::WriteError;
 use super::segment;
@@ -18,11 +19,13 @@ pub(super) struct Writer {
     next: u64,
     /// How many chunks of that group are durable, after the disk had no room for the one behind them.
     chunks_done: usize,
+    /// What of the segment is written again with the next chunk.
+    blocks: Blocks,
 }
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, current: Arc<Segment>, next: u64) -> Self {
-        Self { shared, current, next, chunks_done: 0 }
+        Self { shared, current, next, chunks_done: 0, blocks: Blocks::default() }
     }
 
     /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next segment gets its header, so
@@ -50,7 +53,7 @@ impl Writer {
                     }
                 }
             }
-            let written = self.shared.write_chunk(&self.current, chunk, bytes);
+            let written = self.blocks.write(&self.current, chunk.offset, bytes);
             if let Err((what, error)) = written {
                 return Err(self.failed(chunk.segment, what, &error));
             }

@@ -2,16 +2,19 @@
 
 use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Limits};
 use super::effect::{Effect, Refusal, Source};
+use super::recent::Recent;
 use super::session::ConsumerHandle;
 use super::view::View;
-use super::{DISPATCH_BUDGET, Machine};
+use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
+use crate::state::Topic;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
     CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
     CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError, SubType,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Ids that stand for the first entry, and for what comes after the last.
@@ -356,7 +359,7 @@ impl Machine {
     /// Hands the entries of a topic to its consumers. Says whether there is more to look at.
     pub(super) fn dispatch_topic(&mut self, topic: u32) -> bool {
         let window = self.settings.window_bytes;
-        let Some(mut live) = self.live.remove(&topic) else { return false };
+        let Some(live) = self.live.get_mut(&topic) else { return false };
         let mut more = false;
         let mut assigned = Vec::new();
         for (&subscription, dispatcher) in &mut live.dispatchers {
@@ -394,7 +397,7 @@ impl Machine {
                 }
                 let open = cursor.open_in_batch(it.item.ordinal);
                 let file = kept.compacted.as_ref().map(|it| it.file.as_str());
-                let source = self.source(topic, &it, file);
+                let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
                 self.effects
                     .extend(source.map(|source| delivery(&it, live.partition, open, source)));
             }
@@ -403,21 +406,27 @@ impl Machine {
             Some(at) => self.due.insert(topic, at),
             None => self.due.remove(&topic),
         };
-        self.live.insert(topic, live);
         more
     }
+}
 
-    fn source(&self, topic: u32, it: &Assignment, file: Option<&str>) -> Option<Source> {
-        if let Some(at) = it.item.compacted {
-            let slot = self.compacted.get(file?)?.get(at)?;
-            return Some(Source::Compacted(Arc::from(file?), *slot));
-        }
-        if let Some(body) = self.recent.get(topic, it.item.ordinal) {
-            return Some(Source::Memory(body.clone()));
-        }
-        let slot = self.state.topic(topic)?.entries.get(it.item.ordinal)?;
-        Some(Source::Log(slot.place))
+/// Where the message of an assignment lies.
+fn source(
+    views: &HashMap<String, Arc<[CompactedSlot]>>,
+    recent: &Recent,
+    kept: &Topic,
+    topic: u32,
+    it: &Assignment,
+    file: Option<&str>,
+) -> Option<Source> {
+    if let Some(at) = it.item.compacted {
+        let slot = views.get(file?)?.get(at)?;
+        return Some(Source::Compacted(Arc::from(file?), *slot));
     }
+    if let Some(body) = recent.get(topic, it.item.ordinal) {
+        return Some(Source::Memory(body.clone()));
+    }
+    Some(Source::Log(kept.entries.get(it.item.ordinal)?.place))
 }
 
 fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {

@@ -36,6 +36,7 @@ mod topics;
 pub mod view;
 
 use crate::auth::Authenticator;
+use crate::ids::IdMap;
 use crate::log::{Composer, Group, Head, Kind, Slot as CompactedSlot};
 use crate::state::State;
 use crate::state::change::{Change, ChangeRecord};
@@ -102,8 +103,8 @@ pub struct Machine {
     auth: Option<Arc<Authenticator>>,
     state: State,
     composer: Composer,
-    sessions: HashMap<u64, Session>,
-    live: HashMap<u32, Live>,
+    sessions: IdMap<u64, Session>,
+    live: IdMap<u32, Live>,
     /// The group that is composed, and the last one that is on disk.
     composing: u64,
     committed: u64,
@@ -115,6 +116,8 @@ pub struct Machine {
     /// Topics with delayed entries, and when the first of them is due.
     due: BTreeMap<u32, u64>,
     effects: Vec<Effect>,
+    /// Records are put together here.
+    scratch: Vec<u8>,
     recent: Recent,
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
@@ -145,8 +148,8 @@ impl Machine {
             auth,
             state,
             composer,
-            sessions: HashMap::new(),
-            live: HashMap::new(),
+            sessions: IdMap::default(),
+            live: IdMap::default(),
             composing: 1,
             committed: 0,
             waiting: VecDeque::new(),
@@ -154,6 +157,7 @@ impl Machine {
             dirty: BTreeSet::new(),
             due: BTreeMap::new(),
             effects: Vec::new(),
+            scratch: Vec::new(),
             recent,
             compacted,
             keeper,
@@ -176,6 +180,11 @@ impl Machine {
     /// What is to be done since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The same, for who gives an empty list back to be filled again.
+    pub fn swap_effects(&mut self, with: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.effects, with);
     }
 
     /// What was composed since the last group, to be written as one. At most one group may be under way.
@@ -244,8 +253,10 @@ impl Machine {
     fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
         let record = ChangeRecord { change: Some(change.into()) };
         let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        self.scratch.clear();
+        record.encode_raw(&mut self.scratch);
         self.composer
-            .append(head, &[&record.encode_to_vec()])
+            .append(head, &[&self.scratch])
             .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
         self.totals.records += 1;
         let Some(change) = record.change else { return Ok(()) };

@@ -13,6 +13,7 @@ use longhaul_wire::messages::{
     CommandSuccess, FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
@@ -51,7 +52,7 @@ impl Session {
 #[derive(Clone, Debug)]
 pub(super) struct ProducerHandle {
     pub(super) topic: u32,
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// It waits to be the only one.
     pub(super) is_waiting: bool,
 }

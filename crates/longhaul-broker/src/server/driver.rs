@@ -8,6 +8,7 @@ use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage}
 use crate::clock;
 use crate::compaction;
 use crate::error::BrokerError;
+use crate::ids::IdMap;
 use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
 use crate::machine::Machine;
 use crate::machine::cleaning::Survivor;
@@ -80,7 +81,9 @@ pub(super) struct Driver {
     messages: Messages,
     events: mpsc::Receiver<Event>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
-    links: HashMap<u64, Link>,
+    links: IdMap<u64, Link>,
+    /// Empty, and kept for its memory.
+    effects: Vec<Effect>,
     /// Connections with something in their buffer.
     touched: Vec<u64>,
     /// Room that is given back when the answers are queued.
@@ -116,7 +119,8 @@ impl Driver {
             events,
             // A group, a checkpoint, and a few compactions may be under way.
             reports: mpsc::channel(64),
-            links: HashMap::new(),
+            links: IdMap::default(),
+            effects: Vec::new(),
             touched: Vec::new(),
             tickets: Vec::new(),
             calls: HashMap::new(),
@@ -196,9 +200,10 @@ impl Driver {
         {
             self.submit(group);
         }
-        for effect in self.machine.take_effects() {
-            self.perform(effect);
-        }
+        let mut effects = std::mem::take(&mut self.effects);
+        self.machine.swap_effects(&mut effects);
+        effects.drain(..).for_each(|effect| self.perform(effect));
+        self.effects = effects;
         self.flush();
         self.tickets.clear();
         self.machine.has_dirty()
@@ -441,9 +446,9 @@ impl Driver {
     }
 
     fn flush(&mut self) {
-        for conn in std::mem::take(&mut self.touched) {
-            self.queue(conn);
-        }
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|conn| self.queue(conn));
+        self.touched = touched;
     }
 
     /// Ends well, or as well as it can.

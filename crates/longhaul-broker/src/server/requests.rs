@@ -81,7 +81,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
         Refusal::new(code, cause.to_string())
     };
     payload.verify().map_err(refuse)?;
-    let metadata = payload.metadata().map_err(refuse)?;
+    let metadata = payload.summary().map_err(refuse)?;
     let batch =
         metadata.num_messages_in_batch.map(|count| u32::try_from(count).unwrap_or_default().max(1));
     if let Some(count) = batch {
@@ -99,7 +99,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
             .uuid
             .as_ref()
             .filter(|_| chunks > 1)
-            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
+            .map(|it| u64::from(crc32c::crc32c(it))),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
     })

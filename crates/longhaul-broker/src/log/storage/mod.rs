@@ -86,6 +86,14 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes zeros over this range, past the memory of the operating system where it can: nobody reads them soon. False when
+    /// it cannot, and then nothing is known of the range.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn write_zeros_past_cache(&self, _from: u64, _to: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Makes what was written durable.
     ///
     /// # Errors
