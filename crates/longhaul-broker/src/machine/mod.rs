@@ -223,6 +223,7 @@ impl Machine {
                 other => self.settle(other),
             }
         }
+        self.recent.end_group(group.bytes());
     }
 
     /// Does what had to wait.

@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 /// A name is kept with each entry of a topic that drops duplicates.
 const NAME_BYTES_MAX: usize = 255;
-/// Entries up to this size are copied rather than kept with what was written beside them.
-const SMALL_BYTES: usize = 4096;
 /// Ledger and entry of a receipt for what was published before.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
@@ -460,8 +458,6 @@ impl Machine {
     /// An entry is on disk: consumers may have it.
     pub(super) fn show(&mut self, topic: u32, body: Bytes) {
         let Some(live) = self.live.get_mut(&topic) else { return };
-        // A slice keeps the whole group in memory, of which a small entry may be a small part.
-        let body = if body.len() <= SMALL_BYTES { Bytes::copy_from_slice(&body) } else { body };
         self.recent.push(topic, live.readable, body);
         live.readable += 1;
         self.dirty.insert(topic);

@@ -41,6 +41,9 @@ const FULL_PAUSE_MS: u64 = 1000;
 /// For the last answers and the last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes that are reserved for what a connection is sent, at most.
+const CAPACITY_MAX: usize = 256 * 1024;
+
 /// What happens to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -69,6 +72,8 @@ struct Link {
     outbox: Arc<Outbox>,
     /// Composed and not yet queued.
     buffer: BytesMut,
+    /// Bytes that were queued last.
+    capacity: usize,
     credit: u64,
 }
 
@@ -227,7 +232,8 @@ impl Driver {
             }
             Event::Written(conn) => self.collect_sent(conn),
             Event::Opened(conn, peer, outbox) => {
-                self.links.insert(conn, Link { outbox, buffer: BytesMut::new(), credit: 0 });
+                self.links
+                    .insert(conn, Link { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 });
                 self.machine.opened(conn, peer);
             }
             Event::Closed(conn) => {
@@ -378,6 +384,8 @@ impl Driver {
         let link = self.links.get_mut(&conn)?;
         if link.buffer.is_empty() {
             self.touched.push(conn);
+            // Mostly about as much as the last time. An idle connection keeps nothing.
+            link.buffer.reserve(link.capacity.min(CAPACITY_MAX));
         }
         Some(link)
     }
@@ -426,7 +434,9 @@ impl Driver {
     fn queue(&mut self, conn: u64) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if !link.buffer.is_empty() {
-            let (bytes, credit) = (link.buffer.split().freeze(), std::mem::take(&mut link.credit));
+            let bytes = std::mem::take(&mut link.buffer).freeze();
+            let credit = std::mem::take(&mut link.credit);
+            link.capacity = bytes.len();
             let sent = link.outbox.push(Chunk::Ready { bytes, credit });
             self.written(conn, sent);
         }

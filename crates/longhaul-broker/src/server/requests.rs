@@ -28,7 +28,8 @@ pub(crate) fn requests(
     is_connected: &mut bool,
     message_bytes_max: usize,
 ) -> Parsed {
-    let mut parsed = Parsed::default();
+    let requests = Vec::with_capacity((buffer.len() / 128).clamp(1, 64));
+    let mut parsed = Parsed { requests, ..Parsed::default() };
     while !parsed.is_heavy {
         if parsed.requests.len() >= REQUESTS_MAX {
             parsed.has_more = true;
