@@ -174,7 +174,8 @@ impl Driver {
                     self.machine.set_time(clock::wall_ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
-                () = std::future::ready(()), if has_more => {}
+                // Connections have their turn first.
+                () = tokio::task::yield_now(), if has_more => {}
                 () = alarm.rings() => {}
             }
         };

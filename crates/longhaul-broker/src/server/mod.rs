@@ -33,7 +33,6 @@ use tokio_util::task::TaskTracker;
 
 /// One thread does everything but the log: to hand a message from one thread to another, and to wake that, costs more than all
 /// that happens to the message. Encryption is worth a second one.
-const THREADS: usize = 1;
 const THREADS_TLS: usize = 2;
 
 /// A running broker, on threads of its own. Dropping it stops it.
@@ -62,8 +61,13 @@ impl Broker {
     /// See [`StartError`].
     pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
         config.validate()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(if config.tls.is_some() { THREADS_TLS } else { THREADS })
+        let mut runtime = if config.tls.is_some() {
+            tokio::runtime::Builder::new_multi_thread()
+        } else {
+            tokio::runtime::Builder::new_current_thread()
+        };
+        let runtime = runtime
+            .worker_threads(THREADS_TLS)
             .thread_name("longhaul-broker")
             .enable_all()
             .build()
