@@ -178,7 +178,7 @@ mod tests {
             let bytes = Bytes::from(bytes);
             prop_assert_eq!(
                 Summary::read(&bytes).is_ok(),
-                MessageMetadata::decode(bytes.clone()).is_ok()
+                MessageMetadata::decode(bytes).is_ok()
             );
         }
     }

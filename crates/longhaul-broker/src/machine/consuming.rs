@@ -1,6 +1,7 @@
 //! Consumers: from SUBSCRIBE over permits, deliveries and acks to their end.
 
 use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Limits};
+use super::dues::Place;
 use super::effect::{Effect, Refusal, Source};
 use super::recent::Recent;
 use super::session::ConsumerHandle;
@@ -193,7 +194,7 @@ impl Machine {
             self.dispatcher(topic, subscription).and_then(|it| it.consumer_mut(key))
         {
             consumer.permits = (consumer.permits + i64::from(it.message_permits)).min(PERMITS_MAX);
-            self.dirty.insert(topic);
+            self.dirty.insert((topic, subscription));
         }
     }
 
@@ -224,6 +225,7 @@ impl Machine {
         let changed = dispatcher.active() != former;
         if dispatcher.consumers().is_empty() {
             live.dispatchers.remove(&subscription);
+            self.dues.set((topic, subscription), None);
             if !record.is_durable {
                 if comes_back {
                     live.orphans.insert(subscription, key.conn);
@@ -233,7 +235,7 @@ impl Machine {
                 }
             }
         }
-        self.dirty.insert(topic);
+        self.dirty.insert((topic, subscription));
         if changed {
             self.announce_active(topic, subscription, None);
         }
@@ -356,56 +358,63 @@ impl Machine {
         Some(View { entries: &kept.entries, end: live.readable, compacted })
     }
 
-    /// Hands the entries of a topic to its consumers. Says whether there is more to look at.
-    pub(super) fn dispatch_topic(&mut self, topic: u32) -> bool {
+    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
+    pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
+        let (topic, subscription) = place;
+        let has_more = self.deal(topic, subscription);
+        let dispatcher = self.dispatcher(topic, subscription);
+        let next = dispatcher.and_then(|it| it.next_due());
+        self.dues.set(place, next);
+        has_more
+    }
+
+    fn deal(&mut self, topic: u32, subscription: u32) -> bool {
         let window = self.settings.window_bytes;
         let Some(live) = self.live.get_mut(&topic) else { return false };
-        let mut more = false;
-        let mut assigned = Vec::new();
-        for (&subscription, dispatcher) in &mut live.dispatchers {
-            for consumer in dispatcher.consumers_mut() {
-                let under_way =
-                    self.sessions.get(&consumer.key.conn).map_or(window, |it| it.under_way);
-                consumer.room = window.saturating_sub(under_way);
-            }
-            let Some(kept) = self.state.topic(topic) else { break };
-            let Some(record) = kept.subscriptions.get(&subscription) else { continue };
-            let reads_compacted = dispatcher.consumers().iter().any(|it| it.reads_compacted);
-            let compacted = kept.compacted.as_ref().filter(|_| reads_compacted);
-            let compacted =
-                compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
-            let view = View { entries: &kept.entries, end: live.readable, compacted };
-            let limits = Limits {
-                per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
-                per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
-            };
-            let cursor = &record.cursor;
-            more |= dispatcher.dispatch(
-                self.now,
-                cursor,
-                &view,
-                limits,
-                DISPATCH_BUDGET,
-                &mut assigned,
-            );
-            let figures = live.figures.subscription(subscription);
-            for it in assigned.drain(..) {
-                figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
-                self.totals.delivered(it.redeliveries);
-                if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
-                    session.under_way += u64::from(it.item.bytes);
-                }
-                let open = cursor.open_in_batch(it.item.ordinal);
-                let file = kept.compacted.as_ref().map(|it| it.file.as_str());
-                let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
-                self.effects
-                    .extend(source.map(|source| delivery(&it, live.partition, open, source)));
-            }
-        }
-        match live.dispatchers.values().filter_map(Dispatcher::next_due).min() {
-            Some(at) => self.due.insert(topic, at),
-            None => self.due.remove(&topic),
+        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
+        let Some(kept) = self.state.topic(topic) else { return false };
+        let Some(record) = kept.subscriptions.get(&subscription) else { return false };
+        let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
+        let compacted =
+            compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
+        let view = View { entries: &kept.entries, end: live.readable, compacted };
+        let limits = Limits {
+            per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
+            per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
         };
+        let cursor = &record.cursor;
+        let sessions = &self.sessions;
+        let room = |conn| {
+            let under_way = sessions.get(&conn).map_or(window, |it| it.under_way);
+            Some(window.saturating_sub(under_way))
+        };
+        let mut assigned = std::mem::take(&mut self.assigned);
+        let more = dispatcher.dispatch_within(
+            self.now,
+            cursor,
+            &view,
+            limits,
+            DISPATCH_BUDGET,
+            &room,
+            &mut assigned,
+        );
+        let figures = live.figures.subscription(subscription);
+        for it in assigned.drain(..) {
+            figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
+            self.totals.delivered(it.redeliveries);
+            if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
+                session.under_way += u64::from(it.item.bytes);
+            }
+            let open = cursor.open_in_batch(it.item.ordinal);
+            let file = kept.compacted.as_ref().map(|it| it.file.as_str());
+            let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
+            self.effects.extend(source.map(|source| delivery(&it, live.partition, open, source)));
+        }
+        self.assigned = assigned;
         more
     }
 }

@@ -21,6 +21,7 @@ mod admin;
 pub mod cleaning;
 mod consuming;
 pub mod dispatcher;
+mod dues;
 pub mod effect;
 mod figures;
 mod keeping;
@@ -111,13 +112,20 @@ pub struct Machine {
     waiting: VecDeque<(u64, Waiting)>,
     /// Newcomers that wait until it is known whether somebody else lives.
     probes: Vec<probing::Probe>,
-    /// Topics whose consumers may get something.
-    dirty: BTreeSet<u32>,
-    /// Topics with delayed entries, and when the first of them is due.
-    due: BTreeMap<u32, u64>,
+    /// Topics with new entries, which all their subscriptions may get.
+    shown: BTreeSet<u32>,
+    /// Topics and subscriptions whose consumers may get something.
+    dirty: BTreeSet<dues::Place>,
+    /// Delayed entries.
+    dues: dues::Dues,
+    /// Subscriptions that were looked at.
+    #[cfg(test)]
+    visits: u64,
     effects: Vec<Effect>,
     /// Records are put together here.
     scratch: Vec<u8>,
+    /// Empty, and kept for its memory.
+    assigned: Vec<dispatcher::Assignment>,
     recent: Recent,
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
@@ -154,10 +162,14 @@ impl Machine {
             committed: 0,
             waiting: VecDeque::new(),
             probes: Vec::new(),
+            shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            due: BTreeMap::new(),
+            dues: dues::Dues::default(),
+            #[cfg(test)]
+            visits: 0,
             effects: Vec::new(),
             scratch: Vec::new(),
+            assigned: Vec::new(),
             recent,
             compacted,
             keeper,
@@ -273,19 +285,23 @@ impl Machine {
 
     /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.
     pub fn dispatch(&mut self) -> bool {
-        let dirty = std::mem::take(&mut self.dirty);
-        for topic in dirty {
-            if self.dispatch_topic(topic) {
-                self.dirty.insert(topic);
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for topic in std::mem::take(&mut self.shown) {
+            let Some(live) = self.live.get(&topic) else { continue };
+            dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
+        }
+        for place in dirty {
+            if self.dispatch_one(place) {
+                self.dirty.insert(place);
             }
         }
-        !self.dirty.is_empty()
+        self.has_dirty()
     }
 
     /// Whether [`Machine::dispatch`] has something to do.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || !self.shown.is_empty()
     }
 
     /// What the machine knows, for tests that look inside.

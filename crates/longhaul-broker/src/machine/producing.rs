@@ -460,7 +460,7 @@ impl Machine {
         let Some(live) = self.live.get_mut(&topic) else { return };
         self.recent.push(topic, live.readable, body);
         live.readable += 1;
-        self.dirty.insert(topic);
+        self.shown.insert(topic);
     }
 }
 

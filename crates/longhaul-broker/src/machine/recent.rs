@@ -64,8 +64,9 @@ impl Recent {
         self.bytes += bytes;
         let newest = self.first_group + self.groups.len() as u64 - 1;
         while self.bytes > self.bytes_max
-            && let Some((topic, number)) = self.order.pop_front_if(|oldest| oldest.1 < newest)
+            && let Some(&(topic, number)) = self.order.front().filter(|oldest| oldest.1 < newest)
         {
+            self.order.pop_front();
             self.leave(number);
             let Some(tail) = self.topics.get_mut(&topic) else { continue };
             tail.bodies.pop_front();

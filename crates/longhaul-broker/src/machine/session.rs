@@ -102,8 +102,15 @@ impl Machine {
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let topics: Vec<u32> = session.consumers.values().map(|it| it.topic).collect();
-            self.dirty.extend(topics);
+            let places =
+                session.consumers.iter().map(|(&id, it)| (id, (it.topic, it.subscription)));
+            let places: Vec<_> = places.collect();
+            for (id, place) in places {
+                self.dirty.insert(place);
+                if let Some(dispatcher) = self.dispatcher(place.0, place.1) {
+                    dispatcher.may_be_ready(ConsumerKey { conn, id });
+                }
+            }
         }
     }
 

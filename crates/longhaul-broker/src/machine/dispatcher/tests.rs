@@ -7,6 +7,14 @@ use proptest::prelude::*;
 
 mod turns;
 
+impl Dispatcher {
+    /// All consumers, to change what else only comes with time.
+    fn consumers_mut(&mut self, change: impl FnOnce(&mut [Consumer])) {
+        change(&mut self.consumers);
+        self.arrange();
+    }
+}
+
 const BUDGET: usize = 1000;
 const LIMITLESS: Limits = Limits { per_consumer: 0, per_subscription: 0 };
 
@@ -117,8 +125,8 @@ fn what_is_asked_for_again_comes_before_what_is_new() {
 fn lower_priorities_are_served_first() {
     let entries = plain(4);
     let mut dispatcher = shared(&[9, 2, 9]);
-    dispatcher.consumers_mut()[0].priority = 1;
-    dispatcher.consumers_mut()[2].priority = 1;
+    dispatcher.consumers_mut(|all| all[0].priority = 1);
+    dispatcher.consumers_mut(|all| all[2].priority = 1);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(1, 0), (1, 1), (2, 2), (0, 3)]);
 }
 
