@@ -15,7 +15,7 @@ use longhaul_wire::messages::{
     CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
     CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError, SubType,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Ids that stand for the first entry, and for what comes after the last.
@@ -147,7 +147,10 @@ impl Machine {
                 return Err(refusal.because_of(holder.conn));
             }
         }
-        live.orphans.remove(&subscription);
+        let owner = live.orphans.remove(&subscription);
+        if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
+            session.orphans.remove(&(topic, subscription));
+        }
         let name = it.consumer_name.clone().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
         let former = dispatcher.active();
@@ -229,6 +232,9 @@ impl Machine {
             if !record.is_durable {
                 if comes_back {
                     live.orphans.insert(subscription, key.conn);
+                    if let Some(session) = self.sessions.get_mut(&key.conn) {
+                        session.orphans.insert((topic, subscription));
+                    }
                 } else {
                     kept.subscriptions.remove(&subscription);
                     live.figures.forget(subscription);
@@ -242,16 +248,16 @@ impl Machine {
     }
 
     /// Forgets the subscriptions to which a connection was to come back after SEEK.
-    pub(super) fn drop_readers_of(&mut self, conn: u64) {
-        for (topic, live) in &mut self.live {
-            let gone: Vec<u32> =
-                live.orphans.iter().filter(|(_, it)| **it == conn).map(|(&id, _)| id).collect();
-            for subscription in gone {
-                live.orphans.remove(&subscription);
-                live.figures.forget(subscription);
-                if let Some(kept) = self.state.topic_mut(*topic) {
-                    kept.subscriptions.remove(&subscription);
-                }
+    pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<Place>) {
+        for &(topic, subscription) in orphans {
+            let Some(live) = self.live.get_mut(&topic) else { continue };
+            if live.orphans.get(&subscription) != Some(&conn) {
+                continue;
+            }
+            live.orphans.remove(&subscription);
+            live.figures.forget(subscription);
+            if let Some(kept) = self.state.topic_mut(topic) {
+                kept.subscriptions.remove(&subscription);
             }
         }
     }
@@ -393,7 +399,7 @@ impl Machine {
             Some(window.saturating_sub(under_way))
         };
         let mut assigned = std::mem::take(&mut self.assigned);
-        let more = dispatcher.dispatch_within(
+        let more = dispatcher.dispatch(
             self.now,
             cursor,
             &view,

@@ -235,22 +235,9 @@ impl Dispatcher {
     }
 
     /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
-    /// whether it stopped for that.
-    pub fn dispatch(
-        &mut self,
-        now: u64,
-        cursor: &Cursor,
-        view: &View<'_>,
-        limits: Limits,
-        budget: usize,
-        out: &mut Vec<Assignment>,
-    ) -> bool {
-        self.dispatch_within(now, cursor, view, limits, budget, &|_| None, out)
-    }
-
-    /// The same. `room` says how many bytes a connection takes before it must have sent some, where that is known.
+    /// whether it stopped for that. `room` says how many bytes a connection takes before it must have sent some.
     #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
-    pub fn dispatch_within(
+    pub fn dispatch(
         &mut self,
         now: u64,
         cursor: &Cursor,

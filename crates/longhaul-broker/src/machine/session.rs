@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::dispatcher::ConsumerKey;
+use super::dues::Place;
 use super::effect::{Effect, Refusal, Request, Waiting};
 use crate::admin::policies::Action;
 use crate::auth::Role;
@@ -12,7 +13,7 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
     CommandSuccess, FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
@@ -31,6 +32,8 @@ pub(super) struct Session {
     /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
     pub(super) closed: HashSet<u64>,
     pub(super) consumers: HashMap<u64, ConsumerHandle>,
+    /// Subscriptions of readers that lost their consumers by SEEK, and to which the connection will come back.
+    pub(super) orphans: BTreeSet<Place>,
     /// Bytes of deliveries that are under way.
     pub(super) under_way: u64,
 }
@@ -75,6 +78,7 @@ impl Machine {
             producers: HashMap::new(),
             closed: HashSet::new(),
             consumers: HashMap::new(),
+            orphans: BTreeSet::new(),
             under_way: 0,
         };
         self.sessions.insert(conn, session);
@@ -90,7 +94,7 @@ impl Machine {
         for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
         }
-        self.drop_readers_of(conn);
+        self.drop_readers_of(conn, &session.orphans);
         self.gone(conn);
     }
 

@@ -11,7 +11,7 @@ fn deal_at(
 ) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let view = view(entries, entries.end());
-    dispatcher.dispatch(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
+    dispatcher.dispatch_known(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
     out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect()
 }
 
@@ -77,9 +77,9 @@ fn a_budget_holds_for_what_is_delivered_again_too() {
     dispatcher.redeliver(key(0), None, &Cursor::at(0));
     let mut out = Vec::new();
     let (cursor, view) = (Cursor::at(0), view(&entries, 5));
-    assert!(dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 2, &mut out));
+    assert!(dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, 2, &mut out));
     assert_eq!(out.len(), 2);
-    assert!(!dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 4, &mut out));
+    assert!(!dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, 4, &mut out));
     assert_eq!(out.len(), 5);
 }
 
@@ -132,7 +132,7 @@ fn so_many_chunked_messages_are_remembered() {
     let mut dispatcher = shared(&[i64::MAX, 0]);
     let mut out = Vec::new();
     let (cursor, first) = (Cursor::at(0), view(&entries, max));
-    dispatcher.dispatch(0, &cursor, &first, LIMITLESS, usize::MAX, &mut out);
+    dispatcher.dispatch_known(0, &cursor, &first, LIMITLESS, usize::MAX, &mut out);
     assert_eq!((out.len(), dispatcher.chunks.len()), (CHUNKED_MAX, CHUNKED_MAX));
     dispatcher.consumers_mut(|all| all[0].permits = 0);
     dispatcher.consumers_mut(|all| all[1].permits = 9);
@@ -174,7 +174,7 @@ fn who_wants_something_again_is_asked_again() {
         let (view, cursor) = (view(&entries, end), Cursor::at(0));
         let room = |_| Some(if full.get() { 0 } else { 1000 });
         let mut out = Vec::new();
-        dispatcher.dispatch_within(0, &cursor, &view, limits, BUDGET, &room, &mut out);
+        dispatcher.dispatch(0, &cursor, &view, limits, BUDGET, &room, &mut out);
         out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect::<Vec<_>>()
     };
     assert_eq!(next(&mut dispatcher, LIMITLESS), []);
