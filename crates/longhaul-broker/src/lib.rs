@@ -37,6 +37,7 @@ mod defaults;
 mod error;
 #[cfg(test)]
 mod hostile;
+mod ids;
 #[cfg(not(feature = "testing"))]
 mod log;
 mod machine;

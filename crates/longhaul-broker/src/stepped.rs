@@ -349,7 +349,7 @@ impl SteppedBroker {
         };
         let Some(link) = self.links.get_mut(&conn).filter(|it| !it.is_closing) else { return };
         let Some(mut body) = body else { return self.machine.written(conn, u64::from(bytes)) };
-        drop(EntryHead::decode(&mut body));
+        EntryHead::skip(&mut body);
         frame::encode_head(Command::Message(command), body.len(), &mut link.outbox);
         link.outbox.extend_from_slice(&body);
         link.credit += u64::from(bytes);

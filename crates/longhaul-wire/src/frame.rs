@@ -10,6 +10,10 @@ pub const MESSAGE_BYTES_MAX_DEFAULT: usize = 5 * 1024 * 1024;
 /// What a frame may have beside its message: Pulsar's allowance for command and metadata.
 pub const FRAME_ALLOWANCE: usize = 10 * 1024;
 
+/// Commands up to this size are put together on the stack: numbers are written byte by byte, and a growing buffer looks for room
+/// at each of them.
+const SMALL_BYTES: usize = 256;
+
 /// Why bytes are no frame. The stream cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -112,9 +116,20 @@ pub fn encode_head(command: Command, payload_size: usize, out: &mut BytesMut) {
     let command = BaseCommand::from(command);
     let size = command.encoded_len();
     let total = 4 + size + payload_size;
+    let put = |out: &mut dyn BufMut| {
+        out.put_u32(u32::try_from(total).unwrap_or(u32::MAX));
+        out.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
+    };
+    let mut small = [0; SMALL_BYTES];
+    if let Some(space) = small.get_mut(..8 + size) {
+        let mut rest = &mut *space;
+        put(&mut rest);
+        command.encode_raw(&mut rest);
+        out.extend_from_slice(space);
+        return;
+    }
     out.reserve(8 + size);
-    out.put_u32(u32::try_from(total).unwrap_or(u32::MAX));
-    out.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
+    put(out);
     command.encode_raw(out);
 }
 

@@ -159,11 +159,11 @@ fn property(buffer: &Bytes, wire: WireType, rest: &mut &[u8]) -> Option<KeyValue
     Some(property)
 }
 
-fn number(wire: WireType, rest: &mut &[u8]) -> Option<u64> {
+pub(crate) fn number(wire: WireType, rest: &mut &[u8]) -> Option<u64> {
     (wire == WireType::Varint).then(|| decode_varint(rest).ok()).flatten()
 }
 
-fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     if wire != WireType::LengthDelimited {
         return None;
     }
@@ -173,7 +173,7 @@ fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-fn text<'a>(wire: WireType, rest: &mut &'a [u8]) -> Option<&'a str> {
+pub(crate) fn text<'a>(wire: WireType, rest: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(delimited(wire, rest)?).ok()
 }
 

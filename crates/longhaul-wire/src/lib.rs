@@ -4,6 +4,7 @@
 //! - [`frame`]: how commands and messages lie in a stream of bytes, with limits.
 //! - [`payload`]: a message as it is sent, stored and delivered, checksum included.
 //! - [`head`]: what a consumer needs to know of its metadata.
+//! - [`summary`]: what a broker needs to know of a message.
 //! - [`batch`]: several messages in one payload.
 //! - [`compression`]: the payload's compression, which only who looks into a batch must undo.
 //!
@@ -15,3 +16,4 @@ pub mod frame;
 pub mod head;
 pub mod messages;
 pub mod payload;
+pub mod summary;

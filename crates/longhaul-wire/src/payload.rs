@@ -10,6 +10,7 @@
 
 use crate::head::Head;
 use crate::messages::MessageMetadata;
+use crate::summary::Summary;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 
@@ -121,6 +122,15 @@ impl Payload {
     pub fn head(&self) -> Result<Head, PayloadError> {
         let bytes = self.bytes.slice(HEAD..self.metadata_end);
         Head::read(&bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
+    }
+
+    /// Reads the part of the metadata that a broker needs. What passes can be decoded as a whole.
+    ///
+    /// # Errors
+    /// [`PayloadError::Metadata`].
+    pub fn summary(&self) -> Result<Summary, PayloadError> {
+        let bytes = self.bytes.slice(HEAD..self.metadata_end);
+        Summary::read(&bytes).map_err(|error| PayloadError::Metadata(error.to_string()))
     }
 
     /// What the producer compressed, encrypted or batched, as it is.

@@ -70,7 +70,8 @@ pub(crate) fn run(
                 Fate::Drop => return Ok(()),
                 Fate::Keep => it.body,
                 Fate::Rewrite(payload) => {
-                    let mut body = BytesMut::from(&it.head.encode()[..]);
+                    let mut body = BytesMut::new();
+                    it.head.encode(&mut body);
                     body.extend_from_slice(payload.bytes());
                     body.freeze()
                 }

@@ -13,6 +13,10 @@ use super::segment::{HEADER_BYTES, Header};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
+/// Bytes that are reserved for a group before its first record, at least and at most.
+const CAPACITY_MIN: usize = 1024;
+const CAPACITY_MAX: usize = 1024 * 1024;
+
 /// Lays out and encodes records.
 #[derive(Debug)]
 pub struct Composer {
@@ -28,6 +32,8 @@ pub struct Composer {
     group: u64,
     /// Everything encoded since the last [`Composer::take`].
     buffer: BytesMut,
+    /// Bytes of the last group.
+    capacity: usize,
     /// The parts of the group that are complete.
     chunks: Vec<Chunk>,
     /// The part that records are added to; none before the first record.
@@ -62,7 +68,17 @@ impl Composer {
     /// Goes on behind what is in the log.
     pub(super) fn new(options: Options, header: Header, offset: u32, group: u64) -> Self {
         let (buffer, chunks) = (BytesMut::new(), Vec::new());
-        Self { options, seed: header.seed(), header, offset, group, buffer, chunks, open: None }
+        Self {
+            options,
+            seed: header.seed(),
+            header,
+            offset,
+            group,
+            buffer,
+            capacity: 0,
+            chunks,
+            open: None,
+        }
     }
 
     /// Adds a record, whose body is these parts one behind the other, and says where it will lie.
@@ -74,6 +90,11 @@ impl Composer {
         let limit = self.options.body_bytes_max;
         let size = u32::try_from(bytes).ok().filter(|&bytes| bytes <= limit);
         let size = size.ok_or(AppendError::TooLarge { size: bytes, limit })? + RECORD_OVERHEAD;
+        if self.buffer.capacity() == 0 {
+            // The next group is mostly about as large as the last one.
+            let capacity = self.capacity.clamp(CAPACITY_MIN, CAPACITY_MAX);
+            self.buffer.reserve(capacity);
+        }
         self.make_room(size);
         let place = Place { segment: self.header.number, offset: self.offset, size };
         let start = record::start(self.seed, self.offset);
@@ -100,7 +121,11 @@ impl Composer {
         if self.chunks.is_empty() {
             return None;
         }
-        let bytes = self.buffer.split().freeze();
+        let buffer = std::mem::take(&mut self.buffer);
+        self.capacity = buffer.len();
+        // A group may be kept for long, and should keep hardly more than its bytes.
+        let is_roomy = buffer.capacity() / 2 > buffer.len().max(CAPACITY_MIN);
+        let bytes = if is_roomy { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() };
         let chunks = self.chunks.drain(..).collect();
         let group = Group { number: self.group, bytes, chunks, end: self.end() };
         self.group += 1;

@@ -10,6 +10,7 @@
 //! - Recovery drops only what no callback ever confirmed. Any other damage is refused, with file and offset.
 
 mod background;
+mod blocks;
 mod checkpoint;
 mod compacted;
 mod composer;

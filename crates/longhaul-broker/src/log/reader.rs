@@ -21,6 +21,14 @@ pub struct Held {
     place: Place,
 }
 
+impl Held {
+    /// The whole record's bytes.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.place.size
+    }
+}
+
 /// Reads records. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -77,17 +85,32 @@ impl Reader {
     ) -> Vec<Result<Bytes, ReadError>> {
         let held: Vec<&Held> = held.into_iter().collect();
         let mut out = Vec::with_capacity(held.len());
-        for run in held.chunk_by(|one, two| near(one.place, two.place)) {
-            let mut rest = run;
-            while let Some(first) = rest.first() {
-                let fits = |it: &&&Held| it.place.end() - first.place.offset <= READ_BYTES_MAX;
-                let count = rest.iter().take_while(fits).count().max(1);
-                let (now, later) = rest.split_at(count);
-                self.read_run(now, &mut out);
-                rest = later;
+        runs(&held).for_each(|run| self.read_run(run, &mut out));
+        out
+    }
+
+    /// The same, but only if the operating system has all of them in memory, so that it never waits for the disk. `None` also
+    /// when something is wrong with one of them: [`Reader::read_held`] says what.
+    #[must_use]
+    pub fn read_cached<'a>(&self, held: impl IntoIterator<Item = &'a Held>) -> Option<Vec<Bytes>> {
+        let held: Vec<&Held> = held.into_iter().collect();
+        let mut out = Vec::with_capacity(held.len());
+        for run in runs(&held) {
+            let (first, last) = (run.first()?, run.last()?);
+            let (segment, from, to) = (&first.segment, first.place.offset, last.place.end());
+            if from >= to || to > segment.header.size {
+                return None;
+            }
+            let mut bytes = vec![0; (to - from) as usize];
+            if !segment.file.read_cached_at(&mut bytes, u64::from(from)).ok()? {
+                return None;
+            }
+            let bytes = Bytes::from(bytes);
+            for it in run {
+                out.push(self.body(segment, it.place, from, &bytes).ok()?);
             }
         }
-        out
+        Some(out)
     }
 
     /// The records of a segment, from the first to the last that is durable.
@@ -150,6 +173,22 @@ impl Reader {
     fn damaged(&self, segment: u32, offset: u32) -> ReadError {
         damaged(&self.shared, segment, offset)
     }
+}
+
+/// Neighbours that are read at once.
+fn runs<'a, 'h>(held: &'a [&'h Held]) -> impl Iterator<Item = &'a [&'h Held]> {
+    let mut rest = held;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let fits = |pair: &[&Held]| {
+            let [one, two] = pair else { return false };
+            near(one.place, two.place) && two.place.end() - first.place.offset <= READ_BYTES_MAX
+        };
+        let count = 1 + rest.windows(2).take_while(|pair| fits(pair)).count();
+        let (now, later) = rest.split_at_checked(count)?;
+        rest = later;
+        Some(now)
+    })
 }
 
 /// Whether the second record may be read along with the first.

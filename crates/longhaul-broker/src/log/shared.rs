@@ -1,12 +1,10 @@
 //! What the writer, the background and the readers of one log share.
 
-use super::composer::Chunk;
 use super::error::is_full;
 use super::options::Options;
 use super::record::Position;
 use super::segment::{self, HEADER_BYTES, Header};
 use super::storage::{Storage, StorageFile};
-use crate::clock;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -190,20 +188,10 @@ impl Shared {
         BeginError::Full
     }
 
-    /// Writes a chunk into its segment and waits for the disk.
-    pub(super) fn write_chunk(
-        &self,
-        segment: &Segment,
-        chunk: &Chunk,
-        bytes: &[u8],
-    ) -> Result<(), (&'static str, io::Error)> {
-        let file = &segment.file;
-        file.write_at(bytes, u64::from(chunk.offset)).map_err(|error| ("a write", error))?;
-        let began = clock::monotonic();
-        let synced = file.sync_data().map_err(|error| ("a sync", error));
-        let took = clock::monotonic().duration_since(began).as_nanos();
-        self.sync_nanos.fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
-        synced
+    /// The writer has waited so long for the disk.
+    pub(super) fn note_sync(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// How long the writer has waited for the disk so far.
@@ -223,7 +211,9 @@ pub(super) fn make_file(
         let mut from = 0;
         while from < u64::from(size) {
             let to = (from + SYNC_BYTES).min(u64::from(size));
-            write_zeros(&*file, from, to)?;
+            if !file.write_zeros_past_cache(from, to)? {
+                write_zeros(&*file, from, to)?;
+            }
             file.sync_data()?;
             from = to;
         }

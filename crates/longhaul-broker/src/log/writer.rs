@@ -1,9 +1,11 @@
 //! Writes groups: one step per group, without a thread of its own, so that a simulation can drive it.
 
+use super::blocks::Blocks;
 use super::composer::Group;
 use super::error::WriteError;
 use super::segment;
 use super::shared::{BeginError, Segment, Shared};
+use crate::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,11 +20,13 @@ pub(super) struct Writer {
     next: u64,
     /// How many chunks of that group are durable, after the disk had no room for the one behind them.
     chunks_done: usize,
+    /// What of the segment is written again with the next chunk.
+    blocks: Blocks,
 }
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, current: Arc<Segment>, next: u64) -> Self {
-        Self { shared, current, next, chunks_done: 0 }
+        Self { shared, current, next, chunks_done: 0, blocks: Blocks::default() }
     }
 
     /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next segment gets its header, so
@@ -50,7 +54,9 @@ impl Writer {
                     }
                 }
             }
-            let written = self.shared.write_chunk(&self.current, chunk, bytes);
+            let began = clock::monotonic();
+            let written = self.blocks.write(&self.current, chunk.offset, bytes);
+            self.shared.note_sync(clock::monotonic().duration_since(began));
             if let Err((what, error)) = written {
                 return Err(self.failed(chunk.segment, what, &error));
             }

@@ -162,7 +162,7 @@ impl Machine {
             whole.into_iter().for_each(|it| dispatcher.acked(it));
         }
         // Room under a limit on what is not acknowledged.
-        self.dirty.insert(topic);
+        self.dirty.insert((topic, subscription));
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Machine {
         let Some(live) = self.live.get_mut(&topic) else { return };
         if let Some(dispatcher) = live.dispatchers.get_mut(&subscription) {
             dispatcher.redeliver(key, asked, &record.cursor);
-            self.dirty.insert(topic);
+            self.dirty.insert((topic, subscription));
         }
     }
 }

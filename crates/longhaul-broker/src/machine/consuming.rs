@@ -1,17 +1,21 @@
 //! Consumers: from SUBSCRIBE over permits, deliveries and acks to their end.
 
 use super::dispatcher::{Assignment, Consumer, ConsumerKey, Dispatcher, Kind, Limits};
+use super::dues::Place;
 use super::effect::{Effect, Refusal, Source};
+use super::recent::Recent;
 use super::session::ConsumerHandle;
 use super::view::View;
-use super::{DISPATCH_BUDGET, Machine};
+use super::{CompactedSlot, DISPATCH_BUDGET, Machine};
 use crate::admin::policies::Action;
+use crate::state::Topic;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::Position;
 use longhaul_wire::messages::{
     CommandActiveConsumerChange, CommandCloseConsumer, CommandFlow, CommandMessage, CommandSeek,
     CommandSubscribe, CommandUnsubscribe, InitialPosition, MessageIdData, ServerError, SubType,
 };
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Ids that stand for the first entry, and for what comes after the last.
@@ -143,7 +147,10 @@ impl Machine {
                 return Err(refusal.because_of(holder.conn));
             }
         }
-        live.orphans.remove(&subscription);
+        let owner = live.orphans.remove(&subscription);
+        if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
+            session.orphans.remove(&(topic, subscription));
+        }
         let name = it.consumer_name.clone().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
         let former = dispatcher.active();
@@ -190,7 +197,7 @@ impl Machine {
             self.dispatcher(topic, subscription).and_then(|it| it.consumer_mut(key))
         {
             consumer.permits = (consumer.permits + i64::from(it.message_permits)).min(PERMITS_MAX);
-            self.dirty.insert(topic);
+            self.dirty.insert((topic, subscription));
         }
     }
 
@@ -221,32 +228,36 @@ impl Machine {
         let changed = dispatcher.active() != former;
         if dispatcher.consumers().is_empty() {
             live.dispatchers.remove(&subscription);
+            self.dues.set((topic, subscription), None);
             if !record.is_durable {
                 if comes_back {
                     live.orphans.insert(subscription, key.conn);
+                    if let Some(session) = self.sessions.get_mut(&key.conn) {
+                        session.orphans.insert((topic, subscription));
+                    }
                 } else {
                     kept.subscriptions.remove(&subscription);
                     live.figures.forget(subscription);
                 }
             }
         }
-        self.dirty.insert(topic);
+        self.dirty.insert((topic, subscription));
         if changed {
             self.announce_active(topic, subscription, None);
         }
     }
 
     /// Forgets the subscriptions to which a connection was to come back after SEEK.
-    pub(super) fn drop_readers_of(&mut self, conn: u64) {
-        for (topic, live) in &mut self.live {
-            let gone: Vec<u32> =
-                live.orphans.iter().filter(|(_, it)| **it == conn).map(|(&id, _)| id).collect();
-            for subscription in gone {
-                live.orphans.remove(&subscription);
-                live.figures.forget(subscription);
-                if let Some(kept) = self.state.topic_mut(*topic) {
-                    kept.subscriptions.remove(&subscription);
-                }
+    pub(super) fn drop_readers_of(&mut self, conn: u64, orphans: &BTreeSet<Place>) {
+        for &(topic, subscription) in orphans {
+            let Some(live) = self.live.get_mut(&topic) else { continue };
+            if live.orphans.get(&subscription) != Some(&conn) {
+                continue;
+            }
+            live.orphans.remove(&subscription);
+            live.figures.forget(subscription);
+            if let Some(kept) = self.state.topic_mut(topic) {
+                kept.subscriptions.remove(&subscription);
             }
         }
     }
@@ -353,71 +364,84 @@ impl Machine {
         Some(View { entries: &kept.entries, end: live.readable, compacted })
     }
 
-    /// Hands the entries of a topic to its consumers. Says whether there is more to look at.
-    pub(super) fn dispatch_topic(&mut self, topic: u32) -> bool {
-        let window = self.settings.window_bytes;
-        let Some(mut live) = self.live.remove(&topic) else { return false };
-        let mut more = false;
-        let mut assigned = Vec::new();
-        for (&subscription, dispatcher) in &mut live.dispatchers {
-            for consumer in dispatcher.consumers_mut() {
-                let under_way =
-                    self.sessions.get(&consumer.key.conn).map_or(window, |it| it.under_way);
-                consumer.room = window.saturating_sub(under_way);
-            }
-            let Some(kept) = self.state.topic(topic) else { break };
-            let Some(record) = kept.subscriptions.get(&subscription) else { continue };
-            let reads_compacted = dispatcher.consumers().iter().any(|it| it.reads_compacted);
-            let compacted = kept.compacted.as_ref().filter(|_| reads_compacted);
-            let compacted =
-                compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
-            let view = View { entries: &kept.entries, end: live.readable, compacted };
-            let limits = Limits {
-                per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
-                per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
-            };
-            let cursor = &record.cursor;
-            more |= dispatcher.dispatch(
-                self.now,
-                cursor,
-                &view,
-                limits,
-                DISPATCH_BUDGET,
-                &mut assigned,
-            );
-            let figures = live.figures.subscription(subscription);
-            for it in assigned.drain(..) {
-                figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
-                self.totals.delivered(it.redeliveries);
-                if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
-                    session.under_way += u64::from(it.item.bytes);
-                }
-                let open = cursor.open_in_batch(it.item.ordinal);
-                let file = kept.compacted.as_ref().map(|it| it.file.as_str());
-                let source = self.source(topic, &it, file);
-                self.effects
-                    .extend(source.map(|source| delivery(&it, live.partition, open, source)));
-            }
+    /// Hands the entries of a topic to the consumers of a subscription. Says whether there is more to look at.
+    pub(super) fn dispatch_one(&mut self, place: Place) -> bool {
+        #[cfg(test)]
+        {
+            self.visits += 1;
         }
-        match live.dispatchers.values().filter_map(Dispatcher::next_due).min() {
-            Some(at) => self.due.insert(topic, at),
-            None => self.due.remove(&topic),
-        };
-        self.live.insert(topic, live);
-        more
+        let (topic, subscription) = place;
+        let has_more = self.deal(topic, subscription);
+        let dispatcher = self.dispatcher(topic, subscription);
+        let next = dispatcher.and_then(|it| it.next_due());
+        self.dues.set(place, next);
+        has_more
     }
 
-    fn source(&self, topic: u32, it: &Assignment, file: Option<&str>) -> Option<Source> {
-        if let Some(at) = it.item.compacted {
-            let slot = self.compacted.get(file?)?.get(at)?;
-            return Some(Source::Compacted(Arc::from(file?), *slot));
+    fn deal(&mut self, topic: u32, subscription: u32) -> bool {
+        let window = self.settings.window_bytes;
+        let Some(live) = self.live.get_mut(&topic) else { return false };
+        let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
+        let Some(kept) = self.state.topic(topic) else { return false };
+        let Some(record) = kept.subscriptions.get(&subscription) else { return false };
+        let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
+        let compacted =
+            compacted.and_then(|it| Some((self.compacted.get(&it.file)?.as_ref(), it.horizon)));
+        let view = View { entries: &kept.entries, end: live.readable, compacted };
+        let limits = Limits {
+            per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
+            per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
+        };
+        let cursor = &record.cursor;
+        let sessions = &self.sessions;
+        let room = |conn| {
+            let under_way = sessions.get(&conn).map_or(window, |it| it.under_way);
+            Some(window.saturating_sub(under_way))
+        };
+        let mut assigned = std::mem::take(&mut self.assigned);
+        let more = dispatcher.dispatch(
+            self.now,
+            cursor,
+            &view,
+            limits,
+            DISPATCH_BUDGET,
+            &room,
+            &mut assigned,
+        );
+        let figures = live.figures.subscription(subscription);
+        for it in assigned.drain(..) {
+            figures.delivered(it.item.messages, it.item.bytes, it.redeliveries);
+            self.totals.delivered(it.redeliveries);
+            if let Some(session) = self.sessions.get_mut(&it.consumer.conn) {
+                session.under_way += u64::from(it.item.bytes);
+            }
+            let open = cursor.open_in_batch(it.item.ordinal);
+            let file = kept.compacted.as_ref().map(|it| it.file.as_str());
+            let source = source(&self.compacted, &self.recent, kept, topic, &it, file);
+            self.effects.extend(source.map(|source| delivery(&it, live.partition, open, source)));
         }
-        if let Some(body) = self.recent.get(topic, it.item.ordinal) {
-            return Some(Source::Memory(body.clone()));
-        }
-        let slot = self.state.topic(topic)?.entries.get(it.item.ordinal)?;
-        Some(Source::Log(slot.place))
+        self.assigned = assigned;
+        more
     }
+}
+
+/// Where the message of an assignment lies.
+fn source(
+    views: &HashMap<String, Arc<[CompactedSlot]>>,
+    recent: &Recent,
+    kept: &Topic,
+    topic: u32,
+    it: &Assignment,
+    file: Option<&str>,
+) -> Option<Source> {
+    if let Some(at) = it.item.compacted {
+        let slot = views.get(file?)?.get(at)?;
+        return Some(Source::Compacted(Arc::from(file?), *slot));
+    }
+    if let Some(body) = recent.get(topic, it.item.ordinal) {
+        return Some(Source::Memory(body.clone()));
+    }
+    Some(Source::Log(kept.entries.get(it.item.ordinal)?.place))
 }
 
 fn delivery(it: &Assignment, partition: i32, open: Option<&[u64]>, source: Source) -> Effect {

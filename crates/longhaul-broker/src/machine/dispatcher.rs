@@ -7,88 +7,18 @@
 //!
 //! Invariant: an entry is in at most one of: pending, to be replayed, delayed, not yet read.
 
+mod consumer;
+#[cfg(test)]
+mod tests;
+
 use super::view::{Item, View};
 use crate::state::cursor::Cursor;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+pub use consumer::{Consumer, ConsumerKey, Kind, Limits};
+
 /// Chunked messages whose consumers are remembered. Older ones start anew, with whomever they meet.
 const CHUNKED_MAX: usize = 10_000;
-
-/// A consumer, by its connection and the id that it has there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConsumerKey {
-    /// Its connection.
-    pub conn: u64,
-    /// What its client calls it.
-    pub id: u64,
-}
-
-/// How consumers share a subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One alone.
-    Exclusive,
-    /// All, in turn.
-    Shared,
-    /// One at a time, the others wait.
-    Failover,
-}
-
-/// A consumer of a subscription.
-#[derive(Clone, Debug)]
-pub struct Consumer {
-    /// Who it is.
-    pub key: ConsumerKey,
-    /// What it calls itself.
-    pub name: String,
-    /// Lower ones are served first.
-    pub priority: i32,
-    /// Messages that it may still be sent; negative after a batch.
-    pub permits: i64,
-    /// Messages that it has not acknowledged.
-    pub unacked: u64,
-    /// Bytes that its connection takes before it must have sent some.
-    pub room: u64,
-    /// Reads the compacted view.
-    pub reads_compacted: bool,
-    /// Wall clock, in ms since the epoch.
-    pub since: u64,
-    /// Entries that it was sent.
-    pub entries_out: u64,
-    /// Messages that it was sent.
-    pub messages_out: u64,
-    /// Bytes that it was sent.
-    pub bytes_out: u64,
-}
-
-impl Consumer {
-    /// A consumer without permits.
-    #[must_use]
-    pub fn new(key: ConsumerKey, name: String, priority: i32, since: u64) -> Self {
-        Self {
-            key,
-            name,
-            priority,
-            permits: 0,
-            unacked: 0,
-            room: u64::MAX,
-            reads_compacted: false,
-            since,
-            entries_out: 0,
-            messages_out: 0,
-            bytes_out: 0,
-        }
-    }
-}
-
-/// How much may be unacknowledged; 0 is without limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Messages of one consumer.
-    pub per_consumer: u64,
-    /// Messages of all.
-    pub per_subscription: u64,
-}
 
 /// An entry for a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +37,25 @@ struct Pending {
     messages: u32,
 }
 
+/// How many bytes a connection takes before it must have sent some; `None` leaves what is known.
+pub type Room<'a> = &'a dyn Fn(u64) -> Option<u64>;
+
 /// Deals out the entries of one subscription.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     /// How its consumers share.
     pub kind: Kind,
     consumers: Vec<Consumer>,
+    /// Where they are among the others.
+    places: HashMap<ConsumerKey, usize>,
+    /// Those that may be ready, by priority and place: all that are, and some that were found not to be since.
+    candidates: BTreeSet<(i32, usize)>,
+    /// The limits under which the candidates were found.
+    limits: Limits,
+    /// The one with the lowest priority and then name, the first to come among equals.
+    first: Option<ConsumerKey>,
+    /// Counts the turns of dispatching.
+    dispatches: u64,
     /// Whose turn it is; behind the last one it is that of the first.
     turn: usize,
     /// The first entry that was not read yet.
@@ -129,6 +72,11 @@ pub struct Dispatcher {
     unacked: u64,
     /// Entries delivered not for the first time.
     pub redelivered: u64,
+    /// One of the consumers reads the compacted view.
+    reads_compacted: bool,
+    /// Consumers that were asked whether they are ready.
+    #[cfg(test)]
+    visits: u64,
 }
 
 impl Dispatcher {
@@ -138,6 +86,11 @@ impl Dispatcher {
         Self {
             kind,
             consumers: Vec::new(),
+            places: HashMap::new(),
+            candidates: BTreeSet::new(),
+            limits: Limits::default(),
+            first: None,
+            dispatches: 0,
             turn: 0,
             next: cursor.mark(),
             replay: BTreeSet::new(),
@@ -147,6 +100,9 @@ impl Dispatcher {
             chunks: HashMap::new(),
             unacked: 0,
             redelivered: 0,
+            reads_compacted: false,
+            #[cfg(test)]
+            visits: 0,
         }
     }
 
@@ -156,38 +112,59 @@ impl Dispatcher {
         &self.consumers
     }
 
-    /// A consumer.
+    /// A consumer, which may be ready after what is changed in it.
     pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut Consumer> {
-        self.consumers.iter_mut().find(|it| it.key == key)
+        let at = *self.places.get(&key)?;
+        let consumer = self.consumers.get_mut(at)?;
+        self.candidates.insert((consumer.priority, at));
+        Some(consumer)
     }
 
-    /// All of them.
-    pub fn consumers_mut(&mut self) -> &mut [Consumer] {
-        &mut self.consumers
+    /// The consumer may be ready: its connection has room again.
+    pub fn may_be_ready(&mut self, key: ConsumerKey) {
+        self.consumer_mut(key);
+    }
+
+    /// Whether one of them reads the compacted view.
+    #[must_use]
+    pub const fn reads_compacted(&self) -> bool {
+        self.reads_compacted
     }
 
     /// Adds a consumer.
     pub fn add(&mut self, consumer: Consumer) {
         self.consumers.push(consumer);
+        self.arrange();
+    }
+
+    /// Finds out anew what follows from who is there. Consumers come and go seldom.
+    fn arrange(&mut self) {
+        self.places = self.consumers.iter().enumerate().map(|(at, it)| (it.key, at)).collect();
+        self.reads_compacted = self.consumers.iter().any(|it| it.reads_compacted);
+        let first =
+            self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
+        self.first = first.map(|it| it.key);
+        self.all_may_be_ready();
+    }
+
+    fn all_may_be_ready(&mut self) {
+        let all = self.consumers.iter().enumerate();
+        self.candidates = all.map(|(at, it)| (it.priority, at)).collect();
     }
 
     /// The one that gets everything, unless the subscription is shared: the lowest priority and then name, the first to come
     /// among equals.
     #[must_use]
     pub fn active(&self) -> Option<ConsumerKey> {
-        if self.kind == Kind::Shared {
-            return None;
-        }
-        let first =
-            self.consumers.iter().min_by(|a, b| (a.priority, &a.name).cmp(&(b.priority, &b.name)));
-        first.map(|it| it.key)
+        self.first.filter(|_| self.kind != Kind::Shared)
     }
 
     /// Takes a consumer out. What it has not acknowledged goes to others, as if it had not been delivered.
     pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<Consumer> {
-        let at = self.consumers.iter().position(|it| it.key == key)?;
+        let at = *self.places.get(&key)?;
         let was_active = self.active() == Some(key);
         let gone = self.consumers.remove(at);
+        self.arrange();
         if at < self.turn {
             self.turn -= 1;
         }
@@ -258,7 +235,8 @@ impl Dispatcher {
     }
 
     /// Assigns entries to consumers until nobody wants more or nothing is there, but looks at `budget` entries at most. Says
-    /// whether it stopped for that.
+    /// whether it stopped for that. `room` says how many bytes a connection takes before it must have sent some.
+    #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
     pub fn dispatch(
         &mut self,
         now: u64,
@@ -266,10 +244,16 @@ impl Dispatcher {
         view: &View<'_>,
         limits: Limits,
         budget: usize,
+        room: Room<'_>,
         out: &mut Vec<Assignment>,
     ) -> bool {
+        if self.limits != limits {
+            self.limits = limits;
+            self.all_may_be_ready();
+        }
+        self.dispatches += 1;
         let mut aside = Vec::new();
-        let has_more = self.deal(now, cursor, view, limits, budget, &mut aside, out);
+        let has_more = self.deal(now, cursor, view, budget, room, &mut aside, out);
         self.replay.extend(aside);
         has_more
     }
@@ -281,17 +265,17 @@ impl Dispatcher {
         now: u64,
         cursor: &Cursor,
         view: &View<'_>,
-        limits: Limits,
         mut budget: usize,
+        room: Room<'_>,
         aside: &mut Vec<u64>,
         out: &mut Vec<Assignment>,
     ) -> bool {
         self.wake_delayed(now);
         while budget > 0 {
-            let Some(at) = self.choose(limits) else { return false };
+            let Some(at) = self.choose(room) else { return false };
             let Some(item) = self.take(now, cursor, view, &mut budget) else { return budget == 0 };
             budget = budget.saturating_sub(1);
-            let Some(at) = self.owner_of_chunk(&item, at, limits) else {
+            let Some(at) = self.owner_of_chunk(&item, at, room) else {
                 aside.push(item.ordinal);
                 continue;
             };
@@ -328,41 +312,51 @@ impl Dispatcher {
     }
 
     /// The next consumer that may be sent something.
-    fn choose(&self, limits: Limits) -> Option<usize> {
-        let within = |held: u64, limit: u64| limit == 0 || held < limit;
-        if !within(self.unacked, limits.per_subscription) {
+    fn choose(&mut self, room: Room<'_>) -> Option<usize> {
+        let limit = self.limits.per_subscription;
+        if limit > 0 && self.unacked >= limit {
             return None;
         }
-        let is_ready = |it: &Consumer| Self::is_ready(it, limits);
         if let Some(active) = self.active() {
-            let at = self.consumers.iter().position(|it| it.key == active)?;
-            return self.consumers.get(at).is_some_and(is_ready).then_some(at);
+            let at = *self.places.get(&active)?;
+            return self.is_ready(at, room).then_some(at);
         }
-        let count = self.consumers.len();
-        let in_turn = (0..count).map(|step| (self.turn + step) % count);
-        let ready = in_turn.filter(|&at| self.consumers.get(at).is_some_and(is_ready));
-        ready.min_by_key(|&at| self.consumers.get(at).map_or(0, |it| it.priority))
+        loop {
+            let &(priority, first) = self.candidates.first()?;
+            let behind = self.candidates.range((priority, self.turn)..).next();
+            let at = behind.filter(|it| it.0 == priority).map_or(first, |it| it.1);
+            if self.is_ready(at, room) {
+                return Some(at);
+            }
+            // Until something changes it is not asked again.
+            self.candidates.remove(&(priority, at));
+        }
     }
 
     /// Whether the consumer may be sent something.
-    fn is_ready(consumer: &Consumer, limits: Limits) -> bool {
-        let within = limits.per_consumer == 0 || consumer.unacked < limits.per_consumer;
+    fn is_ready(&mut self, at: usize, room: Room<'_>) -> bool {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
+        let Some(consumer) = self.consumers.get_mut(at) else { return false };
+        if consumer.room_of != self.dispatches {
+            consumer.room_of = self.dispatches;
+            consumer.room = room(consumer.key.conn).unwrap_or(consumer.room);
+        }
+        let limit = self.limits.per_consumer;
+        let within = limit == 0 || consumer.unacked < limit;
         consumer.permits > 0 && consumer.room > 0 && within
     }
 
     /// The consumer of a chunk: the one that had the chunks before, as long as it is there; none while that has no room.
-    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, limits: Limits) -> Option<usize> {
+    fn owner_of_chunk(&mut self, item: &Item, chosen: usize, room: Room<'_>) -> Option<usize> {
         let Some(hash) = item.chunk_of.filter(|_| self.kind == Kind::Shared) else {
             return Some(chosen);
         };
         let owner = self.chunks.get(&hash);
-        let known = owner.and_then(|key| self.consumers.iter().position(|it| it.key == *key));
-        if let Some(at) = known {
-            return self
-                .consumers
-                .get(at)
-                .is_some_and(|it| Self::is_ready(it, limits))
-                .then_some(at);
+        if let Some(&at) = owner.and_then(|key| self.places.get(key)) {
+            return self.is_ready(at, room).then_some(at);
         }
         if self.chunks.len() >= CHUNKED_MAX {
             self.chunks.clear();
@@ -425,6 +419,3 @@ impl Dispatcher {
         self.next
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -100,14 +100,13 @@ impl Machine {
     /// When the machine wants to be called, in ms since the epoch: for a delayed entry, or for the next round.
     #[must_use]
     pub fn next_deadline(&self) -> u64 {
-        let next = self.due.values().copied().chain(self.next_probe());
+        let next = self.dues.next().into_iter().chain(self.next_probe());
         next.fold(self.keeper.next_round, u64::min)
     }
 
     /// Does what is due.
     pub fn tick(&mut self) {
-        self.dirty
-            .extend(self.due.iter().filter(|(_, at)| **at <= self.now).map(|(topic, _)| topic));
+        self.dirty.extend(self.dues.due(self.now));
         self.end_silent_holders();
         if self.now >= self.keeper.next_round {
             self.keeper.next_round = self.now + ROUND_MS;

@@ -21,6 +21,7 @@ mod admin;
 pub mod cleaning;
 mod consuming;
 pub mod dispatcher;
+mod dues;
 pub mod effect;
 mod figures;
 mod keeping;
@@ -36,6 +37,7 @@ mod topics;
 pub mod view;
 
 use crate::auth::{Authenticator, RefusedLogins};
+use crate::ids::IdMap;
 use crate::log::{Composer, Group, Head, Kind, Slot as CompactedSlot};
 use crate::state::State;
 use crate::state::change::{Change, ChangeRecord};
@@ -104,19 +106,28 @@ pub struct Machine {
     refused_logins: RefusedLogins,
     state: State,
     composer: Composer,
-    sessions: HashMap<u64, Session>,
-    live: HashMap<u32, Live>,
+    sessions: IdMap<u64, Session>,
+    live: IdMap<u32, Live>,
     /// The group that is composed, and the last one that is on disk.
     composing: u64,
     committed: u64,
     waiting: VecDeque<(u64, Waiting)>,
     /// Newcomers that wait until it is known whether somebody else lives.
     probes: Vec<probing::Probe>,
-    /// Topics whose consumers may get something.
-    dirty: BTreeSet<u32>,
-    /// Topics with delayed entries, and when the first of them is due.
-    due: BTreeMap<u32, u64>,
+    /// Topics with new entries, which all their subscriptions may get.
+    shown: BTreeSet<u32>,
+    /// Topics and subscriptions whose consumers may get something.
+    dirty: BTreeSet<dues::Place>,
+    /// Delayed entries.
+    dues: dues::Dues,
+    /// Subscriptions that were looked at.
+    #[cfg(test)]
+    visits: u64,
     effects: Vec<Effect>,
+    /// Records are put together here.
+    scratch: Vec<u8>,
+    /// Empty, and kept for its memory.
+    assigned: Vec<dispatcher::Assignment>,
     recent: Recent,
     /// The compacted views that are in use, by the names of their files.
     compacted: HashMap<String, Arc<[CompactedSlot]>>,
@@ -148,15 +159,20 @@ impl Machine {
             refused_logins: RefusedLogins::default(),
             state,
             composer,
-            sessions: HashMap::new(),
-            live: HashMap::new(),
+            sessions: IdMap::default(),
+            live: IdMap::default(),
             composing: 1,
             committed: 0,
             waiting: VecDeque::new(),
             probes: Vec::new(),
+            shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            due: BTreeMap::new(),
+            dues: dues::Dues::default(),
+            #[cfg(test)]
+            visits: 0,
             effects: Vec::new(),
+            scratch: Vec::new(),
+            assigned: Vec::new(),
             recent,
             compacted,
             keeper,
@@ -179,6 +195,11 @@ impl Machine {
     /// What is to be done since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The same, for who gives an empty list back to be filled again.
+    pub fn swap_effects(&mut self, with: &mut Vec<Effect>) {
+        std::mem::swap(&mut self.effects, with);
     }
 
     /// What was composed since the last group, to be written as one. At most one group may be under way.
@@ -217,6 +238,7 @@ impl Machine {
                 other => self.settle(other),
             }
         }
+        self.recent.end_group(group.bytes());
     }
 
     /// Does what had to wait.
@@ -247,8 +269,10 @@ impl Machine {
     fn change(&mut self, change: impl Into<Change>) -> Result<(), Refusal> {
         let record = ChangeRecord { change: Some(change.into()) };
         let head = Head { kind: Kind::Change, topic: 0, ledger: 0, entry: 0 };
+        self.scratch.clear();
+        record.encode_raw(&mut self.scratch);
         self.composer
-            .append(head, &[&record.encode_to_vec()])
+            .append(head, &[&self.scratch])
             .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
         self.totals.records += 1;
         let Some(change) = record.change else { return Ok(()) };
@@ -264,13 +288,23 @@ impl Machine {
 
     /// Hands entries to consumers. To be called when all events that are there have been handled. Says whether there is more.
     pub fn dispatch(&mut self) -> bool {
-        let dirty = std::mem::take(&mut self.dirty);
-        for topic in dirty {
-            if self.dispatch_topic(topic) {
-                self.dirty.insert(topic);
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for topic in std::mem::take(&mut self.shown) {
+            let Some(live) = self.live.get(&topic) else { continue };
+            dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
+        }
+        for place in dirty {
+            if self.dispatch_one(place) {
+                self.dirty.insert(place);
             }
         }
-        !self.dirty.is_empty()
+        self.has_dirty()
+    }
+
+    /// Whether [`Machine::dispatch`] has something to do.
+    #[must_use]
+    pub fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.shown.is_empty()
     }
 
     /// What the machine knows, for tests that look inside.

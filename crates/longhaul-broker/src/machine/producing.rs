@@ -13,11 +13,10 @@ use longhaul_wire::messages::{
     CommandSendError, CommandSendReceipt, MessageIdData, ServerError,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A name is kept with each entry of a topic that drops duplicates.
 const NAME_BYTES_MAX: usize = 255;
-/// Entries up to this size are copied rather than kept with what was written beside them.
-const SMALL_BYTES: usize = 4096;
 /// Ledger and entry of a receipt for what was published before.
 const DUPLICATE: (u64, u64) = (u64::MAX, u64::MAX);
 
@@ -85,7 +84,7 @@ impl Machine {
             self.sessions.get(&conn).and_then(|session| session.producers.get(&it.producer_id))
         {
             if known.topic == topic
-                && it.producer_name.as_ref().is_none_or(|name| *name == known.name)
+                && it.producer_name.as_ref().is_none_or(|name| **name == *known.name)
             {
                 // A client that lost patience asks again.
                 if known.is_waiting {
@@ -217,7 +216,7 @@ impl Machine {
     }
 
     fn note_handle(&mut self, topic: u32, producer: &Producer, is_waiting: bool) {
-        let name = producer.name.clone();
+        let name = Arc::from(producer.name.as_str());
         if let Some(session) = self.session(producer.conn) {
             session.closed.remove(&producer.id);
             session.producers.insert(producer.id, ProducerHandle { topic, name, is_waiting });
@@ -380,7 +379,7 @@ impl Machine {
         let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
         let mut sequence = None;
         if self.live.get(&topic).is_some_and(|it| it.deduplicates) {
-            let name = handle.name.clone();
+            let name = Arc::clone(&handle.name);
             let known = self.state.topic(topic).and_then(|it| it.highest_sequence(&name));
             if known.is_some_and(|known| highest <= known) {
                 self.totals.publishes_deduplicated += 1;
@@ -426,7 +425,9 @@ impl Machine {
         let position = topic.entries.next_position().ok_or_else(unknown)?;
         let record =
             Head { kind: Kind::Entry, topic: id, ledger: position.ledger, entry: position.entry };
-        let place = self.composer.append(record, &[&head.encode(), payload]);
+        self.scratch.clear();
+        head.encode(&mut self.scratch);
+        let place = self.composer.append(record, &[&self.scratch, payload]);
         let place = place
             .map_err(|cause| Refusal::new(ServerError::PersistenceError, cause.to_string()))?;
         self.totals.records += 1;
@@ -457,11 +458,9 @@ impl Machine {
     /// An entry is on disk: consumers may have it.
     pub(super) fn show(&mut self, topic: u32, body: Bytes) {
         let Some(live) = self.live.get_mut(&topic) else { return };
-        // A slice keeps the whole group in memory, of which a small entry may be a small part.
-        let body = if body.len() <= SMALL_BYTES { Bytes::copy_from_slice(&body) } else { body };
         self.recent.push(topic, live.readable, body);
         live.readable += 1;
-        self.dirty.insert(topic);
+        self.shown.insert(topic);
     }
 }
 

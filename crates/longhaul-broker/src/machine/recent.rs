@@ -1,14 +1,22 @@
 //! The entries published last, kept in memory so that consumers who keep up need no reads.
 
+use crate::ids::IdMap;
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The last entries of all topics together, up to a number of bytes.
+///
+/// Entries are parts of the group that they were written in, and keep its memory as a whole. So what is counted are groups: one
+/// goes when its last entry does, and the newest stays, whatever its size, for it is about to be delivered.
 #[derive(Debug, Default)]
 pub struct Recent {
-    topics: HashMap<u32, Tail>,
-    /// The topics of the entries, in the order in which they came.
-    order: VecDeque<u32>,
+    topics: IdMap<u32, Tail>,
+    /// The topics of the entries with the numbers of their groups, in the order in which they came.
+    order: VecDeque<(u32, u64)>,
+    /// Groups with consecutive numbers. The last one is being filled.
+    groups: VecDeque<Group>,
+    /// The number of the first of them.
+    first_group: u64,
     bytes: usize,
     bytes_max: usize,
 }
@@ -20,35 +28,68 @@ struct Tail {
     bodies: VecDeque<Bytes>,
 }
 
+/// Entries that share their memory.
+#[derive(Debug, Default)]
+struct Group {
+    bytes: usize,
+    /// Those that are kept.
+    entries: usize,
+}
+
 impl Recent {
     /// Keeps this many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, ..Self::default() }
+        Self { bytes_max, groups: VecDeque::from([Group::default()]), ..Self::default() }
     }
 
-    /// Keeps an entry; older ones go.
+    /// Keeps an entry of the group that is being filled.
     pub fn push(&mut self, topic: u32, ordinal: u64, body: Bytes) {
         let next = self.topics.get(&topic).map(|it| it.first + it.bodies.len() as u64);
         if next.is_some_and(|it| it != ordinal) {
             // Cannot happen while entries come in order; a tail with a hole would hand out wrong entries.
             self.forget(topic);
         }
-        self.bytes += body.len();
         let fresh = || Tail { first: ordinal, bodies: VecDeque::new() };
         self.topics.entry(topic).or_insert_with(fresh).bodies.push_back(body);
-        self.order.push_back(topic);
-        while self.bytes > self.bytes_max {
-            let Some(oldest) = self.order.pop_front() else { break };
-            self.drop_first(oldest);
+        let Some(group) = self.groups.back_mut() else { return };
+        group.entries += 1;
+        self.order.push_back((topic, self.first_group + self.groups.len() as u64 - 1));
+    }
+
+    /// The group that was being filled is complete, and has this many bytes. Older ones go.
+    pub fn end_group(&mut self, bytes: usize) {
+        let Some(group) = self.groups.back_mut().filter(|group| group.entries > 0) else { return };
+        group.bytes = bytes;
+        self.bytes += bytes;
+        let newest = self.first_group + self.groups.len() as u64 - 1;
+        while self.bytes > self.bytes_max
+            && let Some(&(topic, number)) = self.order.front().filter(|oldest| oldest.1 < newest)
+        {
+            self.order.pop_front();
+            self.leave(number);
+            let Some(tail) = self.topics.get_mut(&topic) else { continue };
+            tail.bodies.pop_front();
+            tail.first += 1;
+        }
+        self.groups.push_back(Group::default());
+        self.drop_empty();
+    }
+
+    /// An entry of this group is not kept any more.
+    fn leave(&mut self, number: u64) {
+        let at = usize::try_from(number - self.first_group).ok();
+        let Some(group) = at.and_then(|at| self.groups.get_mut(at)) else { return };
+        group.entries -= 1;
+        if group.entries == 0 {
+            self.bytes -= std::mem::take(&mut group.bytes);
         }
     }
 
-    fn drop_first(&mut self, topic: u32) {
-        let Some(tail) = self.topics.get_mut(&topic) else { return };
-        if let Some(body) = tail.bodies.pop_front() {
-            self.bytes -= body.len();
-            tail.first += 1;
+    fn drop_empty(&mut self) {
+        while self.groups.len() > 1 && self.groups.front().is_some_and(|it| it.entries == 0) {
+            self.groups.pop_front();
+            self.first_group += 1;
         }
     }
 
@@ -61,15 +102,32 @@ impl Recent {
 
     /// Forgets the entries of a topic.
     pub fn forget(&mut self, topic: u32) {
-        let Some(tail) = self.topics.remove(&topic) else { return };
-        self.bytes -= tail.bodies.iter().map(Bytes::len).sum::<usize>();
-        self.order.retain(|&it| it != topic);
+        if self.topics.remove(&topic).is_none() {
+            return;
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.retain(|&(of, number)| {
+            if of == topic {
+                self.leave(number);
+            }
+            of != topic
+        });
+        self.order = order;
+        self.drop_empty();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Recent {
+        /// An entry in a group of its own.
+        fn keep(&mut self, topic: u32, ordinal: u64, size: usize) {
+            self.push(topic, ordinal, body(size));
+            self.end_group(size);
+        }
+    }
 
     fn body(size: usize) -> Bytes {
         Bytes::from(vec![0; size])
@@ -79,60 +137,80 @@ mod tests {
     fn the_oldest_entries_go_first_whatever_their_topic() {
         let mut recent = Recent::new(100);
         for ordinal in 0..3 {
-            recent.push(1, ordinal, body(30));
+            recent.keep(1, ordinal, 30);
         }
-        recent.push(2, 7, body(45));
+        recent.keep(2, 7, 45);
         assert!(recent.get(1, 0).is_none() && recent.get(1, 1).is_none());
         assert!(recent.get(1, 2).is_some() && recent.get(2, 7).is_some());
         assert!(recent.get(2, 6).is_none() && recent.get(2, 8).is_none());
-        recent.push(1, 3, body(101));
-        assert_eq!(
-            (recent.bytes, recent.order.len()),
-            (0, 0),
-            "larger than everything that is kept"
-        );
+        recent.keep(1, 3, 101);
+        assert!(recent.get(1, 2).is_none() && recent.get(1, 3).is_some(), "the newest stays");
+        assert_eq!((recent.bytes, recent.order.len()), (101, 1));
+        recent.keep(1, 4, 10);
+        assert_eq!((recent.bytes, recent.order.len()), (10, 1));
     }
 
     #[test]
     fn a_deleted_topic_takes_its_entries_with_it() {
         let mut recent = Recent::new(100);
-        recent.push(1, 0, body(30));
-        recent.push(2, 0, body(30));
+        recent.keep(1, 0, 30);
+        recent.keep(2, 0, 30);
         recent.forget(1);
         assert_eq!((recent.bytes, recent.get(1, 0)), (30, None));
-        recent.push(2, 5, body(10));
+        recent.keep(2, 5, 10);
         assert!(recent.get(2, 0).is_none(), "a hole would hand out wrong entries");
-        assert_eq!((recent.bytes, recent.order.len()), (10, 1));
+        assert_eq!((recent.bytes, recent.order.len(), recent.groups.len()), (10, 1, 2));
     }
 
     #[test]
     fn as_much_is_kept_as_there_is_room_for() {
         let mut recent = Recent::new(100);
-        recent.push(1, 0, body(60));
-        recent.push(1, 1, body(40));
+        recent.keep(1, 0, 60);
+        recent.keep(1, 1, 40);
         assert!(recent.get(1, 0).is_some(), "it fits exactly");
-        recent.push(1, 2, body(1));
+        recent.keep(1, 2, 1);
         assert!(recent.get(1, 0).is_none());
         assert_eq!((recent.bytes, recent.get(1, 1)), (41, Some(&body(40))));
-        recent.push(1, 3, body(59));
+        recent.keep(1, 3, 59);
         let kept: Vec<_> = (0..5).map(|it| recent.get(1, it).map(Bytes::len)).collect();
         assert_eq!(kept, [None, Some(40), Some(1), Some(59), None]);
+    }
+
+    /// Each entry was copied out of its group, because one small entry that is kept keeps the memory of all of it. The group is
+    /// counted as long as any of its entries is kept, so that no copy is needed.
+    #[test]
+    fn a_group_counts_as_a_whole_until_its_last_entry_goes() {
+        let mut recent = Recent::new(100);
+        recent.push(1, 0, body(1));
+        recent.push(2, 0, body(2));
+        recent.end_group(70);
+        recent.forget(1);
+        assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (70, true), "of no use, but there");
+        recent.end_group(1000);
+        assert_eq!(recent.bytes, 70, "a group without entries is not kept");
+        recent.push(2, 1, body(3));
+        assert!(recent.get(2, 1).is_some());
+        recent.end_group(31);
+        assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (31, false));
+        recent.forget(2);
+        assert_eq!((recent.bytes, recent.order.len(), recent.groups.len()), (0, 0, 1));
     }
 
     /// What a topic had before a hole is forgotten in the order as well, and that of other topics is not.
     #[test]
     fn a_hole_forgets_the_entries_before_it_alone() {
         let mut recent = Recent::new(100);
-        recent.push(1, 0, body(10));
-        recent.push(2, 0, body(20));
-        recent.push(1, 1, body(30));
-        recent.push(1, 5, body(15));
-        assert_eq!((recent.bytes, Vec::from(recent.order.clone())), (35, vec![2, 1]));
+        recent.keep(1, 0, 10);
+        recent.keep(2, 0, 20);
+        recent.keep(1, 1, 30);
+        recent.keep(1, 5, 15);
+        let topics = |recent: &Recent| recent.order.iter().map(|it| it.0).collect::<Vec<_>>();
+        assert_eq!((recent.bytes, topics(&recent)), (35, vec![2, 1]));
         assert!(recent.get(1, 1).is_none() && recent.get(1, 4).is_none());
         assert!(recent.get(2, 0).is_some() && recent.get(1, 5).is_some());
-        recent.push(1, 6, body(60));
+        recent.keep(1, 6, 60);
         assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (95, true));
-        recent.push(1, 7, body(10));
+        recent.keep(1, 7, 10);
         assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (85, false), "the oldest");
         recent.forget(1);
         assert_eq!((recent.bytes, recent.order.len()), (0, 0));

@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::dispatcher::ConsumerKey;
+use super::dues::Place;
 use super::effect::{Effect, Refusal, Request, Waiting};
 use crate::admin::policies::Action;
 use crate::auth::Role;
@@ -12,7 +13,8 @@ use longhaul_wire::messages::{
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
     CommandSuccess, FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
@@ -30,6 +32,8 @@ pub(super) struct Session {
     /// Producers that the broker has closed. What their clients had sent before they knew is not answered.
     pub(super) closed: HashSet<u64>,
     pub(super) consumers: HashMap<u64, ConsumerHandle>,
+    /// Subscriptions of readers that lost their consumers by SEEK, and to which the connection will come back.
+    pub(super) orphans: BTreeSet<Place>,
     /// Bytes of deliveries that are under way.
     pub(super) under_way: u64,
 }
@@ -51,7 +55,7 @@ impl Session {
 #[derive(Clone, Debug)]
 pub(super) struct ProducerHandle {
     pub(super) topic: u32,
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     /// It waits to be the only one.
     pub(super) is_waiting: bool,
 }
@@ -74,6 +78,7 @@ impl Machine {
             producers: HashMap::new(),
             closed: HashSet::new(),
             consumers: HashMap::new(),
+            orphans: BTreeSet::new(),
             under_way: 0,
         };
         self.sessions.insert(conn, session);
@@ -89,7 +94,7 @@ impl Machine {
         for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
         }
-        self.drop_readers_of(conn);
+        self.drop_readers_of(conn, &session.orphans);
         self.gone(conn);
     }
 
@@ -101,8 +106,15 @@ impl Machine {
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let topics: Vec<u32> = session.consumers.values().map(|it| it.topic).collect();
-            self.dirty.extend(topics);
+            let places =
+                session.consumers.iter().map(|(&id, it)| (id, (it.topic, it.subscription)));
+            let places: Vec<_> = places.collect();
+            for (id, place) in places {
+                self.dirty.insert(place);
+                if let Some(dispatcher) = self.dispatcher(place.0, place.1) {
+                    dispatcher.may_be_ready(ConsumerKey { conn, id });
+                }
+            }
         }
     }
 

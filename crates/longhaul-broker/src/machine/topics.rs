@@ -139,7 +139,6 @@ impl Machine {
         self.refresh_neighbours(&name.whole());
         let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
         self.totals.bytes_in_gone += figures.bytes_in;
-        self.due.remove(&topic);
         self.recent.forget(topic);
         if let Some(file) = file {
             self.compacted.remove(&file);
@@ -231,7 +230,7 @@ impl Machine {
         if let Some(live) = self.live.get_mut(&topic) {
             live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
-            self.dirty.insert(topic);
+            self.shown.insert(topic);
         }
     }
 

@@ -1,5 +1,6 @@
 //! One connection: bytes to requests, and answers to bytes.
 
+use super::alarm::Alarm;
 use super::driver::{Event, Events};
 use super::messages::Messages;
 use super::outbox::{Chunk, Outbox};
@@ -9,7 +10,8 @@ use crate::machine::effect::Request;
 use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandPing;
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
@@ -29,6 +31,8 @@ const PARTS_UNDER_WAY: u32 = 2;
 /// Requests of all connections take so much memory at most until the driver gets to them, counted in units.
 const QUEUE_UNIT_BYTES: usize = 1024;
 const QUEUE_UNITS_MAX: u32 = 32 * 1024;
+/// Pieces that are sent with one call.
+const SLICES_MAX: usize = 32;
 /// A client that takes nothing for so long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,12 +44,20 @@ pub(super) struct Rules {
     pub(super) handshake_timeout: Duration,
     /// Room for requests that the driver has not got to, of all connections.
     pub(super) queue: Arc<Semaphore>,
+    /// Bytes of deliveries after which the driver is told that they were sent.
+    pub(super) tell_after: u64,
 }
 
 impl Rules {
     /// Room for requests.
     pub(super) fn queue() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(QUEUE_UNITS_MAX as usize))
+    }
+
+    /// A quarter of the window: the driver hears of it seldom, and long before the window is full.
+    pub(super) const fn tell_after(window_bytes: u64) -> u64 {
+        let quarter = window_bytes / 4;
+        if quarter > FETCH_BYTES { FETCH_BYTES } else { quarter + 1 }
     }
 }
 
@@ -122,30 +134,37 @@ async fn read(
     let mut is_connected = false;
     let under_way = Arc::new(Semaphore::new(PARTS_UNDER_WAY as usize));
     let mut asked = false;
-    let began = clock::monotonic();
+    let mut alarm = Alarm::new();
+    let mut deadline = clock::monotonic() + rules.handshake_timeout;
     loop {
         if !outbox.room().await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
         }
         buffer.reserve(size);
-        let patience = if is_connected {
-            rules.keep_alive
-        } else {
-            rules.handshake_timeout.saturating_sub(clock::monotonic().duration_since(began))
+        alarm.set(deadline);
+        let count = tokio::select! {
+            biased;
+            count = incoming.read(&mut buffer) => Some(count?),
+            () = alarm.rings() => None,
         };
-        let count = match timeout(patience, incoming.read(&mut buffer)).await {
-            Ok(count) => count?,
-            Err(_) if is_connected && !asked => {
-                asked = true;
-                let mut ping = BytesMut::new();
-                frame::encode(CommandPing {}, &mut ping);
-                outbox.push(Chunk::Ready { bytes: ping.freeze(), credit: 0 });
+        let Some(count) = count else {
+            let now = clock::monotonic();
+            if now < deadline {
                 continue;
             }
-            Err(_) => {
+            if !is_connected || asked {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing"));
             }
+            (asked, deadline) = (true, now + rules.keep_alive);
+            let mut ping = BytesMut::new();
+            frame::encode(CommandPing {}, &mut ping);
+            let sent = outbox.push(Chunk::Ready { bytes: ping.freeze(), credit: 0 });
+            // That is the driver's to know, whoever happens to learn it.
+            if outbox.sent(0, sent) {
+                events.send(Event::Written(id)).await.ok();
+            }
+            continue;
         };
         if count == 0 {
             return Ok(());
@@ -157,6 +176,9 @@ async fn read(
         if !hand_on(id, &mut buffer, &mut is_connected, outbox, events, rules, &under_way).await {
             // The writing side ends the connection when it has sent what there is.
             return std::future::pending().await;
+        }
+        if is_connected {
+            deadline = clock::monotonic() + rules.keep_alive;
         }
         if buffer.is_empty() && size > READ_BYTES_MIN && count < size / 4 {
             size /= 2;
@@ -216,17 +238,14 @@ async fn write(
 ) -> io::Result<()> {
     loop {
         let mut batch = outbox.next().await;
-        let mut credits = 0;
+        let mut pieces = Pieces::default();
         while let Some(chunk) = batch.chunks.pop_front() {
-            let credit = match chunk {
-                Chunk::Ready { bytes, credit } => {
-                    send(&mut outgoing, &bytes).await?;
-                    outbox.sent(bytes.len());
-                    credit
-                }
-                Chunk::Stored { command, stored: first, credit } => {
+            match chunk {
+                Chunk::Ready { bytes, credit } => pieces.push(bytes, credit),
+                Chunk::Stored { command, stored: first, mut credit } => {
+                    // What is ready need not wait for the disk.
+                    pieces.send(id, &mut outgoing, outbox, events).await?;
                     let mut stored = vec![(command, first)];
-                    let mut credit = credit;
                     while credit < FETCH_BYTES {
                         let Some(Chunk::Stored { .. }) = batch.chunks.front() else { break };
                         let Some(Chunk::Stored { command, stored: next, credit: more }) =
@@ -237,21 +256,17 @@ async fn write(
                         stored.push((command, next));
                         credit += more;
                     }
-                    for bytes in messages.read(stored).await? {
-                        send(&mut outgoing, &bytes).await?;
-                    }
-                    credit
+                    let read = messages.read(stored).await?;
+                    read.into_iter().for_each(|bytes| pieces.push_stored(bytes));
+                    pieces.credit += credit;
                 }
-            };
-            credits += credit;
-            if credits >= FETCH_BYTES {
-                events.send(Event::Written(id, std::mem::take(&mut credits))).await.ok();
+            }
+            if pieces.len() >= FETCH_BYTES {
+                pieces.send(id, &mut outgoing, outbox, events).await?;
             }
         }
+        pieces.send(id, &mut outgoing, outbox, events).await?;
         outgoing.flush().await?;
-        if credits > 0 {
-            events.send(Event::Written(id, credits)).await.ok();
-        }
         if batch.is_last {
             outgoing.shutdown().await.ok();
             return Ok(());
@@ -259,18 +274,73 @@ async fn write(
     }
 }
 
-/// Sends all of it. A client may be slow, as long as it takes something.
-async fn send(outgoing: &mut (impl AsyncWrite + Unpin), bytes: &Bytes) -> io::Result<()> {
-    let stuck = |_| io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
-    let mut rest = bytes.clone();
-    while !rest.is_empty() {
-        let count = timeout(WRITE_TIMEOUT, outgoing.write(&rest)).await.map_err(stuck)??;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        rest.advance(count);
+/// What is sent with one call, where the system takes so much.
+#[derive(Debug, Default)]
+struct Pieces {
+    bytes: VecDeque<Bytes>,
+    /// Bytes of them that the outbox counts.
+    ready: usize,
+    /// Bytes of them that it does not.
+    stored: usize,
+    /// Bytes of deliveries.
+    credit: u64,
+}
+
+impl Pieces {
+    fn push(&mut self, bytes: Bytes, credit: u64) {
+        self.ready += bytes.len();
+        self.credit += credit;
+        self.bytes.push_back(bytes);
     }
-    Ok(())
+
+    fn push_stored(&mut self, bytes: Bytes) {
+        self.stored += bytes.len();
+        self.bytes.push_back(bytes);
+    }
+
+    const fn len(&self) -> u64 {
+        (self.ready + self.stored) as u64
+    }
+
+    /// Sends all of it. A client may be slow, as long as it takes something.
+    async fn send(
+        &mut self,
+        id: u64,
+        outgoing: &mut (impl AsyncWrite + Unpin),
+        outbox: &Outbox,
+        events: &Events,
+    ) -> io::Result<()> {
+        while !self.bytes.is_empty() {
+            let stuck = |_| io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing");
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let pieces = slices.iter_mut().zip(&self.bytes);
+            let count = pieces.map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
+            let slices = slices.get(..count).unwrap_or_default();
+            let sent = timeout(WRITE_TIMEOUT, outgoing.write_vectored(slices));
+            let sent = sent.await.map_err(stuck)??;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.advance(sent);
+        }
+        let (ready, credit) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.credit));
+        self.stored = 0;
+        if outbox.sent(ready, credit) {
+            events.send(Event::Written(id)).await.ok();
+        }
+        Ok(())
+    }
+
+    /// Forgets so many bytes at the front.
+    fn advance(&mut self, mut count: usize) {
+        while let Some(first) = self.bytes.front_mut() {
+            if count < first.len() {
+                return first.advance(count);
+            }
+            count -= first.len();
+            self.bytes.pop_front();
+        }
+    }
 }
 
 /// Splits a connection.

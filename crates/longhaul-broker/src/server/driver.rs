@@ -1,12 +1,14 @@
 //! Does what the machine says: owns it, feeds it, writes its records, queues its answers.
 
+use super::alarm::Alarm;
 use super::connection::Ticket;
-use super::messages::{Messages, message_of};
+use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Chunk, Outbox};
 use crate::admin::request::{AdminError, AdminReply, AdminRequest, StoredMessage};
 use crate::clock;
 use crate::compaction;
 use crate::error::BrokerError;
+use crate::ids::IdMap;
 use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
 use crate::machine::Machine;
 use crate::machine::cleaning::Survivor;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,15 +40,17 @@ const LOOK_MS: u64 = 1000;
 const FULL_PAUSE_MS: u64 = 1000;
 /// For the last answers and the last checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Larger messages are not copied together with others.
-const COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes that are reserved for what a connection is sent, at most.
+const CAPACITY_MAX: usize = 256 * 1024;
 
 /// What happens to the driver.
 #[derive(Debug)]
 pub(super) enum Event {
     Opened(u64, String, Arc<Outbox>),
     Requests(u64, Vec<Request>, Ticket),
-    Written(u64, u64),
+    /// Enough deliveries were sent on a connection to make room for more.
+    Written(u64),
     Closed(u64),
     Call(AdminRequest, oneshot::Sender<Result<AdminReply, AdminError>>),
 }
@@ -68,6 +72,8 @@ struct Link {
     outbox: Arc<Outbox>,
     /// Composed and not yet queued.
     buffer: BytesMut,
+    /// Bytes that were queued last.
+    capacity: usize,
     credit: u64,
 }
 
@@ -80,7 +86,9 @@ pub(super) struct Driver {
     messages: Messages,
     events: mpsc::Receiver<Event>,
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
-    links: HashMap<u64, Link>,
+    links: IdMap<u64, Link>,
+    /// Empty, and kept for its memory.
+    effects: Vec<Effect>,
     /// Connections with something in their buffer.
     touched: Vec<u64>,
     /// Room that is given back when the answers are queued.
@@ -116,7 +124,8 @@ impl Driver {
             events,
             // A group, a checkpoint, and a few compactions may be under way.
             reports: mpsc::channel(64),
-            links: HashMap::new(),
+            links: IdMap::default(),
+            effects: Vec::new(),
             touched: Vec::new(),
             tickets: Vec::new(),
             calls: HashMap::new(),
@@ -135,6 +144,7 @@ impl Driver {
     pub(super) async fn run(mut self, stop: CancellationToken) -> Result<(), BrokerError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut is_stopping = false;
+        let mut alarm = Alarm::new();
         let outcome = loop {
             let now = clock::wall_ms();
             self.machine.set_time(now);
@@ -143,11 +153,8 @@ impl Driver {
             if is_stopping && (is_written || self.retry_at.is_some()) {
                 break Ok(());
             }
-            let wait = if has_more {
-                0
-            } else {
-                self.machine.next_deadline().saturating_sub(now).min(LOOK_MS)
-            };
+            let wait = self.machine.next_deadline().saturating_sub(now).min(LOOK_MS);
+            alarm.set_in(Duration::from_millis(wait));
             let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX
                 && self.machine.waiting() < WAITING_MAX
                 && !is_stopping;
@@ -167,7 +174,9 @@ impl Driver {
                     self.machine.set_time(clock::wall_ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
-                () = sleep(Duration::from_millis(wait)) => {}
+                // Connections have their turn first.
+                () = tokio::task::yield_now(), if has_more => {}
+                () = alarm.rings() => {}
             }
         };
         self.end(outcome).await
@@ -192,18 +201,19 @@ impl Driver {
             self.submit(group);
         }
         self.machine.tick();
-        let has_more = self.machine.dispatch();
+        self.machine.dispatch();
         if self.in_flight.is_none()
             && let Some(group) = self.machine.take_group()
         {
             self.submit(group);
         }
-        for effect in self.machine.take_effects() {
-            self.perform(effect);
-        }
+        let mut effects = std::mem::take(&mut self.effects);
+        self.machine.swap_effects(&mut effects);
+        effects.drain(..).for_each(|effect| self.perform(effect));
+        self.effects = effects;
         self.flush();
         self.tickets.clear();
-        has_more
+        self.machine.has_dirty()
     }
 
     fn submit(&mut self, group: Group) {
@@ -222,16 +232,21 @@ impl Driver {
                 self.tickets.push(ticket);
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
-            Event::Written(conn, bytes) => self.machine.written(conn, bytes),
+            Event::Written(conn) => self.collect_sent(conn),
             Event::Opened(conn, peer, outbox) => {
-                self.links.insert(conn, Link { outbox, buffer: BytesMut::new(), credit: 0 });
+                self.links
+                    .insert(conn, Link { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 });
                 self.machine.opened(conn, peer);
             }
             Event::Closed(conn) => {
+                self.collect_sent(conn);
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
             Event::Call(request, reply) => {
+                // Figures are exact.
+                let links: Vec<u64> = self.links.keys().copied().collect();
+                links.into_iter().for_each(|conn| self.collect_sent(conn));
                 self.next_ticket += 1;
                 self.calls.insert(self.next_ticket, reply);
                 self.machine.call(self.next_ticket, request);
@@ -371,6 +386,8 @@ impl Driver {
         let link = self.links.get_mut(&conn)?;
         if link.buffer.is_empty() {
             self.touched.push(conn);
+            // Mostly about as much as the last time. An idle connection keeps nothing.
+            link.buffer.reserve(link.capacity.min(CAPACITY_MAX));
         }
         Some(link)
     }
@@ -388,14 +405,15 @@ impl Driver {
             source @ (Source::Log(_) | Source::Compacted(..)) => {
                 self.queue(conn);
                 let held = self.messages.hold(source);
-                match (self.links.get(&conn), held) {
+                let sent = match (self.links.get(&conn), held) {
                     (Some(link), Some(stored)) => {
                         link.outbox.push(Chunk::Stored { command, stored, credit })
                     }
                     // It was dispatched a moment ago, so that this cannot be; the credit must not be lost in any case.
-                    (_, None) => self.machine.written(conn, credit),
-                    (None, _) => {}
-                }
+                    (_, None) => credit,
+                    (None, _) => 0,
+                };
+                self.written(conn, sent);
                 return;
             }
         };
@@ -409,7 +427,8 @@ impl Driver {
         }
         self.queue(conn);
         if let Some(link) = self.links.get(&conn) {
-            link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+            let sent = link.outbox.push(Chunk::Ready { bytes: message, credit: 0 });
+            self.written(conn, sent);
         }
     }
 
@@ -417,15 +436,31 @@ impl Driver {
     fn queue(&mut self, conn: u64) {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if !link.buffer.is_empty() {
-            let (bytes, credit) = (link.buffer.split().freeze(), std::mem::take(&mut link.credit));
-            link.outbox.push(Chunk::Ready { bytes, credit });
+            let bytes = std::mem::take(&mut link.buffer).freeze();
+            let credit = std::mem::take(&mut link.credit);
+            link.capacity = bytes.len();
+            let sent = link.outbox.push(Chunk::Ready { bytes, credit });
+            self.written(conn, sent);
+        }
+    }
+
+    /// Learns what was sent on a connection since the last time.
+    fn collect_sent(&mut self, conn: u64) {
+        let sent = self.links.get(&conn).map_or(0, |link| link.outbox.take_sent());
+        self.written(conn, sent);
+    }
+
+    /// Tells the machine, if there is anything to tell.
+    fn written(&mut self, conn: u64, bytes: u64) {
+        if bytes > 0 {
+            self.machine.written(conn, bytes);
         }
     }
 
     fn flush(&mut self) {
-        for conn in std::mem::take(&mut self.touched) {
-            self.queue(conn);
-        }
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|conn| self.queue(conn));
+        self.touched = touched;
     }
 
     /// Ends well, or as well as it can.

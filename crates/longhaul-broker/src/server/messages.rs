@@ -10,6 +10,11 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Larger messages are not copied together with others.
+pub(super) const COPY_BYTES_MAX: usize = 16 * 1024;
+/// More is read by another thread, wherever it lies: other connections wait meanwhile.
+const CACHED_BYTES_MAX: u32 = 64 * 1024;
+
 /// A message that can be read, whatever is removed meanwhile.
 #[derive(Debug)]
 pub(super) enum Stored {
@@ -65,6 +70,11 @@ impl Messages {
         &self,
         stored: Vec<(CommandMessage, Stored)>,
     ) -> io::Result<Vec<Bytes>> {
+        // What the operating system has in memory takes less time than to ask another thread for it.
+        if let Some(bodies) = self.read_cached(&stored) {
+            let commands = stored.into_iter().map(|(command, _)| command);
+            return Ok(framed(commands.zip(bodies)));
+        }
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read_now(stored));
         let read = read.await.map_err(io::Error::other)?;
@@ -81,26 +91,57 @@ impl Messages {
             Stored::Memory(_) | Stored::Compacted(..) => None,
         });
         let mut bodies = self.reader.read_held(held).into_iter();
-        let mut out = Vec::with_capacity(2 * stored.len());
-        let mut heads = BytesMut::new();
+        let mut found = Vec::with_capacity(stored.len());
         for (command, stored) in stored {
             let body = match stored {
                 Stored::Memory(body) => body,
                 Stored::Log(_) => bodies.next().unwrap_or(Err(ReadError::Gone { segment: 0 }))?,
                 Stored::Compacted(file, slot) => file.read(&slot)?,
             };
-            let message = message_of(body);
-            frame::encode_head(Command::Message(command), message.len(), &mut heads);
-            out.push(heads.split().freeze());
+            found.push((command, body));
+        }
+        Ok(framed(found))
+    }
+
+    /// The bodies of a few messages of the log, unless the disk has to be waited for.
+    fn read_cached(&self, stored: &[(CommandMessage, Stored)]) -> Option<Vec<Bytes>> {
+        let mut held = Vec::with_capacity(stored.len());
+        let mut bytes = 0;
+        for (_, stored) in stored {
+            let Stored::Log(it) = stored else { return None };
+            bytes += it.size();
+            if bytes > CACHED_BYTES_MAX {
+                return None;
+            }
+            held.push(it);
+        }
+        self.reader.read_cached(held)
+    }
+}
+
+/// The frames of messages. Small ones lie in one piece: each piece is sent by itself.
+fn framed(messages: impl IntoIterator<Item = (CommandMessage, Bytes)>) -> Vec<Bytes> {
+    let mut out = Vec::new();
+    let mut buffer = BytesMut::new();
+    for (command, body) in messages {
+        let message = message_of(body);
+        frame::encode_head(Command::Message(command), message.len(), &mut buffer);
+        if message.len() <= COPY_BYTES_MAX {
+            buffer.extend_from_slice(&message);
+        } else {
+            out.push(buffer.split().freeze());
             out.push(message);
         }
-        Ok(out)
     }
+    if !buffer.is_empty() {
+        out.push(buffer.freeze());
+    }
+    out
 }
 
 /// The message of a record's body.
 pub(super) fn message_of(mut body: Bytes) -> Bytes {
     // What is stored has a head; if it had none, a client would find out by the checksum.
-    drop(EntryHead::decode(&mut body));
+    EntryHead::skip(&mut body);
     body
 }

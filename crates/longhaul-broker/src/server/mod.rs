@@ -1,5 +1,6 @@
 //! The broker at work: its ports, its connections, and the driver around the machine.
 
+mod alarm;
 mod connection;
 mod driver;
 mod listener;
@@ -30,8 +31,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The machine has one task, and connections do what takes time: checksums, encryption, reads.
-const THREADS: usize = 2;
+/// One thread does everything but the log: to hand a message from one thread to another, and to wake that, costs more than all
+/// that happens to the message. Encryption is worth a second one.
+const THREADS_TLS: usize = 2;
 
 /// A running broker, on threads of its own. Dropping it stops it.
 #[derive(Debug)]
@@ -59,8 +61,13 @@ impl Broker {
     /// See [`StartError`].
     pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
         config.validate()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
+        let mut runtime = if config.tls.is_some() {
+            tokio::runtime::Builder::new_multi_thread()
+        } else {
+            tokio::runtime::Builder::new_current_thread()
+        };
+        let runtime = runtime
+            .worker_threads(THREADS_TLS)
             .thread_name("longhaul-broker")
             .enable_all()
             .build()
@@ -274,6 +281,7 @@ async fn prepare(config: BrokerConfig) -> Result<Prepared, StartError> {
             keep_alive: config.keep_alive,
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
+            tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,
         _data: opened.temporary,

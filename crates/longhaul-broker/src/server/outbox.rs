@@ -32,13 +32,15 @@ pub(super) enum Chunk {
 }
 
 /// The queue between the driver, which never waits, and a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
     /// Something was queued, or the connection is to end.
     filled: Notify,
     /// Something was sent.
     drained: Notify,
+    /// Bytes of deliveries after which the driver is told that they were sent.
+    tell_after: u64,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +48,8 @@ struct Queue {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     is_closing: bool,
+    /// Bytes of deliveries that were sent, and of which the driver does not know yet.
+    sent: u64,
 }
 
 /// What is to be sent now.
@@ -57,19 +61,33 @@ pub(super) struct Batch {
 }
 
 impl Outbox {
+    /// An empty queue. The driver is told of deliveries that were sent once there are so many bytes of them; of fewer it learns
+    /// when it asks.
+    pub(super) fn new(tell_after: u64) -> Self {
+        let queue = Mutex::default();
+        Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a piece.
-    pub(super) fn push(&self, chunk: Chunk) {
+    /// Queues a piece. Returns the bytes of deliveries that were sent since the last time.
+    pub(super) fn push(&self, chunk: Chunk) -> u64 {
         let mut queue = self.lock();
         if let Chunk::Ready { bytes, .. } = &chunk {
             queue.bytes += bytes.len();
         }
         queue.chunks.push_back(chunk);
+        let sent = std::mem::take(&mut queue.sent);
         drop(queue);
         self.filled.notify_one();
+        sent
+    }
+
+    /// Bytes of deliveries that were sent since the last time.
+    pub(super) fn take_sent(&self) -> u64 {
+        std::mem::take(&mut self.lock().sent)
     }
 
     /// Ends the connection when everything is sent.
@@ -93,12 +111,20 @@ impl Outbox {
         }
     }
 
-    /// Notes that so many bytes of ready pieces were sent.
-    pub(super) fn sent(&self, bytes: usize) {
+    /// Notes that so many bytes of ready pieces were sent, and so many bytes of deliveries. Says whether the driver has to be
+    /// told.
+    pub(super) fn sent(&self, bytes: usize, credit: u64) -> bool {
         let mut queue = self.lock();
+        let had_room = queue.bytes <= QUEUED_BYTES_MAX;
         queue.bytes = queue.bytes.saturating_sub(bytes);
+        let before = queue.sent;
+        queue.sent += credit;
+        let tell = before < self.tell_after && queue.sent >= self.tell_after;
         drop(queue);
-        self.drained.notify_one();
+        if !had_room {
+            self.drained.notify_one();
+        }
+        tell
     }
 
     /// Waits until the client has taken enough of its answers. Says whether the connection goes on.
@@ -115,5 +141,42 @@ impl Outbox {
             }
             self.drained.notified().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(size: usize) -> Chunk {
+        Chunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
+    }
+
+    /// Each delivery that was sent woke the driver, only to give back room that nobody waited for.
+    #[test]
+    fn the_driver_is_told_of_much_and_asks_for_the_rest() {
+        let outbox = Outbox::new(100);
+        assert!(!outbox.sent(10, 40) && !outbox.sent(10, 59));
+        assert!(outbox.sent(10, 1), "a hundred bytes");
+        assert!(!outbox.sent(10, 500), "it is told already");
+        assert_eq!((outbox.take_sent(), outbox.take_sent()), (600, 0));
+        assert!(!outbox.sent(1, 99));
+        assert_eq!(outbox.push(ready(1)), 99, "whoever has more to send learns it by the way");
+        assert!(!outbox.sent(1, 99) && outbox.sent(1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_nothing_is_not_read_from_until_it_does() {
+        let outbox = Outbox::new(1);
+        outbox.push(ready(QUEUED_BYTES_MAX));
+        assert!(outbox.room().await, "exactly full");
+        outbox.push(ready(1));
+        let freed = async {
+            assert_eq!(outbox.next().await.chunks.len(), 2);
+            outbox.sent(1, 0);
+        };
+        assert!(tokio::join!(outbox.room(), freed).0);
+        outbox.close();
+        assert!(!outbox.room().await && outbox.next().await.is_last);
     }
 }

@@ -28,7 +28,8 @@ pub(crate) fn requests(
     is_connected: &mut bool,
     message_bytes_max: usize,
 ) -> Parsed {
-    let mut parsed = Parsed::default();
+    let requests = Vec::with_capacity((buffer.len() / 128).clamp(1, 64));
+    let mut parsed = Parsed { requests, ..Parsed::default() };
     while !parsed.is_heavy {
         if parsed.requests.len() >= REQUESTS_MAX {
             parsed.has_more = true;
@@ -81,7 +82,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
         Refusal::new(code, cause.to_string())
     };
     payload.verify().map_err(refuse)?;
-    let metadata = payload.metadata().map_err(refuse)?;
+    let metadata = payload.summary().map_err(refuse)?;
     let batch =
         metadata.num_messages_in_batch.map(|count| u32::try_from(count).unwrap_or_default().max(1));
     if let Some(count) = batch {
@@ -99,7 +100,7 @@ pub(crate) fn verified(payload: Payload) -> Result<Message, Refusal> {
             .uuid
             .as_ref()
             .filter(|_| chunks > 1)
-            .map(|it| u64::from(crc32c::crc32c(it.as_bytes()))),
+            .map(|it| u64::from(crc32c::crc32c(it))),
         has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
         payload,
     })

@@ -10,7 +10,8 @@
 //!
 //! The head repeats what the message's metadata says, so that a restart reads a million entries without decoding them.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut};
+use std::sync::Arc;
 
 const BATCH: u8 = 1;
 const DELAYED: u8 = 2;
@@ -27,16 +28,14 @@ pub struct EntryHead {
     /// Not delivered before, in ms since the epoch.
     pub deliver_at: Option<u64>,
     /// The producer's name and the highest sequence id, where the topic drops duplicates.
-    pub sequence: Option<(String, u64)>,
+    pub sequence: Option<(Arc<str>, u64)>,
     /// It is a chunk: a hash of the id that all chunks of its message have.
     pub chunk_of: Option<u64>,
 }
 
 impl EntryHead {
-    /// Its bytes.
-    #[must_use]
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(64);
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut impl BufMut) {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         out.put_u8(
             flag(self.batch.is_some(), BATCH)
@@ -60,7 +59,30 @@ impl EntryHead {
         if let Some(hash) = self.chunk_of {
             out.put_u64(hash);
         }
-        out.freeze()
+    }
+
+    /// Takes the head off the front of an entry without looking at it. Says whether there was one.
+    pub fn skip(body: &mut impl Buf) -> bool {
+        let Ok(flags) = body.try_get_u8() else { return false };
+        let mut size = 8 + 4;
+        if flags & DELAYED != 0 {
+            size += 8;
+        }
+        if flags & SEQUENCED != 0 {
+            if body.remaining() <= size {
+                return false;
+            }
+            body.advance(size);
+            size = usize::from(body.get_u8()) + 8;
+        }
+        if flags & CHUNK != 0 {
+            size += 8;
+        }
+        let is_whole = body.remaining() >= size;
+        if is_whole {
+            body.advance(size);
+        }
+        is_whole
     }
 
     /// Reads the head off the front of an entry, and leaves the message.
@@ -77,10 +99,10 @@ impl EntryHead {
     }
 }
 
-fn sequence(body: &mut impl Buf) -> Option<(String, u64)> {
+fn sequence(body: &mut impl Buf) -> Option<(Arc<str>, u64)> {
     let mut name = vec![0; usize::from(body.try_get_u8().ok()?)];
     body.try_copy_to_slice(&mut name).ok()?;
-    Some((String::from_utf8(name).ok()?, body.try_get_u64().ok()?))
+    Some((String::from_utf8(name).ok()?.into(), body.try_get_u64().ok()?))
 }
 
 #[cfg(test)]
@@ -97,16 +119,26 @@ mod tests {
             sequence in proptest::option::of(("[a-zü-]{0,60}", any::<u64>())),
             chunk_of: Option<u64>,
         ) {
+            let sequence = sequence.map(|(name, highest)| (name.into(), highest));
             let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of };
-            let mut bytes = BytesMut::from(&head.encode()[..]);
+            let mut bytes = Vec::new();
+            head.encode(&mut bytes);
             bytes.put_slice(b"message");
-            prop_assert_eq!(EntryHead::decode(&mut bytes), Some(head));
-            prop_assert_eq!(&bytes[..], b"message");
+            let (mut decoded, mut skipped) = (&bytes[..], &bytes[..]);
+            prop_assert_eq!(EntryHead::decode(&mut decoded), Some(head));
+            prop_assert_eq!(decoded, b"message");
+            prop_assert!(EntryHead::skip(&mut skipped));
+            prop_assert_eq!(skipped, b"message");
+            let head_len = bytes.len() - 7;
+            for end in 0..head_len {
+                prop_assert!(!EntryHead::skip(&mut &bytes[..end]), "cut at {}", end);
+            }
         }
 
         #[test]
         fn garbage_never_panics(bytes: Vec<u8>) {
             drop(EntryHead::decode(&mut &bytes[..]));
+            EntryHead::skip(&mut &bytes[..]);
         }
     }
 }

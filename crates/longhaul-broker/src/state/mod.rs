@@ -16,6 +16,7 @@ mod tests;
 mod topic;
 
 use crate::admin::policies::{Grants, Policies};
+use crate::ids::IdMap;
 use crate::log::Place;
 use crate::name::TopicName;
 use bytes::Bytes;
@@ -64,7 +65,7 @@ pub struct SchemaVersion {
 /// Everything that the log leads to.
 #[derive(Clone, Debug)]
 pub struct State {
-    topics: HashMap<u32, Topic>,
+    topics: IdMap<u32, Topic>,
     /// By full name, in order, so that those of a namespace stand together.
     names: BTreeMap<String, u32>,
     /// Partitioned topics, by full name, with the number of their partitions.
@@ -85,7 +86,7 @@ impl Default for State {
     fn default() -> Self {
         let namespaces = ["public", "public/default"].map(str::to_owned).into();
         Self {
-            topics: HashMap::new(),
+            topics: IdMap::default(),
             names: BTreeMap::new(),
             partitioned: BTreeMap::new(),
             namespaces,

@@ -176,7 +176,7 @@ fn bytes_are_counted_where_they_lie() {
 fn entries_come_back_once() {
     let mut it = restored(&sample());
     assert_eq!(bytes(&it), (0, vec![]));
-    let sequenced = EntryHead { sequence: Some(("p".to_owned(), 4)), ..EntryHead::default() };
+    let sequenced = EntryHead { sequence: Some(("p".into(), 4)), ..EntryHead::default() };
     it.restore(3, at(7, 1), place(1, 0), &sequenced);
     it.restore(3, at(7, 2), place(1, 1), &EntryHead::default());
     it.restore(3, at(7, 1), place(5, 0), &EntryHead::default());
@@ -284,7 +284,9 @@ fn a_restart_reads_what_was_recorded() {
         replay(&mut it, Replayed::Record { head, place: place(1, 0), body, before_checkpoint })
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
-    record(Kind::Entry, &batch.encode(), true).unwrap();
+    let mut head = Vec::new();
+    batch.encode(&mut head);
+    record(Kind::Entry, &head, true).unwrap();
     let epoch = |epoch| encoded(TopicEpoch { topic: 3, epoch }.into()).encode_to_vec();
     record(Kind::Change, &epoch(1), false).unwrap();
     record(Kind::Change, &epoch(2), true).unwrap();

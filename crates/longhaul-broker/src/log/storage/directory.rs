@@ -87,14 +87,16 @@ impl Storage for FileStorage {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.root.join(name))?;
-        Ok(Arc::new(DirectoryFile { file }))
+        let path = self.root.join(name);
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Ok(Arc::new(DirectoryFile { file, path }))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true);
-        Ok(Arc::new(DirectoryFile { file: options.open(self.root.join(name))? }))
+        let path = self.root.join(name);
+        Ok(Arc::new(DirectoryFile { file: options.open(&path)?, path }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -113,7 +115,16 @@ impl Storage for FileStorage {
 #[derive(Debug)]
 struct DirectoryFile {
     file: File,
+    /// As it was opened; it may have another name by now.
+    path: PathBuf,
 }
+
+/// Bytes of zeros that are written at once.
+#[cfg(target_os = "linux")]
+const ZEROS_BYTES: usize = 1024 * 1024;
+/// What direct writes begin and end at, in memory and in the file, on all disks of today.
+#[cfg(target_os = "linux")]
+const DIRECT_BYTES: usize = 4096;
 
 impl StorageFile for DirectoryFile {
     fn len(&self) -> io::Result<u64> {
@@ -124,8 +135,53 @@ impl StorageFile for DirectoryFile {
         self.file.read_exact_at(buffer, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        let whole = buffer.len();
+        let read =
+            preadv2(&self.file, &mut [io::IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        match read {
+            Ok(count) => Ok(count == whole),
+            // Not in memory, or a file system that cannot say.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn write_zeros_past_cache(&self, from: u64, to: u64) -> io::Result<bool> {
+        use rustix::fs::OFlags;
+        use rustix::io::Errno;
+        use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+        let is_whole = |at: u64| at.is_multiple_of(DIRECT_BYTES as u64);
+        let mut options = OpenOptions::new();
+        let direct = options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+        // File systems that cannot do it refuse here, or at the first write.
+        let Ok(direct) = direct.open(&self.path) else { return Ok(false) };
+        let id = |file: &File| file.metadata().map(|it| (it.dev(), it.ino()));
+        if !is_whole(from) || !is_whole(to) || id(&direct)? != id(&self.file)? {
+            return Ok(false);
+        }
+        let zeros = vec![0; ZEROS_BYTES + DIRECT_BYTES];
+        let aligned = zeros.as_ptr().align_offset(DIRECT_BYTES);
+        let zeros = zeros.get(aligned..).unwrap_or_default();
+        let mut at = from;
+        while at < to {
+            let rest = usize::try_from(to - at).unwrap_or(usize::MAX).min(ZEROS_BYTES);
+            match direct.write_all_at(zeros.get(..rest).unwrap_or_default(), at) {
+                Ok(()) => at += rest as u64,
+                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -74,11 +74,26 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// Those of the operating system; `UnexpectedEof` when the file ends before.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// The same, but only if the operating system has all of it in memory: it never waits for the disk. Says whether it had.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn read_cached_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Writes all of this, from this offset.
     ///
     /// # Errors
     /// Those of the operating system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes zeros over this range, past the memory of the operating system where it can: nobody reads them soon. False when
+    /// it cannot, and then nothing is known of the range.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn write_zeros_past_cache(&self, _from: u64, _to: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Makes what was written durable.
     ///
     /// # Errors

@@ -448,7 +448,7 @@ fn a_delayed_message_wakes_the_machine_when_it_is_due() {
     assert_eq!(rig.machine.next_deadline(), START + 1_000, "the next round");
     rig.pass(50_000);
     rig.ask(1, close(5));
-    assert!(rig.machine.due.is_empty(), "nobody waits for it");
+    assert!(rig.machine.dues.is_empty(), "nobody waits for it");
 }
 
 /// One subscription must not keep all others waiting, however many entries it has to look at.
@@ -467,4 +467,28 @@ fn a_turn_ends_though_there_is_more() {
     assert!(delivered(&rig.machine.take_effects()).is_empty());
     assert!(!rig.machine.dispatch());
     assert_eq!(delivered(&rig.machine.take_effects()), [5_000]);
+}
+
+/// An acknowledgement, or permits, of one consumer made the broker look at all subscriptions of the topic, and each turn looked at
+/// all topics that had something to deliver later.
+#[test]
+fn an_event_costs_the_same_however_much_there_is() {
+    let mut rig = rig(1);
+    rig.machine.settings.handles_per_connection = 1000;
+    for number in 0..50 {
+        rig.subscribe(1, 100 + number, |it| it.subscription = format!("other-{number}"));
+    }
+    rig.send(1, b"x", |_, _| {});
+    let before = rig.machine.visits;
+    rig.settle();
+    assert!(rig.machine.visits >= before + 50, "a new entry is for all");
+    let visits = |rig: &mut Rig, command: Command| {
+        let before = rig.machine.visits;
+        rig.ask(1, command);
+        rig.pass(0);
+        rig.machine.visits - before
+    };
+    let flow = CommandFlow { consumer_id: 101, message_permits: 1 };
+    assert_eq!(visits(&mut rig, flow.into()), 1);
+    assert_eq!(visits(&mut rig, flow.into()), 1);
 }

@@ -11,7 +11,7 @@ fn deal_at(
 ) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let view = view(entries, entries.end());
-    dispatcher.dispatch(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
+    dispatcher.dispatch_known(now, cursor, &view, LIMITLESS, BUDGET, &mut out);
     out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect()
 }
 
@@ -32,11 +32,11 @@ fn a_turn_stays_with_its_consumer_when_another_goes() {
 fn a_consumer_is_sent_no_more_than_its_connection_has_room_for() {
     let entries = plain(4);
     let mut dispatcher = shared(&[9]);
-    dispatcher.consumers_mut()[0].room = 15;
+    dispatcher.consumers_mut(|all| all[0].room = 15);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (0, 1)]);
     assert_eq!(dispatcher.consumers()[0].room, 0);
     assert_eq!(deal(&mut dispatcher, &entries, 4), []);
-    dispatcher.consumers_mut()[0].room = 1;
+    dispatcher.consumers_mut(|all| all[0].room = 1);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 2)]);
 }
 
@@ -77,9 +77,9 @@ fn a_budget_holds_for_what_is_delivered_again_too() {
     dispatcher.redeliver(key(0), None, &Cursor::at(0));
     let mut out = Vec::new();
     let (cursor, view) = (Cursor::at(0), view(&entries, 5));
-    assert!(dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 2, &mut out));
+    assert!(dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, 2, &mut out));
     assert_eq!(out.len(), 2);
-    assert!(!dispatcher.dispatch(0, &cursor, &view, LIMITLESS, 4, &mut out));
+    assert!(!dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, 4, &mut out));
     assert_eq!(out.len(), 5);
 }
 
@@ -132,12 +132,61 @@ fn so_many_chunked_messages_are_remembered() {
     let mut dispatcher = shared(&[i64::MAX, 0]);
     let mut out = Vec::new();
     let (cursor, first) = (Cursor::at(0), view(&entries, max));
-    dispatcher.dispatch(0, &cursor, &first, LIMITLESS, usize::MAX, &mut out);
+    dispatcher.dispatch_known(0, &cursor, &first, LIMITLESS, usize::MAX, &mut out);
     assert_eq!((out.len(), dispatcher.chunks.len()), (CHUNKED_MAX, CHUNKED_MAX));
-    dispatcher.consumers_mut()[0].permits = 0;
-    dispatcher.consumers_mut()[1].permits = 9;
+    dispatcher.consumers_mut(|all| all[0].permits = 0);
+    dispatcher.consumers_mut(|all| all[1].permits = 9);
     assert_eq!(deal(&mut dispatcher, &entries, again + 1), [], "it waits for its consumer");
     assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, new)]);
     assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, again)], "nobody knows any more");
     assert_eq!(dispatcher.chunks.len(), 2);
+}
+
+/// For each entry all consumers were asked whether they want it: with a thousand workers an entry cost a thousand looks.
+#[test]
+fn an_entry_costs_the_same_however_many_consumers_there_are() {
+    let visits = |count: usize| {
+        let entries = plain(200);
+        // None but the last wants anything.
+        let mut permits = vec![0; count];
+        permits[count - 1] = 200;
+        let mut dispatcher = shared(&permits);
+        // Each is asked once after it came.
+        assert_eq!(deal(&mut dispatcher, &entries, 1).len(), 1);
+        let before = dispatcher.visits;
+        for end in 2..=200 {
+            assert_eq!(deal(&mut dispatcher, &entries, end).len(), 1);
+        }
+        dispatcher.visits - before
+    };
+    assert_eq!((visits(2), visits(1000)), (398, 398), "once for the entry, and once for more");
+}
+
+/// A consumer that was found to want nothing is asked again when that may have changed, for whatever reason.
+#[test]
+fn who_wants_something_again_is_asked_again() {
+    let entries = plain(20);
+    let mut dispatcher = shared(&[10, 10]);
+    let full = std::cell::Cell::new(true);
+    let mut end = 0;
+    let mut next = |dispatcher: &mut Dispatcher, limits: Limits| {
+        end += 1;
+        let (view, cursor) = (view(&entries, end), Cursor::at(0));
+        let room = |_| Some(if full.get() { 0 } else { 1000 });
+        let mut out = Vec::new();
+        dispatcher.dispatch(0, &cursor, &view, limits, BUDGET, &room, &mut out);
+        out.iter().map(|it| (it.consumer.id, it.item.ordinal)).collect::<Vec<_>>()
+    };
+    assert_eq!(next(&mut dispatcher, LIMITLESS), []);
+    full.set(false);
+    assert_eq!(next(&mut dispatcher, LIMITLESS), [], "nobody has said so");
+    dispatcher.may_be_ready(key(1));
+    assert_eq!(next(&mut dispatcher, LIMITLESS), [(1, 0), (1, 1), (1, 2)]);
+    let narrow = Limits { per_consumer: 3, ..LIMITLESS };
+    assert_eq!(next(&mut dispatcher, narrow), [(0, 3)], "new limits: all are asked");
+    dispatcher.acked(0);
+    assert_eq!(next(&mut dispatcher, narrow), [(1, 4)], "room for one more");
+    assert_eq!(next(&mut dispatcher, Limits { per_consumer: 2, ..LIMITLESS }), [(0, 5)]);
+    assert_eq!(next(&mut dispatcher, Limits { per_consumer: 2, ..LIMITLESS }), []);
+    assert_eq!(next(&mut dispatcher, LIMITLESS).len(), 2);
 }
