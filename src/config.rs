@@ -96,7 +96,7 @@ impl WorkerConfig {
         const CONCURRENCY_MAX: usize = 100_000;
         // The entry on the metadata topic carries it in Base64, and fits into Pulsar's 5 MiB.
         const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-        // With a result of the largest size the entry fits into a message.
+        // With a result of the default size the entry fits into a message; one that does not is shown without the task.
         const SHOWN_TASK_BYTES_MAX: usize = 1024 * 1024;
         // One task and its result at least.
         const HELD_BYTES_MIN: usize = 16 * 1024 * 1024;

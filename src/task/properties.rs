@@ -123,11 +123,8 @@ impl fmt::Debug for Properties {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Properties {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(properties: I) -> Self {
-        let mut all = Self::new();
-        for (name, value) in properties {
-            all.insert(name, value);
-        }
-        all
+        let pair = |(name, value): (K, V)| (name.into(), value.into());
+        properties.into_iter().map(pair).collect::<BTreeMap<String, String>>().into()
     }
 }
 
@@ -137,9 +134,11 @@ impl<K: Into<String>, V: Into<String>, const N: usize> From<[(K, V); N]> for Pro
     }
 }
 
+/// A task may have a hundred thousand of them.
 impl From<BTreeMap<String, String>> for Properties {
     fn from(properties: BTreeMap<String, String>) -> Self {
-        properties.into_iter().collect()
+        let pair = |(name, value)| (Bytes::from(name), Bytes::from(value));
+        Self(properties.into_iter().map(pair).collect())
     }
 }
 

@@ -180,6 +180,8 @@ pub(crate) async fn attend(
         }
     } else if let Ok(halt) = halt.try_recv() {
         return ended(Ending::of_halt(Some(halt)));
+    } else if shared.deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
+        return ended(Ending::over_budget());
     }
     note_panic_places();
     let cancelled = shared.cancelled.clone();
@@ -288,12 +290,15 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_util::sync::CancellationToken;
 
     const SECOND: Duration = Duration::from_secs(1);
     const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
-    struct Done;
+    /// Notes that its body has begun.
+    #[derive(Default)]
+    struct Done(AtomicBool);
 
     impl ErasedProcessor for Done {
         fn run(
@@ -301,13 +306,27 @@ mod tests {
             _payload: Bytes,
             _context: TaskContext,
         ) -> BoxFuture<'static, Ending> {
+            self.0.store(true, Ordering::Relaxed);
             async { Ending::Completed(Bytes::new()) }.boxed()
         }
     }
 
     /// Runs an attempt that may begin within a second; its body is held up behind this gate, and its context takes so long.
     async fn ending(gate: Gate, reads_for: Duration) -> Ending {
+        ending_of(Arc::default(), None, gate, reads_for).await
+    }
+
+    /// The same of this processor, with this budget.
+    async fn ending_of(
+        processor: Arc<Done>,
+        budget: Option<Duration>,
+        gate: Gate,
+        reads_for: Duration,
+    ) -> Ending {
         let clock = Clock::simulated(0);
+        let look_every = 10 * SECOND;
+        let deadline =
+            budget.map(|budget| Deadline { clock, at: clock.now() + budget, look_every });
         let begin_by = Deadline { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
         let shared = Shared {
@@ -317,7 +336,7 @@ mod tests {
             properties: BTreeMap::new(),
             last_checkpoint: None,
             cancelled: CancellationToken::new(),
-            deadline: None,
+            deadline,
             reports: Arc::default(),
         };
         let read = async move {
@@ -328,7 +347,18 @@ mod tests {
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
         let span = Span::none();
         let attempt = Attempt { shared, payload, read, span, begin_by, grace, halt };
-        attend(Arc::new(Done), attempt, Handle::current(), gate).await.ending
+        attend(processor, attempt, Handle::current(), gate).await.ending
+    }
+
+    /// A worker that had stood still for longer than a budget began the body all the same, and cancelled it at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_whose_budget_is_used_up_does_not_begin() {
+        for (budget, begins) in [(Duration::ZERO, false), (SECOND, true)] {
+            let processor = Arc::new(Done::default());
+            let run = ending_of(Arc::clone(&processor), Some(budget), Gate::open(), Duration::ZERO);
+            assert_eq!(run.await == Ending::over_budget(), !begins, "{budget:?}");
+            assert_eq!(processor.0.load(Ordering::Relaxed), begins, "{budget:?}");
+        }
     }
 
     /// A process was suspended just before a body began. Two minutes later it began, on a task that others had ended and sealed.

@@ -1,7 +1,7 @@
 //! What a processor reports while it runs, progress and checkpoints, and what it learns of them.
 //!
-//! The newest report counts. The driver is told that there is one, once until it looks: an attempt that reports a thousand times a second is
-//! one event, and one that reports nothing costs nothing.
+//! The newest report counts. The driver is told that there is one, once until it has used it, and it uses one a second: an attempt that reports
+//! without rest is two events a second, and one that reports nothing costs nothing.
 
 use super::driver::Event;
 use super::mailbox::Mailbox;
@@ -46,7 +46,7 @@ struct State {
     over: bool,
 }
 
-/// What has been reported since the driver looked.
+/// What has been reported and was not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
     pub(crate) progress: bool,
@@ -68,13 +68,12 @@ impl Reports {
 
     fn report(&self, report: impl FnOnce(&mut State)) {
         let mut state = self.state();
-        let told = state.news != News::default();
+        let before = state.news;
         report(&mut state);
-        let over = state.over;
+        let is_news = state.news != before && !state.over;
         drop(state);
         if let Some(Reporter { lane, id, epoch, driver }) = &self.reporter
-            && !told
-            && !over
+            && is_news
         {
             driver.put(Event::Reported { lane: *lane, id: *id, epoch: *epoch });
         }
@@ -112,9 +111,9 @@ impl Reports {
         }
     }
 
-    /// What is new. The driver is told of what comes after this.
-    pub(crate) fn take_news(&self) -> News {
-        std::mem::take(&mut self.state().news)
+    /// What is new. It stays so until it is taken: the driver is not told of what comes meanwhile.
+    pub(crate) fn news(&self) -> News {
+        self.state().news
     }
 
     /// The newest progress. It is no news any more.
@@ -124,9 +123,10 @@ impl Reports {
         state.progress.clone()
     }
 
-    /// The newest checkpoint, unless it is stored.
-    pub(crate) fn unstored(&self) -> Option<Given> {
-        let state = self.state();
+    /// The newest checkpoint, unless it is stored. It is no news any more.
+    pub(crate) fn take_unstored(&self) -> Option<Given> {
+        let mut state = self.state();
+        state.news.checkpoint = false;
         (state.checkpoint.number > state.stored).then(|| state.checkpoint.clone())
     }
 
@@ -157,41 +157,45 @@ mod tests {
         (Reports::new(reporter), driver)
     }
 
+    /// A processor that reported in a loop kept the worker busy with nothing else: each look of the driver made the next report news.
     #[test]
-    fn the_driver_is_told_once_until_it_looks() {
+    fn the_driver_is_told_once_until_it_has_used_a_report() {
         let (reports, driver) = reports();
         for done in 0..3 {
             reports.give_progress(Progress { done, ..Progress::default() });
+            assert_eq!(reports.news(), News { progress: true, checkpoint: false });
         }
-        reports.give_checkpoint(Bytes::from_static(b"half"));
         assert!(matches!(driver.pop(), Some(Event::Reported { lane: -1, epoch: Epoch(1), .. })));
         assert!(driver.pop().is_none());
-        assert_eq!(reports.take_news(), News { progress: true, checkpoint: true });
+        reports.give_checkpoint(Bytes::from_static(b"half"));
+        reports.give_checkpoint(Bytes::from_static(b"more"));
+        assert!(driver.pop().is_some() && driver.pop().is_none(), "one for each kind");
         assert_eq!(reports.take_progress().map(|progress| progress.done), Some(2));
+        assert!(reports.take_unstored().is_some());
+        assert_eq!(reports.news(), News::default());
         reports.give_progress(Progress::default());
         assert!(driver.pop().is_some());
-        assert_eq!(reports.take_news(), News { progress: true, checkpoint: false });
         reports.end();
-        reports.give_progress(Progress::default());
+        reports.give_checkpoint(Bytes::new());
         assert!(driver.pop().is_none(), "nobody listens");
     }
 
     #[test]
     fn a_checkpoint_is_unstored_until_it_or_a_later_one_is_stored() {
         let (reports, _driver) = reports();
-        assert_eq!(reports.unstored(), None);
+        assert_eq!(reports.take_unstored(), None);
         assert_eq!(reports.stored().now_or_never(), Some(Ok(())), "nothing was given");
         reports.give_checkpoint(Bytes::from_static(b"1"));
         reports.give_checkpoint(Bytes::from_static(b"2"));
         let newest = Given { number: 2, bytes: Bytes::from_static(b"2") };
         reports.note_stored(1);
-        assert_eq!(reports.unstored(), Some(newest));
+        assert_eq!(reports.take_unstored(), Some(newest));
         assert_eq!(reports.stored().now_or_never(), None);
         reports.note_stored(2);
         assert_eq!(reports.stored().now_or_never(), Some(Ok(())));
         // An answer that comes late changes nothing.
         reports.note_stored(1);
-        assert_eq!(reports.unstored(), None);
+        assert_eq!(reports.take_unstored(), None);
         reports.give_checkpoint(Bytes::from_static(b"3"));
         reports.end();
         assert_eq!(reports.stored().now_or_never(), Some(Err(Over)));

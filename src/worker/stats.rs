@@ -41,7 +41,8 @@ pub struct WorkerStats {
     pub started: u64,
     /// Of them, attempts at tasks whose worker had fallen silent.
     pub takeovers: u64,
-    /// Tasks that this worker has completed: the ledger has accepted it, as of those below.
+    /// Tasks that this worker has completed: the ledger has accepted it, as of those below. What was accepted while the worker was cut off
+    /// from the ledger, and is read when it starts afresh, is not counted.
     pub completed: u64,
     /// Tasks that have failed for good here.
     pub failed: u64,

@@ -50,7 +50,7 @@ impl Driver {
         if checkpoints.busy {
             return;
         }
-        let Some(given) = checkpoints.reports.unstored() else { return };
+        let Some(given) = checkpoints.reports.take_unstored() else { return };
         checkpoints.busy = true;
         let wait = checkpoints
             .tried_at
@@ -104,7 +104,7 @@ impl Lane {
         outcome: Outcome,
     ) {
         let follows = matches!(outcome, Outcome::Failed(_) | Outcome::Released(_));
-        if let Some(given) = checkpoints.reports.unstored().filter(|_| follows) {
+        if let Some(given) = checkpoints.reports.take_unstored().filter(|_| follows) {
             self.last_checkpoints.insert(task, (epoch, given.bytes));
         }
     }

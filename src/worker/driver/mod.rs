@@ -205,6 +205,8 @@ impl Driver {
 
     /// Does what is due, then waits for the next event and handles it. Says how the worker has ended, when it has.
     async fn turn(&mut self) -> Option<Result<(), DriverError>> {
+        // What other threads have to say may never end, and all else of this worker runs on the same one.
+        tokio::task::consume_budget().await;
         self.pump();
         if let Some(refused) = self.refused.take() {
             return Some(Err(refused.into()));
@@ -256,21 +258,25 @@ impl Driver {
     /// Handles what has happened meanwhile, too, so that all of it is looked at together: each turn has its price. The effects of an event
     /// are performed before the next one.
     fn handle_more(&mut self) {
-        for _ in 0..EVENTS_AT_ONCE_MAX {
+        for number in 0..EVENTS_AT_ONCE_MAX {
             self.perform_effects();
             if let Some(ended) = self.attempts.try_join_next() {
                 // Attempts are never aborted, and contain their panics.
                 if let Ok(ended) = ended {
                     self.ended(ended);
                 }
-            } else if let Some(event) = self.env.answers.pop() {
-                self.handle(event);
-            } else if let Ok(event) = self.events.try_recv() {
+            } else if let Some(event) = self.next_event(number % 2 == 0) {
                 self.handle(event);
             } else {
                 return;
             }
         }
+    }
+
+    /// The next event that is there already, of those that wait in two queues.
+    fn next_event(&mut self, answers_first: bool) -> Option<Event> {
+        let answer = if answers_first { self.env.answers.pop() } else { None };
+        answer.or_else(|| self.events.try_recv().ok()).or_else(|| self.env.answers.pop())
     }
 
     fn handle(&mut self, event: Event) {

@@ -98,7 +98,7 @@ impl Driver {
     pub(super) fn handle_reported(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        let News { progress, checkpoint } = running.checkpoints.reports.take_news();
+        let News { progress, checkpoint } = running.checkpoints.reports.news();
         if progress {
             self.show_again(id, task_id, epoch);
         }

@@ -9,7 +9,7 @@ use crate::worker::mailbox::Mailbox;
 /// What is published, and where its receipt goes.
 pub(in crate::worker) struct Publish {
     pub(in crate::worker) message: Outgoing,
-    /// Dropped without an answer when the publish was given up before it was handed over.
+    /// Dropped, which tells that the fate is unknown, when the publish was given up before it was handed over.
     pub(in crate::worker) on_receipt: OnReceipt,
     /// Not handed over after this time. A claim would come back too late to be run, and a row of heartbeats that had all waited for
     /// the broker would look like an outage that never was.

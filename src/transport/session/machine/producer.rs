@@ -175,6 +175,9 @@ impl<P> Producer<P> {
             } else {
                 write_entry(id, metadata, &body, out);
                 open.next_sequence += 1;
+                // The next message may come in days.
+                open.common.properties = Vec::new();
+                open.common.partition_key = None;
                 let tokens = vec![token];
                 self.in_flight.push_back(InFlight {
                     sequence_id,
