@@ -2,9 +2,9 @@
 
 use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
+use crate::task::text_of;
 use crate::transport::{Message, Outgoing};
 use bytes::Bytes;
-use std::fmt::Write;
 
 /// What a key takes, more often than not.
 const KEY_BYTES: usize = 96;
@@ -14,11 +14,9 @@ const KEY_BYTES: usize = 96;
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
     let payload = entry.body(content);
-    let mut key = String::with_capacity(KEY_BYTES);
-    let _infallible = write!(key, "{}", entry.key());
     debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
     Outgoing {
-        key: Some(key),
+        key: Some(text_of(entry.key(), KEY_BYTES)),
         properties: entry.properties(),
         payload,
         null,

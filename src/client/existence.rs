@@ -33,7 +33,7 @@ impl Existence {
 
     /// This id was given.
     pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
-        let entry = entry_of(position);
+        let entry = position.entry_id();
         let mut known = self.known();
         match known.get_mut(topic) {
             Some(Known::UpTo(last)) => *last = (*last).max(entry),
@@ -71,14 +71,14 @@ impl Existence {
     fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
         match self.known().get(place)? {
             Known::NotTold => Some(None),
-            Known::UpTo(last) => (entry_of_task(id) <= *last).then_some(None),
+            Known::UpTo(last) => (id.entry_id() <= *last).then_some(None),
         }
     }
 
     fn beyond(&self, place: &TopicPartition, id: TaskId) -> Option<String> {
         let Some(Known::UpTo(last)) = self.known().get(place).copied() else { return None };
         let EntryId { ledger, entry } = last;
-        (entry_of_task(id) > last).then(|| format!("the last id of {place} is {ledger}:{entry}"))
+        (id.entry_id() > last).then(|| format!("the last id of {place} is {ledger}:{entry}"))
     }
 
     async fn ask(&self, place: &TopicPartition) -> Result<Answer, TransportError> {
@@ -110,12 +110,4 @@ enum Answer {
     NoSuchPartition(String),
     Last(Position),
     Nothing,
-}
-
-const fn entry_of(position: Position) -> EntryId {
-    EntryId { ledger: position.ledger, entry: position.entry }
-}
-
-const fn entry_of_task(id: TaskId) -> EntryId {
-    EntryId { ledger: id.ledger, entry: id.entry }
 }

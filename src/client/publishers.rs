@@ -6,8 +6,8 @@
 use super::service::{Tasks, persistently};
 use crate::task::Position;
 use crate::transport::{
-    Batching, Outgoing, PublishError, Publisher, Receipt, Schema, TopicPartition, Transport,
-    TransportError,
+    Batching, OnReceipt, Outgoing, PublishError, Published, Publisher, Schema, TopicPartition,
+    Transport, TransportError,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,18 +36,7 @@ pub(super) struct Publishers {
 #[derive(Debug)]
 struct Job {
     message: Outgoing,
-    receipt: oneshot::Sender<Promise>,
-}
-
-type Promise = Result<Handed, TransportError>;
-
-/// A receipt under way.
-struct Handed(Receipt);
-
-impl std::fmt::Debug for Handed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Handed(..)")
-    }
+    answer: oneshot::Sender<Result<Position, PublishFailure>>,
 }
 
 impl Publishers {
@@ -62,16 +51,13 @@ impl Publishers {
         topic: &TopicPartition,
         message: Outgoing,
     ) -> Result<Position, PublishFailure> {
-        let (receipt, promise) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let gone = || {
             let cause = "the runtime that the publisher ran on has ended".to_owned();
             PublishFailure::Sent(PublishError::Unknown(cause))
         };
-        let job = Job { message, receipt };
-        self.queue(topic).send(job).await.map_err(|_| gone())?;
-        let promise = promise.await.map_err(|_| gone())?;
-        let Handed(receipt) = promise.map_err(PublishFailure::NotSent)?;
-        receipt.await.map_err(PublishFailure::Sent)
+        self.queue(topic).send(Job { message, answer }).await.map_err(|_| gone())?;
+        answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
     fn queue(&self, topic: &TopicPartition) -> mpsc::Sender<Job> {
@@ -93,41 +79,54 @@ async fn serve(
     mut jobs: mpsc::Receiver<Job>,
 ) {
     let mut publisher = None;
-    while let Some(Job { message, receipt }) = jobs.recv().await {
-        if receipt.is_closed() {
+    while let Some(Job { message, answer }) = jobs.recv().await {
+        if answer.is_closed() {
             continue;
         }
-        match hand_over(&transport, &topic, &mut publisher, message).await {
-            Ok(handed) => drop(receipt.send(Ok(Handed(handed)))),
+        match ready(&transport, &topic, &mut publisher).await {
+            Ok(publisher) => {
+                let told = |published: Published| published.map_err(PublishFailure::Sent);
+                let on_receipt = OnReceipt::new(move |it| drop(answer.send(told(it))));
+                publisher.put(message, on_receipt);
+            }
             Err(error) => {
                 tracing::warn!(%topic, %error, "cannot publish");
-                drop(receipt.send(Err(error.clone())));
+                let not_sent = || Err(PublishFailure::NotSent(error.clone()));
+                drop(answer.send(not_sent()));
                 // Who has waited as long as this one need not wait as long again for the same answer.
                 while let Ok(job) = jobs.try_recv() {
-                    drop(job.receipt.send(Err(error.clone())));
+                    drop(job.answer.send(not_sent()));
                 }
             }
         }
     }
 }
 
-async fn hand_over(
+/// A publisher that takes a message now: the one that is open, or another one if that has failed.
+async fn ready<'a>(
     transport: &Arc<dyn Transport>,
     topic: &TopicPartition,
-    publisher: &mut Option<Box<dyn Publisher>>,
-    message: Outgoing,
-) -> Result<Receipt, TransportError> {
-    if let Some(open) = publisher {
-        match open.send(message.clone()).await {
-            Ok(receipt) => return Ok(receipt),
-            // A publisher that failed earlier says so now. It has not taken this message, so another one may.
-            Err(error) => tracing::debug!(%topic, %error, "opening another publisher"),
-        }
+    publisher: &'a mut Option<Box<dyn Publisher>>,
+) -> Result<&'a mut dyn Publisher, TransportError> {
+    if let Some(open) = publisher
+        && let Err(error) = open.ready().await
+    {
+        tracing::debug!(%topic, %error, "opening another publisher");
+        *publisher = None;
     }
-    *publisher = None;
-    let opened = persistently(&topic.topic, || {
-        let (transport, topic) = (Arc::clone(transport), topic.clone());
-        Box::pin(async move { transport.publisher(&topic, Batching::Off, Schema::None).await })
-    });
-    publisher.insert(opened.await?).send(message).await
+    let open = match publisher.take() {
+        Some(open) => open,
+        None => {
+            let opened = persistently(&topic.topic, || {
+                let (transport, topic) = (Arc::clone(transport), topic.clone());
+                Box::pin(
+                    async move { transport.publisher(&topic, Batching::Off, Schema::None).await },
+                )
+            });
+            let mut opened = opened.await?;
+            opened.ready().await?;
+            opened
+        }
+    };
+    Ok(publisher.insert(open).as_mut())
 }

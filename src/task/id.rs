@@ -81,17 +81,6 @@ impl TaskId {
     }
 }
 
-impl TaskId {
-    /// The text form, in memory that is taken once.
-    pub(crate) fn text(&self) -> String {
-        use fmt::Write;
-        let mut text = String::with_capacity(32);
-        // A string takes whatever is written to it.
-        let _infallible = write!(text, "{self}");
-        text
-    }
-}
-
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.ledger, self.entry, self.partition)?;

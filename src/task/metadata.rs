@@ -106,8 +106,12 @@ impl TaskMetadata {
     /// Whether the task has ended: completed, or failed with an outcome.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
-        self.state == TaskState::Completed || self.outcome.is_some()
+        shows_end(self.state, self.outcome)
     }
+}
+
+fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
+    state == TaskState::Completed || outcome.is_some()
 }
 
 /// What a worker looks at of an entry: nothing is decoded of its payload and its result.
@@ -123,7 +127,7 @@ pub(crate) struct ShownMetadata {
 impl ShownMetadata {
     /// As that of [`TaskMetadata`].
     pub(crate) fn is_terminal(&self) -> bool {
-        self.state == TaskState::Completed || self.outcome.is_some()
+        shows_end(self.state, self.outcome)
     }
 }
 

@@ -10,3 +10,13 @@ pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
 pub(crate) use metadata::{ShownMetadata, epoch_of, view_properties};
 pub use properties::Properties;
 pub(crate) use properties::PropertyWriter;
+
+use std::fmt::{Display, Write};
+
+/// The text form of what is written often, in memory that is taken once if it has not more bytes than this.
+pub(crate) fn text_of(value: impl Display, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes);
+    // A string takes whatever is written to it.
+    let _infallible = write!(text, "{value}");
+    text
+}

@@ -1,10 +1,11 @@
-//! What the program is when it has started itself: the embedded broker, apart from everything else that is measured.
+//! What the program is when it has started itself: the embedded broker, apart from everything else that is measured. And how it does.
 
 use anyhow::Result;
 use clap::Args;
 use longhaul_broker::{Broker, BrokerConfig};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +39,20 @@ pub(crate) async fn broker(args: BrokerArgs) -> Result<()> {
         _ = terminate.recv() => {}
     }
     Ok(tokio::task::spawn_blocking(|| broker.shutdown()).await??)
+}
+
+/// This program once more, under a command such as `perf record` if there is one.
+pub(crate) fn this_program(under: Option<&str>) -> Result<Command> {
+    let own = std::env::current_exe()?;
+    let mut words = under.unwrap_or_default().split_whitespace();
+    Ok(match words.next() {
+        Some(program) => {
+            let mut command = Command::new(program);
+            command.args(words).arg(own);
+            command
+        }
+        None => Command::new(own),
+    })
 }
 
 /// Logs to standard error what is at least so important, or what `RUST_LOG` asks for.

@@ -19,7 +19,6 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
@@ -158,16 +157,7 @@ impl Worker {
 
 /// This program once more, with a plan.
 fn start(plan: &Plan, under: Option<&str>) -> Result<Process> {
-    let own = std::env::current_exe()?;
-    let mut words = under.unwrap_or_default().split_whitespace();
-    let mut command = match words.next() {
-        Some(program) => {
-            let mut command = Command::new(program);
-            command.args(words).arg(own);
-            command
-        }
-        None => Command::new(own),
-    };
+    let mut command = child::this_program(under)?;
     command.arg("worker").arg(serde_json::to_string(plan)?).stdout(Stdio::piped());
     Process::start(&mut command)
 }

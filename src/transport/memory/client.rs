@@ -209,9 +209,7 @@ impl Handle {
             }
         }
     }
-}
 
-impl Handle {
     fn more(&self) -> Option<Message> {
         self.transport.lock().take(self.session)
     }

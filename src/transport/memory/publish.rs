@@ -37,13 +37,11 @@ impl State {
         if let Some(error) = session.error() {
             return Room::Error(error);
         }
-        let (open, bell) = (session.is_open(), Arc::clone(&session.bell));
-        match session.publishing() {
-            Some(queue) if open && !queue.is_full() => Room::Left(bell),
-            _ => Room::Full(bell),
-        }
+        let bell = Arc::clone(&session.bell);
+        if self.has_room(id) { Room::Left(bell) } else { Room::Full(bell) }
     }
 
+    /// The same, without asking for an error: some are told once.
     pub(super) fn has_room(&mut self, id: SessionId) -> bool {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())

@@ -132,8 +132,8 @@ pub(super) struct Lane {
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
-    /// What it held when it was looked at last, for the sum of all lanes.
-    pub(super) counted: Load,
+    /// What it held when it was counted last, for the sum of all lanes.
+    counted: Load,
     /// Counts the followers of the ledger, so that what an ended one left in the queue is told from the new one's.
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
@@ -320,6 +320,12 @@ impl Lane {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
         let bytes = payloads + self.bodies.bytes() + self.last_checkpoints.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
+    }
+
+    /// The sum of all lanes' loads with what this one holds now in the place of what it held when it was counted last.
+    pub(super) fn counted_anew(&mut self, sum: Load) -> Load {
+        let load = self.load();
+        sum - std::mem::replace(&mut self.counted, load) + load
     }
 
     /// When to look at it, if nothing happens to it.

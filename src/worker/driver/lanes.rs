@@ -117,8 +117,7 @@ impl Lanes {
     pub(super) fn count_load(&mut self) {
         for id in &self.marked {
             if let Some(lane) = self.lanes.get_mut(id) {
-                let load = lane.load();
-                self.load = self.load - std::mem::replace(&mut lane.counted, load) + load;
+                self.load = lane.counted_anew(self.load);
             }
         }
     }
@@ -152,8 +151,7 @@ impl Lanes {
         } else {
             self.waiting.remove(&id);
         }
-        let load = lane.load();
-        self.load = self.load - std::mem::replace(&mut lane.counted, load) + load;
+        self.load = lane.counted_anew(self.load);
         #[cfg(test)]
         {
             self.looks += 1;

@@ -3,10 +3,15 @@
 use super::lane::Lane;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::Phase;
-use crate::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, view_properties};
+use crate::task::{
+    Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties,
+};
 use crate::transport::Outgoing;
 use crate::worker::machine::Task;
 use bytes::Bytes;
+
+/// What an id takes, more often than not.
+const ID_BYTES: usize = 32;
 
 /// What an entry takes beside task and result, more often than not.
 const JSON_BYTES: usize = 320;
@@ -111,7 +116,7 @@ fn base(
     // A closing claim that ran nothing may be the first entry of a task: then it was created now.
     let created = if task.created_ms == 0 { wall_ms } else { task.created_ms };
     TaskMetadata {
-        message_id: id.text(),
+        message_id: text_of(id, ID_BYTES),
         state,
         created,
         last_updated: wall_ms.max(created),

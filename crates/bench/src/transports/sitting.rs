@@ -3,6 +3,7 @@
 use super::peer::{Entry, Peer, Publisher};
 use super::plan::{Plan, ROWS, Row, Scenario, Side, Topics};
 use super::session::SessionPeer;
+use crate::child;
 use crate::meter::{Figures, memory_mib};
 use crate::stage;
 use crate::table::table;
@@ -18,7 +19,6 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 /// How long a run may take.
@@ -169,16 +169,7 @@ async fn run(broker: &Broker, plan: Plan, under: Option<&str>) -> Result<Figures
     if plan.tasks() > 0 {
         fill(&plan).await?;
     }
-    let own = std::env::current_exe()?;
-    let mut words = under.unwrap_or_default().split_whitespace();
-    let mut command = match words.next() {
-        Some(program) => {
-            let mut command = Command::new(program);
-            command.args(words).arg(own);
-            command
-        }
-        None => Command::new(own),
-    };
+    let mut command = child::this_program(under)?;
     command.arg("session-run").arg(serde_json::to_string(&plan)?);
     command.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     let output = timeout(RUN_LIMIT, command.output()).await.context("the run takes too long")??;

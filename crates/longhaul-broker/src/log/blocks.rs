@@ -22,21 +22,14 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Writes a chunk and waits for the disk.
-    pub(super) fn write(
-        &mut self,
-        segment: &Segment,
-        offset: u32,
-        bytes: &[u8],
-    ) -> Result<(), (&'static str, io::Error)> {
-        let written = if bytes.len() > COPY_BYTES_MAX {
+    /// Writes a chunk, which the disk need not have then.
+    pub(super) fn write(&mut self, segment: &Segment, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() > COPY_BYTES_MAX {
             self.end = None;
             segment.file.write_at(bytes, u64::from(offset))
         } else {
             self.write_blocks(segment, offset, bytes)
-        };
-        written.map_err(|error| ("a write", error))?;
-        segment.file.sync_data().map_err(|error| ("a sync", error))
+        }
     }
 
     fn write_blocks(&mut self, segment: &Segment, offset: u32, bytes: &[u8]) -> io::Result<()> {

@@ -188,7 +188,7 @@ impl Shared {
         BeginError::Full
     }
 
-    /// The writer has waited so long for the disk.
+    /// A sync has taken so long.
     pub(super) fn note_sync(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);

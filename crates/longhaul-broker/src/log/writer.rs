@@ -54,11 +54,14 @@ impl Writer {
                     }
                 }
             }
+            if let Err(error) = self.blocks.write(&self.current, chunk.offset, bytes) {
+                return Err(self.failed(chunk.segment, "a write", &error));
+            }
             let began = clock::monotonic();
-            let written = self.blocks.write(&self.current, chunk.offset, bytes);
+            let synced = self.current.file.sync_data();
             self.shared.note_sync(clock::monotonic().duration_since(began));
-            if let Err((what, error)) = written {
-                return Err(self.failed(chunk.segment, what, &error));
+            if let Err(error) = synced {
+                return Err(self.failed(chunk.segment, "a sync", &error));
             }
             self.chunks_done += 1;
         }
