@@ -126,7 +126,7 @@ pub(super) fn has_orphan<'a>(
     mut published: impl Iterator<Item = &'a Entry>,
 ) -> bool {
     let Some(known) = machine.task(id) else { return false };
-    let Task { fold, stage, .. } = known;
+    let Task { fold, stage, .. } = known.as_ref();
     if fold.phase != Phase::Running || !machine.is_own(fold.owner) || !machine.is_ready() {
         return false;
     }

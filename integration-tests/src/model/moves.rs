@@ -247,11 +247,11 @@ fn worker_moves(bounds: &Bounds, world: &World, number: u8, worker: &Worker, int
     if budget.crash > 0 {
         into.extend(landings.clone().map(|landing| Move::Crash { worker: number, landing }));
     }
-    let at_work = worker.machine.tasks().any(|(_, task)| in_flight(task));
+    let at_work = worker.machine.open_tasks().any(|(_, task)| in_flight(task));
     if budget.fences > 0 && worker.machine.is_ready() && at_work {
         into.extend(landings.map(|landing| Move::Fence { worker: number, landing }));
     }
-    if budget.session > 0 && worker.machine.tasks().any(|(_, task)| task.held) {
+    if budget.session > 0 && worker.machine.open_tasks().any(|(_, task)| task.held) {
         into.push(Move::SessionLost { worker: number });
     }
     let messages = 0..small(world.messages.len());
@@ -348,7 +348,7 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
     let due = !live_owner
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
-    if bounds.fault == Fault::NewWithoutDelivery && is_seen_only(known) {
+    if bounds.fault == Fault::NewWithoutDelivery && is_seen_only(&known) {
         return (Decision::Claim(next_claim(&known.fold, u32::from(bounds.attempts))), live_owner);
     }
     (worker.machine.decide(id, due), live_owner)

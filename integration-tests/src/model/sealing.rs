@@ -46,7 +46,7 @@ pub fn moves(
 
 /// Whether the worker may seal a message, by the rules or, where one is broken, without it.
 fn may_seal(bounds: &Bounds, worker: &Worker, message: u8) -> bool {
-    let entry = entry_id(message).0;
+    let entry = entry_id(message);
     let mut tasks = members(bounds, message).map(|task| task_id(bounds, task));
     let unsealed = !worker.machine.seals().holds(entry);
     let known = |id| worker.machine.task(id);
@@ -149,7 +149,7 @@ impl Settle<'_> {
     /// The history is told of a seal that lands.
     pub(super) fn seal_lands(&mut self, seal: &Seal) {
         for message in 0..small(self.world.messages.len()) {
-            if seal.entries.get(entry_id(message).0).is_none() {
+            if seal.entries.get(entry_id(message)).is_none() {
                 continue;
             }
             for task in members(self.bounds, message) {
@@ -178,13 +178,13 @@ impl Settle<'_> {
     fn publish_seal(&mut self, worker: &mut Worker, messages: u8) {
         let count = small(self.world.messages.len());
         let chosen = (0..count).filter(|message| messages >> message & 1 == 1);
-        let mut entries: Vec<EntryId> = chosen.map(|message| entry_id(message).0).collect();
+        let mut entries: Vec<EntryId> = chosen.map(entry_id).collect();
         let lies = matches!(
             self.bounds.fault,
             Fault::SealUnclosed | Fault::SealUnread | Fault::SealOverHole
         );
         if self.bounds.fault == Fault::SealOverHole && !self.bounds.batch {
-            entries = (0..count).map(|message| entry_id(message).0).collect();
+            entries = (0..count).map(entry_id).collect();
         }
         if lies {
             self.forge(worker, &entries);

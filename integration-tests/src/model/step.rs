@@ -349,7 +349,7 @@ impl Settle<'_> {
         }
         worker.late &= !(1 << task);
         if self.bounds.fault == Fault::NewWithoutDelivery
-            && worker.machine.task(id).is_some_and(is_seen_only)
+            && worker.machine.task(id).is_some_and(|task| is_seen_only(&task))
         {
             // The machine would not publish it.
             let key =
@@ -420,8 +420,7 @@ pub(super) fn acknowledge(after: &mut Settle<'_>, worker: &mut Worker, message: 
             after.history(|history| history.acked(id));
         }
     }
-    let (entry, partition) = entry_id(message);
-    worker.machine.acked(entry, partition);
+    worker.machine.acked(entry_id(message));
 }
 
 /// Effects that are under way twice are one.

@@ -287,8 +287,8 @@ pub const fn message_of(bounds: &Bounds, task: u8) -> u8 {
 
 /// What the broker acknowledges.
 #[must_use]
-pub fn entry_id(message: u8) -> (EntryId, i32) {
-    (EntryId { ledger: 0, entry: u64::from(message) }, PARTITION)
+pub fn entry_id(message: u8) -> EntryId {
+    EntryId { ledger: 0, entry: u64::from(message) }
 }
 
 /// Where a record lies.

@@ -49,7 +49,7 @@ impl Driver {
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         let told = Told { topic: &lane.topics.task, id: task_id, epoch, attempt };
-        told.starts(lane.core.machine().task(task_id), &self.stats);
+        told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });

@@ -97,7 +97,7 @@ impl Driver {
             }
             Consumed::Acked(entries) => {
                 for entry in entries {
-                    lane.core.handle_acked(entry, id);
+                    lane.core.handle_acked(entry);
                 }
             }
         }

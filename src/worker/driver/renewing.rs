@@ -56,10 +56,10 @@ impl Driver {
         running.shown_at = now;
         running.showing = true;
         let progress = running.checkpoints.reports.take_progress();
-        let metadata = view::processing(task_id, task, lane.payload(task_id), progress, wall_ms);
+        let metadata = view::processing(task_id, &task, lane.payload(task_id), progress, wall_ms);
         // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
         let expires = Some(now + self.config.heartbeat);
-        let message = view::message(&metadata, task);
+        let message = view::message(&metadata, &task);
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }

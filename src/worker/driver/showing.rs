@@ -13,6 +13,7 @@ use crate::task::{Position, TaskId};
 use crate::transport::{Message, OnReceipt, Outgoing};
 use crate::worker::keeper::Chore;
 use crate::worker::session::Backoff;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,8 +68,8 @@ impl Driver {
             self.read_task_to_show(id, task_id, kind);
             return;
         }
-        let metadata = view::ended(task_id, task, lane.payload(task_id), body, wall_ms);
-        let message = view::message(&metadata, task);
+        let metadata = view::ended(task_id, &task, lane.payload(task_id), body, wall_ms);
+        let message = view::message(&metadata, &task);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
@@ -226,7 +227,7 @@ impl Driver {
     /// dead letter goes out without it, for a missing one would be worse.
     pub(super) fn dead_letter(&mut self, id: i32, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let Some(task) = lane.core.machine().task(task_id).cloned() else { return };
+        let Some(task) = lane.core.machine().task(task_id).map(Cow::into_owned) else { return };
         let own = lane.own_body(task_id, task.fold.phase, task.fold.epoch);
         let Some(body) = own.cloned() else {
             let closing = task.state_at;

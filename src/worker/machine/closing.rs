@@ -11,7 +11,7 @@ use crate::task::{EntryId, TaskId};
 impl Machine {
     /// The dead letter has its receipt.
     pub fn dead_letter_stored(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id) {
+        if let Some(task) = self.tasks.get_mut(id) {
             task.deeds.dead_letter = true;
         }
         if self.step(id) == Some(Step::DeadLetter) {
@@ -21,7 +21,7 @@ impl Machine {
 
     /// The entry on the metadata topic has its receipt.
     pub fn view_stored(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id)
+        if let Some(task) = self.tasks.get_mut(id)
             && task.fold.phase.is_terminal()
         {
             task.deeds.shown = true;
@@ -34,11 +34,10 @@ impl Machine {
     }
 
     /// The ack has its receipt.
-    pub fn acked(&mut self, entry: EntryId, partition: i32) {
-        let any = TaskId { ledger: entry.ledger, entry: entry.entry, partition, batch_index: None };
-        let ids: Vec<TaskId> = self.members_mut(any).map(|(id, _)| id).collect();
+    pub fn acked(&mut self, entry: EntryId) {
+        let ids: Vec<TaskId> = self.tasks.members(entry).map(|(id, _)| id).collect();
         for id in ids {
-            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            let Some(task) = self.tasks.get_mut(id) else { continue };
             task.held = false;
             task.deeds.acked = task.fold.phase.is_terminal();
             if task.stage == Stage::Closing(Step::Ack) {
@@ -54,7 +53,7 @@ impl Machine {
 
     /// Sees to a terminal task that its finisher may have left behind: only who has done that itself may seal the task.
     pub fn close(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         if self.ready && task.fold.phase.is_terminal() && task.stage == Stage::Idle {
             self.begin_closing(id);
         }
@@ -62,7 +61,7 @@ impl Machine {
 
     /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
     pub(super) fn close_again(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         match task.stage {
             Stage::Closing(Step::Closed) => self.try_ack(id),
             // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
@@ -78,12 +77,13 @@ impl Machine {
 
     /// A task that turned terminal is this worker's business if it holds it, or waits for it to acknowledge a batch.
     pub(super) fn look_at_terminal(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         if !task.fold.phase.is_terminal() || !matches!(task.stage, Stage::Idle | Stage::Reading) {
             return;
         }
         let is_written = |member: &Task| member.stage == Stage::Closing(Step::Written);
-        if task.held || self.members(id.entry_id()).any(|(_, member)| is_written(member)) {
+        let held = task.held;
+        if held || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
             self.begin_closing(id);
         } else {
             self.drop_payload(id);
@@ -106,10 +106,11 @@ impl Machine {
     }
 
     fn try_ack(&mut self, id: TaskId) {
-        let size = self.tasks.get(&id).and_then(|task| task.batch_size).unwrap_or(1);
+        let size = self.tasks.get(id).and_then(|task| task.batch_size).unwrap_or(1);
         let written = |stage| matches!(stage, Stage::Closing(step) if step >= Step::Written);
         let members: Vec<_> = self
-            .members_mut(id)
+            .tasks
+            .members(id.entry_id())
             .filter(|(_, task)| task.fold.phase.is_terminal())
             .map(|(member, task)| (member, task.stage))
             .collect();
@@ -130,7 +131,7 @@ impl Machine {
     }
 
     fn step(&self, id: TaskId) -> Option<Step> {
-        match self.tasks.get(&id)?.stage {
+        match self.tasks.get(id)?.stage {
             Stage::Closing(step) => Some(step),
             Stage::Idle
             | Stage::Reading
@@ -142,7 +143,7 @@ impl Machine {
     }
 
     pub(super) fn drop_payload(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id)
+        if let Some(task) = self.tasks.get_mut(id)
             && task.payload
         {
             task.payload = false;

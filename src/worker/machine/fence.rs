@@ -17,15 +17,13 @@ impl Machine {
         self.ready = false;
         self.position = None;
         self.sealing.begin_anew();
-        let tasks = std::mem::take(&mut self.tasks);
-        let kept = |(id, task): (TaskId, Box<Task>)| Some((id, Box::new(keep(&task)?)));
-        self.tasks = tasks.into_iter().filter_map(kept).collect();
+        self.tasks.keep_only(keep);
         self.forget_former();
     }
 
     /// The processor of this attempt was to start, and will not.
     pub fn not_started(&mut self, id: TaskId, started: Epoch) {
-        if let Some(task) = self.tasks.get_mut(&id)
+        if let Some(task) = self.tasks.get_mut(id)
             && let Stage::Running(Run { epoch, .. }) = task.stage
             && epoch == started
         {
@@ -37,9 +35,10 @@ impl Machine {
     pub fn bootstrap_ended(&mut self) {
         self.ready = true;
         self.live_from = self.position;
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
+        // Nothing that has finished runs here, or was to be run.
+        let ids: Vec<TaskId> = self.open_tasks().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(task) = self.tasks.get_mut(&id) {
+            if let Some(task) = self.tasks.get_mut(id) {
                 task.deeds.follow(&task.fold);
             }
             self.check_kept(id);
@@ -60,12 +59,12 @@ impl Machine {
     }
 
     fn owners_at_work(&self) -> impl Iterator<Item = OwnerId> {
-        self.tasks().filter_map(|(_, task)| task.stage.attempt()).map(|(_, owner)| owner)
+        self.open_tasks().filter_map(|(_, task)| task.stage.attempt()).map(|(_, owner)| owner)
     }
 
     /// A kept attempt goes on only if the ledger shows it as running.
     fn check_kept(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         let Stage::Running(run) = task.stage else { return };
         let Run { epoch, owner, ended } = run;
         if !task.fold.is_run_by(epoch, owner) {

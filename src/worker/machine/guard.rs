@@ -44,7 +44,7 @@ impl Machine {
         match self.judge(&action) {
             Ok(()) => {
                 if let Action::Start { task, epoch, .. } = &action
-                    && let Some(task) = self.tasks.get_mut(task)
+                    && let Some(task) = self.tasks.get_mut(*task)
                 {
                     task.deeds.start(*epoch);
                 }
@@ -75,13 +75,13 @@ impl Machine {
     /// Whether this worker does nothing more about the task because an invariant was about to be broken.
     #[must_use]
     pub fn is_aside(&self, id: TaskId) -> bool {
-        self.task(id).is_some_and(Task::is_aside)
+        self.task(id).is_some_and(|task| task.is_aside())
     }
 
     /// Whether nothing is under way here of the tasks of an entry: it can go back to the broker.
     #[must_use]
     pub fn may_hand_back(&self, entry: EntryId) -> bool {
-        self.members(entry).all(|(_, task)| task.stage.is_quiet())
+        self.tasks.members(entry).all(|(_, task)| task.stage.is_quiet())
     }
 
     /// A task that was set aside: what it is given back with does not count as a step.
@@ -94,7 +94,8 @@ impl Machine {
                 self.is_aside(id) && !release
             }
             Subject::Entry(entry) => {
-                !self.seals().holds(entry) && self.members(entry).any(|(_, task)| task.is_aside())
+                !self.seals().holds(entry)
+                    && self.tasks.members(entry).any(|(_, task)| task.is_aside())
             }
         }
     }
@@ -141,7 +142,7 @@ impl Machine {
             return Ok(());
         }
         let (mut over, mut size) = (0, 1);
-        for (_, task) in self.members(entry) {
+        for (_, task) in self.tasks.members(entry) {
             size = size.max(task.batch_size.unwrap_or(1));
             if task.fold.phase.is_terminal() {
                 over += 1;
@@ -171,7 +172,7 @@ impl Machine {
         let (mut known, mut size) = (0, 1);
         // A request to cancel names a task that need not be there.
         let there = |task: &Task| task.fold.phase != Phase::New || task.held;
-        for (id, task) in self.members(entry).filter(|(_, task)| there(task)) {
+        for (id, task) in self.tasks.members(entry).filter(|(_, task)| there(task)) {
             known += 1;
             size = size.max(task.batch_size.unwrap_or(1));
             invariants::sealing_closed(&task.fold, &task.deeds)
@@ -194,7 +195,7 @@ impl Machine {
             Subject::Nothing => {}
             Subject::Task(id) => self.set_aside(id, breach),
             Subject::Entry(entry) => {
-                let ids: Vec<TaskId> = self.members(entry).map(|(id, _)| id).collect();
+                let ids: Vec<TaskId> = self.tasks.members(entry).map(|(id, _)| id).collect();
                 if ids.is_empty() {
                     self.tell(breach);
                 }
@@ -215,7 +216,7 @@ impl Machine {
         let epoch = self.fold(id).epoch;
         let violation = Violation { id: number, what, task: Some(id) };
         self.actions.push_back(Action::SetAside { violation, epoch });
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         let before = std::mem::replace(&mut task.stage, Stage::Aside { release: None });
         let runs =
             if let Stage::Running(run) = before { Some(run.epoch) } else { task.deeds.started() };

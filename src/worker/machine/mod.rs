@@ -22,10 +22,12 @@
 
 mod closing;
 mod fence;
+mod finished;
 mod guard;
 mod reading;
 mod sealing;
 mod task;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +37,7 @@ pub use task::{Run, Stage, Step, Task, Trail};
 use reading::is_gone;
 use sealing::Sealing;
 pub(in crate::worker) use sealing::TOMBSTONES_AT_ONCE_MAX;
+use tasks::Tasks;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
@@ -42,8 +45,8 @@ use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::borrow::Cow;
+use std::collections::VecDeque;
 
 /// The next claim of a task that has so many keys in the ledger gets a base, and its older keys go: a task that snoozes for days leaves no
 /// pile of them.
@@ -126,8 +129,7 @@ pub struct Machine {
     live_from: Option<Position>,
     /// The last folded position: anything at or below it was folded before.
     position: Option<Position>,
-    /// Boxed: a map of large values takes up twice their size.
-    tasks: BTreeMap<TaskId, Box<Task>>,
+    tasks: Tasks,
     sealing: Sealing,
     actions: VecDeque<Action>,
 }
@@ -145,7 +147,7 @@ impl Machine {
             ready: false,
             live_from: None,
             position: None,
-            tasks: BTreeMap::new(),
+            tasks: Tasks::default(),
             sealing: Sealing::default(),
             actions: VecDeque::new(),
         }
@@ -171,25 +173,34 @@ impl Machine {
 
     /// A task, if anything is known of it.
     #[must_use]
-    pub fn task(&self, id: TaskId) -> Option<&Task> {
-        self.tasks.get(&id).map(Box::as_ref)
+    pub fn task(&self, id: TaskId) -> Option<Cow<'_, Task>> {
+        self.tasks.get(id)
     }
 
-    /// All known tasks.
-    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.tasks.iter().map(|(id, task)| (*id, task.as_ref()))
+    /// All known tasks, in no particular order.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskId, Cow<'_, Task>)> {
+        self.tasks.iter()
     }
 
-    /// The known tasks from this id on, or from the first.
-    pub fn tasks_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
-        let start = first.map_or(Bound::Unbounded, Bound::Included);
-        self.tasks.range((start, Bound::Unbounded)).map(|(id, task)| (*id, task.as_ref()))
+    /// The known tasks of an entry, in no particular order.
+    pub fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, Cow<'_, Task>)> {
+        self.tasks.members(entry)
+    }
+
+    /// The known tasks that have not finished, and those about whose end something is being done, in order.
+    pub fn open_tasks(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks.open_from(None)
+    }
+
+    /// As [`Machine::open_tasks`], from this id on, or from the first.
+    pub fn open_tasks_from(&self, first: Option<TaskId>) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.tasks.open_from(first)
     }
 
     /// The folded state of a task; NEW when nothing is known.
     #[must_use]
     pub fn fold(&self, id: TaskId) -> TaskFold {
-        match self.tasks.get(&id) {
+        match self.tasks.get(id) {
             Some(task) => task.fold,
             None if self.is_sealed(id) => TaskFold::SEALED,
             None => TaskFold::default(),
@@ -200,7 +211,7 @@ impl Machine {
     #[must_use]
     pub fn ended_live(&self, id: TaskId) -> bool {
         let live = |task: &Task| task.state_at > self.live_from || !task.fold.phase.is_terminal();
-        self.ready && self.task(id).is_some_and(live)
+        self.ready && self.task(id).is_some_and(|task| live(&task))
     }
 
     /// Whether this worker runs, or ends, this epoch of the task, and the ledger shows it as running.
@@ -230,7 +241,7 @@ impl Machine {
     pub fn may_need_outcome(&self, id: TaskId, epoch: Epoch) -> bool {
         let current =
             |task: &Task| task.stage.attempt().map_or(task.fold.epoch, |(epoch, _)| epoch);
-        self.task(id).is_some_and(|task| !task.is_aside() && current(task) == epoch)
+        self.task(id).is_some_and(|task| !task.is_aside() && current(&task) == epoch)
     }
 
     /// Whether an owner id is this process's, now or formerly.
@@ -241,6 +252,9 @@ impl Machine {
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.tasks.rest();
+        }
         self.actions.pop_front()
     }
 
@@ -251,7 +265,7 @@ impl Machine {
             self.act(Action::Ack(id.entry_id()));
             return;
         }
-        let task = self.tasks.entry(id).or_default();
+        let task = self.tasks.get_or_new(id);
         task.held = true;
         task.deeds.acked = false;
         task.payload = true;
@@ -268,12 +282,13 @@ impl Machine {
     /// Whether anything is being done about a task of the entry that holds `id`.
     #[must_use]
     pub fn works_on_entry(&self, id: TaskId) -> bool {
-        self.members(id.entry_id()).any(|(_, task)| task.stage != Stage::Idle)
+        self.tasks.members(id.entry_id()).any(|(_, task)| task.stage != Stage::Idle)
     }
 
     /// The consumer session ended: the broker delivers again whatever was held.
     pub fn session_lost(&mut self) {
-        let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
+        // What has finished, and about which nothing is being done, is not held.
+        let ids: Vec<TaskId> = self.open_tasks().map(|(id, _)| id).collect();
         for id in ids {
             self.let_go(id);
         }
@@ -281,7 +296,8 @@ impl Machine {
 
     /// Gives the delivery back, with all of its batch.
     pub fn hand_back(&mut self, id: TaskId) {
-        let ids: Vec<TaskId> = self.members_mut(id).map(|(member, _)| member).collect();
+        let members = self.tasks.members(id.entry_id());
+        let ids: Vec<TaskId> = members.map(|(member, _)| member).collect();
         for member in ids {
             self.let_go(member);
         }
@@ -290,7 +306,7 @@ impl Machine {
 
     /// The delivery is not here any more. Its payload stays where this worker may still adopt the task.
     fn let_go(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         task.held = false;
         let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
         if new && task.stage == Stage::Idle {
@@ -304,13 +320,13 @@ impl Machine {
     /// Nothing is left of the task, and no payload stays behind.
     fn forget(&mut self, id: TaskId) {
         self.drop_payload(id);
-        self.tasks.remove(&id);
+        self.tasks.remove(id);
     }
 
     /// What to do about a task that nothing is being done about; `due` as in [`Circumstances`].
     #[must_use]
     pub fn decide(&self, id: TaskId, due: bool) -> Decision {
-        let Some(task) = self.tasks.get(&id) else { return Decision::Wait };
+        let Some(task) = self.tasks.get(id) else { return Decision::Wait };
         let own = task.fold.phase == Phase::Running && self.is_own(task.fold.owner);
         if task.stage != Stage::Idle || own || !self.ready {
             return Decision::Wait;
@@ -323,14 +339,14 @@ impl Machine {
     /// delivered, and stays.
     pub fn drop_idle_payload(&mut self, id: TaskId) {
         let idle = |task: &Task| task.stage == Stage::Idle && task.fold.phase != Phase::New;
-        if self.task(id).is_some_and(idle) {
+        if self.task(id).is_some_and(|task| idle(&task)) {
             self.drop_payload(id);
         }
     }
 
     /// The payload is not at hand although it was said to be.
     pub fn payload_missing(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id) {
+        if let Some(task) = self.tasks.get_mut(id) {
             task.payload = false;
         }
     }
@@ -341,12 +357,12 @@ impl Machine {
         let rests = |task: &Task| {
             matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed)) || task.is_aside()
         };
-        self.task(id).is_none_or(rests)
+        self.task(id).is_none_or(|task| rests(&task))
     }
 
     /// Asks for the payload.
     pub fn read_payload(&mut self, id: TaskId) {
-        if let Some(task) = self.tasks.get_mut(&id)
+        if let Some(task) = self.tasks.get_mut(id)
             && task.stage == Stage::Idle
         {
             task.stage = Stage::Reading;
@@ -357,7 +373,7 @@ impl Machine {
     /// The payload was read, or could not be. All conditions are checked again before a claim. Whoever turned out not to need
     /// it any more drops it.
     pub fn payload_read(&mut self, id: TaskId, found: bool) {
-        let Some(task) = self.tasks.get_mut(&id) else {
+        let Some(task) = self.tasks.get_mut(id) else {
             return self.act(Action::DropPayload(id));
         };
         task.payload |= found;
@@ -375,7 +391,7 @@ impl Machine {
     pub fn claim(&mut self, id: TaskId, claim: NextClaim) {
         let serial = self.next_serial();
         let owner = self.owner;
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.is_aside()) else { return };
+        let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
         let entry = Entry::Claim(Claim {
@@ -391,7 +407,7 @@ impl Machine {
 
     /// The processor of this epoch ended.
     pub fn finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         let Stage::Running(run) = &mut task.stage else { return };
         if run.epoch != epoch {
             return;
@@ -406,7 +422,7 @@ impl Machine {
 
     /// Publishes a checkpoint of a running attempt, and returns its key; `None` when the attempt is not running any more.
     pub fn checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
-        let attempt = self.tasks.get(&id)?.stage.attempt();
+        let attempt = self.tasks.get(id)?.stage.attempt();
         let (_, owner) = attempt.filter(|(attempt, _)| *attempt == epoch && self.ready)?;
         let serial = self.next_serial();
         let key = OnceKey { task: id, epoch, owner, serial };
@@ -417,7 +433,7 @@ impl Machine {
     /// A claim or an outcome has no receipt, and may land or not. A claim is given up: should it be accepted, it is released.
     /// An outcome is published again under a fresh key: both may land, the first counts.
     pub fn publish_failed(&mut self, key: OnceKey) {
-        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        let Some(task) = self.tasks.get_mut(key.task) else { return };
         match task.stage {
             Stage::Claiming { serial, .. } if serial == key.serial => {
                 task.stage = Stage::Idle;
@@ -443,7 +459,7 @@ impl Machine {
     /// An outcome was refused for what it carries: it is not stored and never will be, and the attempt ends with this one instead.
     /// After a self-fence that is so as well, whether the outcome waits for the ledger to be read or was published again.
     pub fn publish_refused(&mut self, key: OnceKey, instead: Outcome) {
-        let Some(task) = self.tasks.get_mut(&key.task) else { return };
+        let Some(task) = self.tasks.get_mut(key.task) else { return };
         let refused = (key.epoch, key.owner);
         if let Stage::Finishing { epoch, owner, outcome, .. } = task.stage
             && (epoch, owner) == refused
@@ -460,7 +476,7 @@ impl Machine {
 
     fn publish_outcome(&mut self, id: TaskId, epoch: Epoch, owner: OwnerId, outcome: Outcome) {
         let serial = self.next_serial();
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         task.stage = if task.is_aside() {
             Stage::Aside { release: Some(serial) }
         } else {
@@ -480,10 +496,5 @@ impl Machine {
     const fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
-    }
-
-    /// The known tasks of the entry that holds `id`.
-    fn members_mut(&mut self, id: TaskId) -> impl Iterator<Item = (TaskId, &mut Task)> {
-        self.tasks.range_mut(id.entry_id().tasks()).map(|(id, task)| (*id, task.as_mut()))
     }
 }

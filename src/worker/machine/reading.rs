@@ -37,7 +37,7 @@ impl Machine {
             return Some(Verdict::Ignored(Reason::Sealed));
         }
         let ready = self.ready;
-        let task = self.tasks.entry(id).or_default();
+        let task = self.tasks.get_or_new(id);
         let before = task.fold;
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
@@ -46,12 +46,16 @@ impl Machine {
         }
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);
+        let over = task.fold.phase.is_terminal();
         if accepted && let Entry::Claim(claim) = read.entry {
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
             if claim.base.is_some() {
                 self.rest_on(id);
             }
+        }
+        if over {
+            self.tasks.ended(id);
         }
         if ready {
             self.react(id, &read, accepted);
@@ -66,7 +70,7 @@ impl Machine {
     pub(super) fn read_tombstone(&mut self, key: &Key) {
         self.read_tombstone_of(key);
         let Some(id) = key.task() else { return };
-        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         task.trail.remove(key);
         if task.checkpoint.as_deref().is_some_and(|(_, kept)| Key::Once(*kept) == *key) {
             task.checkpoint = None;
@@ -78,7 +82,7 @@ impl Machine {
     }
 
     fn react(&mut self, id: TaskId, read: &ReadEntry<'_>, accepted: bool) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         match (task.stage, read.entry) {
             (Stage::Claiming { serial, .. }, Entry::Claim(claim))
                 if claim.key.serial == serial && claim.key.owner == self.owner =>
@@ -96,7 +100,7 @@ impl Machine {
                     self.outcome_came_back(id, entry);
                 }
             }
-            (Stage::Aside { .. }, _) if !self.is_orphan(task) => {
+            (Stage::Aside { .. }, _) if !self.is_orphan(&task) => {
                 self.set_stage(id, Stage::Aside { release: None });
             }
             _ => {}
@@ -109,7 +113,7 @@ impl Machine {
     /// While somebody else runs the task its payload only takes up memory: a takeover reads it again.
     pub(super) fn drop_useless_payload(&mut self, id: TaskId) {
         let fold = self.fold(id);
-        let idle = self.tasks.get(&id).is_some_and(|task| task.stage == Stage::Idle);
+        let idle = self.tasks.get(id).is_some_and(|task| task.stage == Stage::Idle);
         if idle && fold.phase == Phase::Running && !self.is_own(fold.owner) {
             self.drop_payload(id);
         }
@@ -173,9 +177,9 @@ impl Machine {
 
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(&id) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
         let awaited = matches!(task.stage, Stage::Aside { release: Some(_) });
-        if self.is_orphan(task) && !awaited {
+        if self.is_orphan(&task) && !awaited {
             self.release(id);
         }
     }
@@ -185,7 +189,7 @@ impl Machine {
     }
 
     pub(super) fn set_stage(&mut self, id: TaskId, stage: Stage) {
-        if let Some(task) = self.tasks.get_mut(&id) {
+        if let Some(task) = self.tasks.get_mut(id) {
             task.stage = stage;
         }
     }

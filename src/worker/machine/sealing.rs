@@ -75,11 +75,11 @@ impl Machine {
     #[must_use]
     pub fn may_seal(&self, entry: EntryId) -> bool {
         let (mut size, mut closed) = (1, 0);
-        for (_, task) in self.members(entry) {
+        for (_, task) in self.tasks.members(entry) {
             size = size.max(task.batch_size.unwrap_or(1));
             if task.fold.phase.is_terminal() && task.stage == Stage::Closing(Step::Closed) {
                 closed += 1;
-            } else if !is_only_named(task) {
+            } else if !is_only_named(&task) {
                 return false;
             }
         }
@@ -149,13 +149,15 @@ impl Machine {
     pub fn sweepable(&self) -> impl Iterator<Item = Key> {
         let Sealing { seals, left, based, .. } = &self.sealing;
         let of_tasks = left.iter().flat_map(|(id, trail)| trail.sweepable(*id));
-        let superseded = based.iter().filter_map(|id| Some(self.task(*id)?.superseded(*id)));
+        let superseded = based.iter().filter_map(|id| Some((*id, self.task(*id)?)));
+        let superseded =
+            superseded.flat_map(|(id, task)| task.superseded(id).collect::<Vec<Key>>());
         let nothing_left = |entries: &EntrySet| {
             entries.ranges().all(|range| left.range(range.tasks()).next().is_none())
         };
         let covered = seals.covered().filter(move |(_, entries)| nothing_left(entries));
         of_tasks
-            .chain(superseded.flatten())
+            .chain(superseded)
             .chain(covered.map(|(key, _)| Key::Seal(key)))
             .filter(|key| !self.sealing.sweeping.contains(key))
     }
@@ -214,23 +216,22 @@ impl Machine {
         self.sealing.seals.read(position, seal);
         let mut over = Vec::new();
         for range in seal.entries.ranges() {
-            let known = self.tasks.range(range.tasks());
-            over.extend(known.map(|(id, _)| *id));
+            let known = self.tasks.remove_range(&range.tasks());
+            over.extend(known.iter().map(|(id, _)| *id));
+            for (id, task) in known {
+                self.end_by_seal(id, task);
+            }
             let dropped: Vec<EntryId> =
                 self.sealing.dropped.range(range.entries()).copied().collect();
             for entry in dropped {
                 self.sealing.dropped.remove(&entry);
             }
         }
-        for id in &over {
-            self.end_by_seal(*id);
-        }
         over
     }
 
-    fn end_by_seal(&mut self, id: TaskId) {
+    fn end_by_seal(&mut self, id: TaskId, task: Task) {
         self.sealing.based.remove(&id);
-        let Some(task) = self.tasks.remove(&id) else { return };
         if let Stage::Running(run) = task.stage {
             self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Fenced });
         }
@@ -264,7 +265,7 @@ impl Machine {
     /// something may be left.
     pub(super) fn look_at_base(&mut self, id: TaskId) {
         let left = |task: &Task| task.superseded(id).next().is_some();
-        if self.sealing.based.contains(&id) && !self.task(id).is_some_and(left) {
+        if self.sealing.based.contains(&id) && !self.task(id).is_some_and(|task| left(&task)) {
             self.sealing.based.remove(&id);
         }
     }
@@ -297,7 +298,7 @@ impl Machine {
         let (mut counts, mut set) = (Counts::default(), EntrySet::default());
         for entry in entries {
             let before = counts;
-            for (_, task) in self.members(*entry) {
+            for (_, task) in self.tasks.members(*entry) {
                 match task.fold.phase {
                     Phase::Completed => counts.completed += 1,
                     Phase::Final => counts.failed += 1,
@@ -307,7 +308,7 @@ impl Machine {
                 }
             }
             let completed = counts.completed - before.completed;
-            let all = self.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
+            let all = self.tasks.members(*entry).filter(|(_, task)| !is_only_named(task)).count();
             let all = u64::try_from(all).unwrap_or(u64::MAX);
             let ended = match completed {
                 // Those of a dropped entry, too: nobody waits for them, and their neighbours' range goes on.
@@ -318,11 +319,6 @@ impl Machine {
             set.push_entry(*entry, ended);
         }
         (counts, set)
-    }
-
-    /// The known tasks of an entry.
-    pub(super) fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.tasks.range(entry.tasks()).map(|(id, task)| (*id, task.as_ref()))
     }
 }
 

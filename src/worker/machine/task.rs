@@ -5,6 +5,7 @@ use crate::protocol::fold::TaskFold;
 use crate::protocol::invariants::OwnDeeds;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{Position, TaskId};
+use std::num::NonZeroU32;
 
 /// One task, as this worker knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -134,7 +135,9 @@ pub enum Step {
 /// The write-once keys of a task that were read and not yet tombstoned, in log order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trail {
-    keys: Vec<Trace>,
+    /// Most tasks have a claim and an outcome, and need no more room.
+    first: [Option<Trace>; 2],
+    more: Vec<Trace>,
     /// The task has a `cancel` key.
     pub cancel: bool,
 }
@@ -158,38 +161,66 @@ impl Trail {
     /// Notes the key of a claim that was read.
     pub fn note_claim(&mut self, key: OnceKey, accepted: bool, base: bool) {
         let OnceKey { epoch, owner, serial, .. } = key;
-        // Most of what a worker knows are finished tasks, and most of those have a claim and an outcome: room for more would be wasted.
-        self.keys.reserve_exact(1);
-        self.keys.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
+        self.push(Trace { epoch, owner, serial, accepted, base: accepted && base });
+    }
+
+    fn push(&mut self, trace: Trace) {
+        match self.first.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(trace),
+            None => self.more.push(trace),
+        }
+    }
+
+    fn traces(&self) -> impl Iterator<Item = &Trace> {
+        self.first.iter().flatten().chain(&self.more)
     }
 
     /// A tombstone of this key was read.
     pub fn remove(&mut self, key: &Key) {
         match key {
             Key::Cancel(_) => self.cancel = false,
-            Key::Once(once) => self.keys.retain(|trace| {
-                (trace.epoch, trace.owner, trace.serial) != (once.epoch, once.owner, once.serial)
-            }),
+            Key::Once(once) => {
+                let before = std::mem::take(self);
+                self.cancel = before.cancel;
+                for trace in before.traces().filter(|trace| !trace.is_of(once)) {
+                    self.push(*trace);
+                }
+            }
             Key::Seal(_) | Key::Heartbeat(_) | Key::Config(_) => {}
         }
     }
 
     /// Whether nothing of the task is left in the ledger.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.keys.is_empty() && !self.cancel
+    pub fn is_empty(&self) -> bool {
+        self.traces().next().is_none() && !self.cancel
     }
 
     /// How many there are, without the `cancel` key.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.keys.len()
+    pub fn len(&self) -> usize {
+        self.traces().count()
+    }
+
+    /// If they are two accepted ones of this epoch and owner: the serial of the first, and by how much that of the second is higher.
+    pub(super) fn pair(&self, epoch: Epoch, owner: OwnerId) -> Option<(u64, NonZeroU32)> {
+        let [Some(claim), Some(done)] = &self.first else { return None };
+        let higher = u32::try_from(done.serial.checked_sub(claim.serial)?).ok()?;
+        let pair = (claim.serial, NonZeroU32::new(higher)?);
+        (*self == Self::of_pair(epoch, owner, pair)).then_some(pair)
+    }
+
+    /// What [`Trail::pair`] was made of.
+    pub(super) fn of_pair(epoch: Epoch, owner: OwnerId, (claim, done): (u64, NonZeroU32)) -> Self {
+        let trace = |serial| Some(Trace { epoch, owner, serial, accepted: true, base: false });
+        let done = claim.saturating_add(u64::from(done.get()));
+        Self { first: [trace(claim), trace(done)], more: Vec::new(), cancel: false }
     }
 
     /// The keys that may go next, since the last claim with a base says what they say: those that the fold did not accept; when there is
     /// none, those of earlier epochs, in any order. What leads to the last checkpoint stays: its epoch, and those from the base before it on.
     pub fn superseded(&self, task: TaskId, checkpoint: Option<Epoch>) -> impl Iterator<Item = Key> {
-        let bases = || self.keys.iter().filter(|trace| trace.base).map(|trace| trace.epoch);
+        let bases = || self.traces().filter(|trace| trace.base).map(|trace| trace.epoch);
         let last = bases().max().unwrap_or_default();
         let before = |checkpoint: &Epoch| bases().filter(|base| base <= checkpoint).max();
         let kept = checkpoint.map(|it| before(&it).unwrap_or_default()..=it);
@@ -198,18 +229,18 @@ impl Trail {
                 && trace.epoch < last
                 && !kept.as_ref().is_some_and(|kept| kept.contains(&trace.epoch))
         };
-        let any = self.keys.iter().any(|trace| old(&trace));
-        let rejected = self.keys.iter().any(|trace| !trace.accepted);
+        let any = self.traces().any(|trace| old(&trace));
+        let rejected = self.traces().any(|trace| !trace.accepted);
         let next = move |trace: &&Trace| any && if rejected { !trace.accepted } else { old(trace) };
-        self.keys.iter().filter(next).map(move |trace| trace.key(task))
+        self.traces().filter(next).map(move |trace| trace.key(task))
     }
 
     /// The keys that may go next, once the task is sealed: those that the fold did not accept; when there is none, all others. In
     /// any other order what the log rejected could come to be accepted by a view that lags.
     pub fn sweepable(&self, task: TaskId) -> impl Iterator<Item = Key> {
-        let rejected = self.keys.iter().any(|trace| !trace.accepted);
+        let rejected = self.traces().any(|trace| !trace.accepted);
         let cancel = (self.cancel && !rejected).then_some(Key::Cancel(task));
-        let next = self.keys.iter().filter(move |trace| trace.accepted != rejected);
+        let next = self.traces().filter(move |trace| trace.accepted != rejected);
         next.map(move |trace| trace.key(task)).chain(cancel)
     }
 }
@@ -218,6 +249,10 @@ impl Trace {
     const fn key(&self, task: TaskId) -> Key {
         let Self { epoch, owner, serial, .. } = *self;
         Key::Once(OnceKey { task, epoch, owner, serial })
+    }
+
+    fn is_of(&self, key: &OnceKey) -> bool {
+        (self.epoch, self.owner, self.serial) == (key.epoch, key.owner, key.serial)
     }
 }
 

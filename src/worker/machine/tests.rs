@@ -159,7 +159,7 @@ fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     bench.actions();
     bench.machine.delivered(T, None);
     assert!(bench.actions().contains(&Action::Ack(T.entry_id())));
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     assert_eq!(bench.stage(), Some(Stage::Closing(Step::Closed)));
 }
 
@@ -184,11 +184,11 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     bench.land(&claim_by(OTHER, 1));
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
     bench.machine.view_stored(T);
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     bench.actions();
     bench.machine.delivered(T, None);
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
 
@@ -233,7 +233,7 @@ fn closed(bench: &mut Bench) -> [Key; 2] {
     let claim = OnceKey { epoch: Epoch(1), serial: 1, ..done.key };
     bench.land(&Entry::Done(done));
     bench.machine.view_stored(T);
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     bench.actions();
     [Key::Once(claim), Key::Once(done.key)]
 }
@@ -263,7 +263,7 @@ fn only_who_closed_a_task_seals_it() {
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
     bench.machine.view_stored(T);
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "the ack has no receipt");
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     bench.actions();
     sealed(&mut bench);
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "one is under way");
@@ -288,12 +288,12 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     bench.land(&done(first));
     bench.machine.close(first);
     bench.machine.view_stored(first);
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     assert!(!bench.machine.may_seal(T.entry_id()), "the other one runs");
     bench.land(&done(second));
     bench.machine.close(second);
     bench.machine.view_stored(second);
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     assert!(bench.machine.may_seal(T.entry_id()));
 }
 
@@ -618,9 +618,9 @@ fn an_ack_too_many_has_no_effect() {
     let mut bench = Bench::new();
     bench.land(&claim_by(OTHER, 1));
     let before = bench.machine.clone();
-    bench.machine.acked(T.entry_id(), T.partition);
-    bench.machine.acked(T.entry_id(), T.partition);
-    bench.machine.acked(EntryId { ledger: 9, entry: 9 }, T.partition);
+    bench.machine.acked(T.entry_id());
+    bench.machine.acked(T.entry_id());
+    bench.machine.acked(EntryId { ledger: 9, entry: 9 });
     assert_eq!(bench.machine, before, "{FOREIGN_ACK}");
     assert_eq!(bench.actions(), [], "{FOREIGN_ACK}");
 }

@@ -82,7 +82,9 @@ impl Partition {
         self.mode = if self.draining { Mode::Draining } else { Mode::Live };
         self.publish_config_if_missing();
         self.machine.bootstrap_ended();
-        for (id, task) in self.machine.tasks().filter(|(_, task)| !task.fold.phase.is_terminal()) {
+        for (id, task) in
+            self.machine.open_tasks().filter(|(_, task)| !task.fold.phase.is_terminal())
+        {
             let fold = &task.fold;
             // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
             let NextAttempt { at_ms, delay_ms } = fold.next_attempt;

@@ -6,6 +6,7 @@
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
 mod bootstrap;
+mod ended;
 mod holding;
 mod looking;
 mod sealing;
@@ -244,7 +245,7 @@ impl Partition {
                 self.back_off(id, now);
             }
             if !was_over && self.machine.fold(id).phase.is_terminal() {
-                self.finished.push(id, now);
+                self.finished.push(id.entry_id(), now, self.grain());
             }
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             // What this worker has failed at is shown first.
@@ -377,8 +378,8 @@ impl Partition {
     }
 
     /// An ack has its receipt.
-    pub fn handle_acked(&mut self, entry: EntryId, partition: i32) {
-        self.machine.acked(entry, partition);
+    pub fn handle_acked(&mut self, entry: EntryId) {
+        self.machine.acked(entry);
         self.settle();
     }
 
@@ -402,7 +403,7 @@ impl Partition {
     /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
-        let mut tasks = self.machine.tasks_from(first);
+        let mut tasks = self.machine.open_tasks_from(first);
         tasks.find(|(_, task)| !task.stage.is_quiet()).map(|(id, _)| id)
     }
 

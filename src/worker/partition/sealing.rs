@@ -4,6 +4,7 @@
 //! closed again by another worker, in turns by rank, and sealed by it. One worker of the partition, the first by rank, merges
 //! seals and publishes the tombstones.
 
+use super::ended::Ended;
 use super::{Mode, Partition};
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
@@ -43,19 +44,22 @@ const AGE_MIN: Duration = Duration::from_secs(60);
 /// From so many seals on they are merged.
 const SEALS_MAX: usize = 16;
 
-/// Tasks that are over and not sealed, by what is to be done about them next.
+/// The times at which tasks ended are known so exactly: to this part of R.
+const GRAINS_PER_RETENTION: u32 = 4_096;
+
+/// Entries with tasks that are over and not sealed, by what is to be done about them next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
     /// By the time at which this worker first saw their end; those that a bootstrap showed, by what their outcomes say.
-    queue: VecDeque<(Moment, TaskId)>,
+    queue: Ended,
     /// It was time to seal them, but this worker had not closed them: with the time of their end, and when to look again.
-    left: VecDeque<(Moment, TaskId, Moment)>,
+    left: VecDeque<(Moment, EntryId, Moment)>,
     /// This worker has set out to close them.
-    closing: VecDeque<(Moment, TaskId)>,
+    closing: VecDeque<(Moment, EntryId)>,
     /// They are in the last seal of this worker, unless it was too small for them or was not published.
-    sealing: Vec<(Moment, TaskId)>,
+    sealing: Vec<(Moment, EntryId)>,
     /// They may be sealed, and wait for more.
-    ready: Vec<(Moment, TaskId)>,
+    ready: Vec<(Moment, EntryId)>,
     /// When the last seal was published.
     sealed_at: Moment,
     /// When this worker has looked last.
@@ -67,9 +71,9 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// A task has ended. Times never go back.
-    pub(super) fn push(&mut self, id: TaskId, now: Moment) {
-        self.queue.push_back((now, id));
+    /// A task of this entry has ended. Times never go back.
+    pub(super) fn push(&mut self, entry: EntryId, now: Moment, grain: Duration) {
+        self.queue.push(entry, now, grain);
     }
 
     /// There are too many for all of them to wait until R has passed.
@@ -89,13 +93,13 @@ impl Partition {
     /// When to look after finished tasks next.
     pub(super) fn look_after_at(&self) -> Moment {
         let Finished { queue, looked_at, look_at, sealed_at, .. } = &self.finished;
-        match queue.front() {
+        match queue.first_at() {
             // One seal at a time: when it has come back, or is given up.
             _ if self.machine.seals_underway() => {
                 *sealed_at + 2 * self.settings.ledger.heartbeat + Duration::from_millis(1)
             }
-            Some((ended, _)) if self.finished.is_pressed() => {
-                let at = *ended + self.sealing_age();
+            Some(ended) if self.finished.is_pressed() => {
+                let at = ended + self.sealing_age();
                 at.max(*looked_at + SEAL_EVERY).min(*look_at)
             }
             _ => *look_at,
@@ -119,10 +123,14 @@ impl Partition {
             age.min(self.settings.ledger.ledger_retention)
         };
         let over = self.machine.tasks().filter(|(_, task)| task.fold.phase.is_terminal());
-        let mut over: Vec<_> = over.map(|(id, task)| (now - age(task), id)).collect();
-        over.sort_unstable();
-        let queue = over.into();
+        let over = over.map(|(id, task)| (now - age(&task), id.entry_id()));
+        let queue = Ended::of(over, self.grain());
         self.finished = Finished { queue, look_at, swept_at: now, ..Finished::default() };
+    }
+
+    /// How exactly it is kept when a task has ended.
+    pub(super) fn grain(&self) -> Duration {
+        self.settings.ledger.ledger_retention / GRAINS_PER_RETENTION
     }
 
     fn next_look(&self, now: Moment) -> Moment {
@@ -162,7 +170,7 @@ impl Partition {
             self.finished.ready = due;
             return wait;
         }
-        let mut entries: Vec<EntryId> = due.iter().map(|(_, id)| id.entry_id()).collect();
+        let mut entries: Vec<EntryId> = due.iter().map(|(_, entry)| *entry).collect();
         entries.sort_unstable();
         entries.dedup();
         let too_many = self.machine.seal(&entries) < entries.len();
@@ -172,89 +180,105 @@ impl Partition {
 
     /// The last seal has come, or will not: what it does not name waits as before.
     fn unseal(&mut self) {
-        for (ended, id) in std::mem::take(&mut self.finished.sealing).into_iter().rev() {
-            if self.is_over(id) {
-                self.finished.queue.push_front((ended, id));
+        for (ended, entry) in std::mem::take(&mut self.finished.sealing).into_iter().rev() {
+            if self.has_finished(entry) {
+                self.finished.queue.put_back(ended, entry);
             }
         }
     }
 
     /// Somebody else's business for now, or that of a later turn.
-    fn leave(&mut self, ended: Moment, id: TaskId, now: Moment) {
+    fn leave(&mut self, ended: Moment, entry: EntryId, now: Moment) {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
-        self.finished.left.push_back((ended, id, now + turn));
+        self.finished.left.push_back((ended, entry, now + turn));
     }
 
     /// What has come of age.
-    fn take_due(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+    fn take_due(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) -> bool {
         let age = self.sealing_age();
         let mut looked = 0;
-        while let Some((ended, id)) = self.finished.queue.front().copied()
-            && now.since(ended) >= age
-        {
+        while self.finished.queue.first_at().is_some_and(|ended| now.since(ended) >= age) {
             if looked == SEALED_AT_ONCE_MAX {
                 return true;
             }
             looked += 1;
-            self.finished.queue.pop_front();
-            if self.machine.may_seal(id.entry_id()) {
-                due.push((ended, id));
-            } else if self.is_over(id) {
-                self.leave(ended, id, now);
+            let Some((ended, entry)) = self.finished.queue.pop() else { break };
+            if self.machine.may_seal(entry) {
+                due.push((ended, entry));
+            } else if self.has_finished(entry) {
+                self.leave(ended, entry, now);
             }
         }
         false
     }
 
     /// What was not sealed by its finisher in time: it is closed again by the worker whose turn it is.
-    fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) -> bool {
+    fn take_left(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) -> bool {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         let mut looked = 0;
-        while let Some((ended, id, look_at)) = self.finished.left.front().copied()
+        let entries = self.finished.closing.iter();
+        let mut closing: usize =
+            entries.map(|(_, entry)| self.machine.members(*entry).count()).sum();
+        while let Some((ended, entry, look_at)) = self.finished.left.front().copied()
             && look_at <= now
         {
-            if looked == SEALED_AT_ONCE_MAX || self.finished.closing.len() >= CLOSING_MAX {
+            if looked == SEALED_AT_ONCE_MAX || closing >= CLOSING_MAX {
                 return true;
             }
             looked += 1;
             self.finished.left.pop_front();
-            if self.machine.may_seal(id.entry_id()) {
-                due.push((ended, id));
+            if self.machine.may_seal(entry) {
+                due.push((ended, entry));
                 continue;
             }
-            let Some(task) = self.machine.task(id) else { continue };
-            let places = u32::try_from(self.rank(id, now) + 1).unwrap_or(u32::MAX);
+            if !self.has_finished(entry) {
+                continue;
+            }
+            let places = u32::try_from(self.rank_at(entry, now) + 1).unwrap_or(u32::MAX);
             let its_turn = now.since(ended) >= self.sealing_age() + turn.saturating_mul(places);
-            if its_turn && task.stage == Stage::Idle && self.mode == Mode::Live {
-                self.machine.close(id);
-                self.finished.closing.push_back((ended, id));
+            let closed = if its_turn && self.mode == Mode::Live { self.close(entry) } else { 0 };
+            if closed > 0 {
+                closing += closed;
+                self.finished.closing.push_back((ended, entry));
             } else {
-                self.leave(ended, id, now);
+                self.leave(ended, entry, now);
             }
         }
         false
     }
 
+    /// Sees to those finished tasks of an entry that nothing is being done about. Returns how many they are.
+    fn close(&mut self, entry: EntryId) -> usize {
+        let left = |task: &Task| task.fold.phase.is_terminal() && task.stage == Stage::Idle;
+        let members = self.machine.members(entry).filter(|(_, task)| left(task));
+        let ids: Vec<TaskId> = members.map(|(id, _)| id).collect();
+        for id in &ids {
+            self.machine.close(*id);
+        }
+        ids.len()
+    }
+
     /// What this worker has closed that others had left behind.
-    fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, TaskId)>) {
+    fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) {
         for _ in 0..self.finished.closing.len() {
-            let Some((ended, id)) = self.finished.closing.pop_front() else { break };
-            let Some(task) = self.machine.task(id) else { continue };
-            match task.stage {
-                Stage::Closing(Step::Closed) => due.push((ended, id)),
-                Stage::Closing(Step::DeadLetter | Step::View | Step::Ack) => {
-                    self.finished.closing.push_back((ended, id));
-                }
+            let Some((ended, entry)) = self.finished.closing.pop_front() else { break };
+            if self.machine.may_seal(entry) {
+                due.push((ended, entry));
+            } else if self.is_closing(entry) {
+                self.finished.closing.push_back((ended, entry));
+            } else if self.has_finished(entry) {
                 // The ack of a batch waits for its other tasks.
-                Stage::Closing(Step::Written)
-                | Stage::Idle
-                | Stage::Reading
-                | Stage::Claiming { .. }
-                | Stage::Running(_)
-                | Stage::Finishing { .. }
-                | Stage::Aside { .. } => self.leave(ended, id, now),
+                self.leave(ended, entry, now);
             }
         }
+    }
+
+    /// Whether something is on its way that closes a task of this entry.
+    fn is_closing(&self, entry: EntryId) -> bool {
+        let waits = |task: &Task| {
+            matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::View | Step::Ack))
+        };
+        self.machine.members(entry).any(|(_, task)| waits(&task))
     }
 
     /// Closes a finished task if nobody else does: its owner was this worker, or is gone.
@@ -276,8 +300,15 @@ impl Partition {
         }
     }
 
-    fn is_over(&self, id: TaskId) -> bool {
-        self.machine.task(id).is_some_and(|task| task.fold.phase.is_terminal())
+    /// Whether a task of this entry has ended that no seal names.
+    fn has_finished(&self, entry: EntryId) -> bool {
+        self.machine.members(entry).any(|(_, task)| task.fold.phase.is_terminal())
+    }
+
+    /// The own place in line for an entry.
+    fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
+        let partition = self.settings.partition;
+        self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
     }
 
     /// A seal was read.
@@ -329,10 +360,9 @@ impl Partition {
     /// Whether this worker does what one worker of the partition does for all: the first by rank, and the others, one after the other, if
     /// nothing of it is done.
     fn goes_first(&self, now: Moment) -> bool {
-        let partition = self.settings.partition;
-        let any = TaskId { ledger: 0, entry: 0, partition, batch_index: None };
         let turn = self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION;
-        let places = u32::try_from(self.rank(any, now)).unwrap_or(u32::MAX);
+        let places =
+            u32::try_from(self.rank_at(EntryId { ledger: 0, entry: 0 }, now)).unwrap_or(u32::MAX);
         now.since(self.finished.swept_at) >= (2 * turn).saturating_mul(places)
     }
 

@@ -179,7 +179,7 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "show outcome".to_owned()
         }
         Effect::Do(Action::Ack(entry)) => {
-            worker.core.handle_acked(entry, TASK.partition);
+            worker.core.handle_acked(entry);
             "ack".to_owned()
         }
         Effect::Do(Action::HandBack(_)) => "hand back".to_owned(),

@@ -5,7 +5,7 @@ use super::super::fingerprint::Part;
 use super::step::Steps;
 use super::tamper::TimeFault;
 use super::world::{
-    G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, entry_id, position, wall_ms,
+    G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, position, wall_ms,
 };
 use longhaul::protocol::claim::NextClaim;
 use longhaul::protocol::entry::{Claim, ClaimKind, Entry};
@@ -96,8 +96,7 @@ impl Steps<'_> {
                 if !std::mem::replace(&mut self.world.acked, true) {
                     self.history(|history| history.acked(TASK));
                 }
-                let (entry, partition) = entry_id();
-                worker.core.handle_acked(entry, partition);
+                worker.core.handle_acked(TASK.entry_id());
             }
             Action::HandBack(_) => {
                 if self.world.at == Some(number) {

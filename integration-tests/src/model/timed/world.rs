@@ -10,7 +10,7 @@ use longhaul::protocol::invariants::History;
 use longhaul::protocol::key::{Epoch, Key, OwnerId};
 use longhaul::protocol::moment::Moment;
 use longhaul::worker::partition::{Partition, PartitionSettings, Slots};
-use longhaul::{EntryId, Position, TaskId};
+use longhaul::{Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -312,11 +312,6 @@ pub(super) const fn owner_id(owner: u8) -> OwnerId {
 /// Where a record lies. Heartbeats that only a bootstrap reads lie before all records.
 pub(super) const fn position(place: u16) -> Position {
     Position { ledger: 1, entry: place as u64, batch_index: None }
-}
-
-/// What the broker acknowledges.
-pub(super) const fn entry_id() -> (EntryId, i32) {
-    (TASK.entry_id(), TASK.partition)
 }
 
 /// Heartbeats have one key for each owner.

@@ -27,7 +27,7 @@ fn close(bench: &mut Bench, id: TaskId, outcome: Outcome) {
 
 fn seal_of(bench: &mut Bench, ids: &[TaskId]) -> (Counts, Vec<Ended>) {
     for id in ids {
-        bench.machine.acked(id.entry_id(), id.partition);
+        bench.machine.acked(id.entry_id());
     }
     let entries: Vec<EntryId> = ids.iter().map(|id| id.entry_id()).collect();
     assert!(bench.machine.seal(&entries) > 0, "{ids:?} cannot be sealed");
@@ -76,7 +76,7 @@ fn a_task_without_keys_is_forgotten_with_its_ack() {
         bench.land(&Entry::Tombstone(Key::Once(OnceKey { serial, ..done.key })));
     }
     assert!(bench.machine.task(T).is_some(), "its ack is on its way");
-    bench.machine.acked(T.entry_id(), T.partition);
+    bench.machine.acked(T.entry_id());
     assert_eq!(bench.machine.task(T), None);
     let mut held = Bench::new();
     closed(&mut held);

@@ -200,7 +200,7 @@ fn the_driver_is_told_what_an_epoch_still_needs() {
     bench.land(&done);
     assert_eq!((told(&bench, 1), told(&bench, 2)), ((false, false, true), (false, false, false)));
     bench.machine.view_stored(T);
-    bench.machine.acked(T.entry_id(), 0);
+    bench.machine.acked(T.entry_id());
     assert!(bench.machine.is_at_rest(T));
     let unknown = TaskId { entry: 99, ..T };
     assert!(bench.machine.is_at_rest(unknown) && !bench.machine.works_on_entry(unknown));

@@ -62,7 +62,7 @@ fn who_closes_a_task_without_a_delivery_writes_its_dead_letter() {
     }
     let claim = bench.claim(T);
     assert_eq!(bench.land(&claim), [Action::DeadLetter(T)]);
-    let has_letter = |bench: &Bench| bench.machine.task(T).is_some_and(Task::has_letter);
+    let has_letter = |bench: &Bench| bench.machine.task(T).is_some_and(|task| task.has_letter());
     assert!(!has_letter(&bench));
     bench.machine.dead_letter_stored(T);
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);

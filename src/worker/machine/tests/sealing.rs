@@ -12,7 +12,7 @@ fn close(bench: &mut Bench, task: TaskId) {
     bench.land(&Entry::Done(Done { key: key(2), attempt: 1, outcome: Outcome::Completed }));
     bench.machine.close(task);
     bench.machine.view_stored(task);
-    bench.machine.acked(task.entry_id(), task.partition);
+    bench.machine.acked(task.entry_id());
     bench.actions();
 }
 

@@ -1,5 +1,6 @@
 //! Two machines on one ledger, told whatever may happen to workers in any order: no invariant ever has to keep a step from being taken.
 
+use super::super::finished::FinishedTasks;
 use super::*;
 use crate::protocol::claim::Decision;
 
@@ -46,6 +47,8 @@ struct Walk {
     owners: u128,
     starts: usize,
     ends: usize,
+    /// All that the machines have asked for.
+    asked: Vec<Action>,
 }
 
 impl Walk {
@@ -97,6 +100,7 @@ impl Walk {
     /// Takes what the machine asks for.
     fn settle(&mut self, state: &mut Worker) -> Result<(), TestCaseError> {
         while let Some(action) = state.machine.poll_action() {
+            self.asked.push(action.clone());
             match action {
                 Action::SetAside { violation, epoch } => {
                     return Err(TestCaseError::fail(format!("{violation}, epoch {epoch}")));
@@ -190,7 +194,7 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
             }
         }
         Action::DeadLetter(id) => machine.dead_letter_stored(*id),
-        Action::Ack(entry) => machine.acked(*entry, T.partition),
+        Action::Ack(entry) => machine.acked(*entry),
         Action::Publish(_)
         | Action::Start { .. }
         | Action::Stop { .. }
@@ -222,13 +226,41 @@ proptest! {
             walk.step(&mut workers, told)?;
         }
     }
+
+    /// Where a task is kept, in full or in little space, is nobody's business: the same walk leads to the same steps.
+    #[test]
+    fn finished_tasks_in_little_space_are_the_same(steps in proptest::collection::vec(told(), 0..400)) {
+        let mut walks = [false, true].map(|restless| {
+            let mut workers = workers();
+            for worker in &mut workers {
+                worker.machine.tasks.restless = restless;
+            }
+            (Walk::default(), workers)
+        });
+        for told in steps {
+            for (walk, workers) in &mut walks {
+                walk.step(workers, told)?;
+                let touched = &mut workers[told.worker];
+                if !touched.machine.tasks.restless {
+                    let finished = |task: &Task| FinishedTasks::takes(task);
+                    let mut open = touched.machine.open_tasks();
+                    prop_assert!(!open.any(|(_, task)| finished(task)), "one takes up much space");
+                }
+            }
+            let [(ours, workers), (theirs, others)] = &walks;
+            prop_assert_eq!(&ours.asked, &theirs.asked);
+            for (one, other) in workers.iter().zip(others) {
+                prop_assert_eq!(&one.machine.tasks, &other.machine.tasks);
+            }
+        }
+    }
 }
 
 /// The walks above would prove nothing if they led nowhere.
 #[test]
 fn walks_start_tasks_and_acknowledge_them() {
     let mut rng = fastrand::Rng::with_seed(1);
-    let mut walk = Walk::default();
+    let (mut walk, mut rested) = (Walk::default(), 0);
     for _ in 0..200 {
         let mut workers = workers();
         walk.log.clear();
@@ -236,7 +268,10 @@ fn walks_start_tasks_and_acknowledge_them() {
             let (what, worker) = (rng.u8(0..28), rng.usize(0..2));
             let told = Told { what, worker, task: rng.usize(0..3), choice: rng.usize(0..8) };
             walk.step(&mut workers, told).unwrap();
+            let machine = &workers[worker].machine;
+            rested += machine.tasks().count() - machine.open_tasks().count();
         }
     }
     assert!(walk.starts > 300 && walk.ends > 100, "{} starts, {} acks", walk.starts, walk.ends);
+    assert!(rested > 10_000, "a finished task took up little space after {rested} steps");
 }

@@ -65,7 +65,7 @@ fn each_step_of_a_task_follows_from_the_call_before() {
     it.deliver(TASK);
     assert_eq!(it.effects(), [ack]);
     assert_eq!(it.core.open_entries(), 0, "it is over");
-    it.core.handle_acked(TASK.entry_id(), TASK.partition);
+    it.core.handle_acked(TASK.entry_id());
     assert_eq!(it.effects(), [act(Action::DropPayload(TASK))]);
     assert!(it.core.timeout() > it.now, "it is over, and not looked at again");
 }

@@ -1,0 +1,481 @@
+//! Finished tasks about which nothing is being done, in little space: what is left of each is a record of fixed size, in chunks that are
+//! sorted by id. What few tasks have beside it is kept apart.
+
+use super::task::{Stage, Step, Task, Trail};
+use crate::protocol::entry::NextAttempt;
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::invariants::OwnDeeds;
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::task::{Position, TaskId};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+
+/// So many records are in a chunk at most: one that is put in or taken out moves no more of them.
+const CHUNK_MAX: usize = 256;
+
+/// Room is made for so many records at a time. Tasks end a little out of order, so that most chunks are split once and then stay half full.
+const ROOM: usize = 16;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FinishedTasks {
+    /// Each under an id that none of its records lies before.
+    chunks: BTreeMap<TaskId, Chunk>,
+    /// Of tasks that have more than a claim and an outcome of their last epoch, all their keys.
+    trails: BTreeMap<TaskId, Trail>,
+    /// Where the last checkpoints lie, and their keys.
+    checkpoints: BTreeMap<TaskId, Box<(Position, OnceKey)>>,
+}
+
+/// Records of neighbours, sorted by id.
+#[derive(Clone, Debug, Default)]
+struct Chunk {
+    /// The owners that the records name by their places here. There are as many as workers have been at work at that time.
+    owners: Vec<OwnerId>,
+    records: Vec<Record>,
+}
+
+/// What is left of a finished task.
+#[derive(Clone, Debug)]
+struct Record {
+    id: TaskId,
+    state_at: Option<Position>,
+    state_ms: u64,
+    created_ms: u64,
+    batch_size: Option<u32>,
+    epoch: Epoch,
+    attempt: u32,
+    keys: Keys,
+    phase: Phase,
+    owner: u8,
+    /// This worker has seen to what follows the end, or had nothing to see to.
+    closed: bool,
+    cancel: bool,
+    taken_over: bool,
+    dead_letter: bool,
+    shown: bool,
+    acked: bool,
+}
+
+/// The keys of a finished task.
+#[derive(Clone, Copy, Debug)]
+enum Keys {
+    /// The accepted claim of its last epoch, and the accepted outcome, which has a serial that is higher by `done`.
+    Pair { claim: u64, done: NonZeroU32 },
+    /// They are kept apart.
+    Apart,
+}
+
+impl FinishedTasks {
+    /// Whether nothing is being done about a task, and it has ended.
+    pub(super) fn takes(task: &Task) -> bool {
+        let ended = task.fold.phase.is_terminal() && task.fold.phase != Phase::Sealed;
+        let at_rest = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
+        let here = task.held || task.payload || task.deeds.started().is_some();
+        ended && at_rest && !here && task.fold.next_attempt == NextAttempt::default()
+    }
+
+    /// Puts a task in that is not there, and of which [`FinishedTasks::takes`] is true.
+    pub(super) fn insert(&mut self, id: TaskId, task: Task) {
+        let keys = match task.trail.pair(task.fold.epoch, task.fold.owner) {
+            Some((claim, done)) if !task.trail.cancel => Keys::Pair { claim, done },
+            _ => {
+                self.trails.insert(id, task.trail);
+                Keys::Apart
+            }
+        };
+        if let Some(checkpoint) = task.checkpoint {
+            self.checkpoints.insert(id, checkpoint);
+        }
+        let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = task.fold;
+        let OwnDeeds { dead_letter, shown, acked, .. } = task.deeds;
+        let chunk = self.chunk_for(id);
+        let record = Record {
+            id,
+            state_at: task.state_at,
+            state_ms: task.state_ms,
+            created_ms: task.created_ms,
+            batch_size: task.batch_size,
+            epoch,
+            attempt,
+            keys,
+            phase,
+            owner: chunk.place_of(owner),
+            closed: task.stage != Stage::Idle,
+            cancel,
+            taken_over: task.taken_over,
+            dead_letter,
+            shown,
+            acked,
+        };
+        chunk.insert(record);
+    }
+
+    /// A task.
+    pub(super) fn get(&self, id: TaskId) -> Option<Task> {
+        let (_, chunk) = self.chunks.range(..=id).next_back()?;
+        let record = chunk.records.get(chunk.find(id).ok()?)?;
+        Some(self.task(chunk, record))
+    }
+
+    /// Takes a task out.
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
+        let (first, chunk) = self.chunks.range_mut(..=id).next_back()?;
+        let first = *first;
+        let at = chunk.find(id).ok()?;
+        let record = chunk.records.remove(at);
+        let owner = chunk.owner(record.owner);
+        if chunk.records.is_empty() {
+            self.chunks.remove(&first);
+        }
+        Some(self.taken(&record, owner))
+    }
+
+    /// Takes out these tasks, in order.
+    pub(super) fn remove_range(&mut self, ids: &RangeInclusive<TaskId>) -> Vec<(TaskId, Task)> {
+        let mut removed = Vec::new();
+        while let Some(first) = self.chunk_with_any(ids) {
+            let Some(mut chunk) = self.chunks.remove(&first) else { break };
+            let (from, to) = chunk.part(ids);
+            for record in chunk.records.drain(from..to) {
+                let owner = chunk.owners.get(usize::from(record.owner)).copied();
+                removed.push((record.id, self.taken(&record, owner.unwrap_or_default())));
+            }
+            if !chunk.records.is_empty() {
+                // It stays under its first id, which need not be there any more.
+                self.chunks.insert(first, chunk);
+            }
+        }
+        removed
+    }
+
+    /// These tasks, in order.
+    pub(super) fn range<'a>(
+        &'a self,
+        ids: &RangeInclusive<TaskId>,
+    ) -> impl Iterator<Item = (TaskId, Task)> + use<'a> {
+        let (start, end) = (*ids.start(), *ids.end());
+        let before = self.chunks.range(..start).next_back();
+        before.into_iter().chain(self.chunks.range(ids.clone())).flat_map(move |(_, chunk)| {
+            let (from, to) = chunk.part(&(start..=end));
+            let records = chunk.records.get(from..to).unwrap_or_default();
+            records.iter().map(move |record| (record.id, self.task(chunk, record)))
+        })
+    }
+
+    /// All tasks, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, Task)> {
+        self.chunks.values().flat_map(move |chunk| {
+            chunk.records.iter().map(move |record| (record.id, self.task(chunk, record)))
+        })
+    }
+
+    /// The key of the first chunk that holds any of these.
+    fn chunk_with_any(&self, ids: &RangeInclusive<TaskId>) -> Option<TaskId> {
+        let before = self.chunks.range(..ids.start()).next_back();
+        let mut chunks = before.into_iter().chain(self.chunks.range(ids.clone()));
+        let any = |chunk: &Chunk| {
+            let (from, to) = chunk.part(ids);
+            from < to
+        };
+        chunks.find(|(_, chunk)| any(chunk)).map(|(first, _)| *first)
+    }
+
+    /// The chunk that is to hold the task, with room for it.
+    fn chunk_for(&mut self, id: TaskId) -> &mut Chunk {
+        let first = match self.chunks.range(..=id).next_back() {
+            Some((first, chunk)) if chunk.records.len() < CHUNK_MAX => *first,
+            // Ids grow: what lies behind all that is there begins a chunk, and none is split for it.
+            Some((_, chunk)) if chunk.records.last().is_some_and(|last| last.id < id) => id,
+            Some((first, _)) => self.split(*first, id),
+            None => self.lower_first(id),
+        };
+        self.chunks.entry(first).or_default()
+    }
+
+    /// Splits a full chunk, and returns the key of the part that is to hold the task.
+    fn split(&mut self, first: TaskId, id: TaskId) -> TaskId {
+        let Some(chunk) = self.chunks.get_mut(&first) else { return first };
+        let records = chunk.records.split_off(chunk.records.len() / 2);
+        chunk.records.shrink_to_fit();
+        let upper = Chunk { owners: chunk.owners.clone(), records };
+        let Some(second) = upper.records.first().map(|record| record.id) else { return first };
+        self.chunks.insert(second, upper);
+        if id < second { first } else { second }
+    }
+
+    /// What lies before all others goes into the first chunk, if that has room.
+    fn lower_first(&mut self, id: TaskId) -> TaskId {
+        let room = |entry: &(&TaskId, &Chunk)| entry.1.records.len() < CHUNK_MAX;
+        let first = self.chunks.first_key_value().filter(room).map(|(first, _)| *first);
+        if let Some(chunk) = first.and_then(|first| self.chunks.remove(&first)) {
+            self.chunks.insert(id, chunk);
+        }
+        id
+    }
+
+    fn task(&self, chunk: &Chunk, record: &Record) -> Task {
+        let trail = self.trails.get(&record.id).cloned();
+        let checkpoint = self.checkpoints.get(&record.id).cloned();
+        record.task(chunk.owner(record.owner), trail, checkpoint)
+    }
+
+    /// The task of a record that was taken out.
+    fn taken(&mut self, record: &Record, owner: OwnerId) -> Task {
+        let trail = self.trails.remove(&record.id);
+        let checkpoint = self.checkpoints.remove(&record.id);
+        record.task(owner, trail, checkpoint)
+    }
+}
+
+impl Chunk {
+    /// Where the task is, or would be.
+    fn find(&self, id: TaskId) -> Result<usize, usize> {
+        self.records.binary_search_by_key(&id, |record| record.id)
+    }
+
+    /// From where to where these tasks are.
+    fn part(&self, ids: &RangeInclusive<TaskId>) -> (usize, usize) {
+        let from = self.records.partition_point(|record| record.id < *ids.start());
+        let to = self.records.partition_point(|record| record.id <= *ids.end());
+        (from, to.max(from))
+    }
+
+    fn insert(&mut self, record: Record) {
+        if self.records.len() == self.records.capacity() {
+            self.records.reserve_exact(ROOM);
+        }
+        // Tasks end about in order of their ids.
+        let at = match self.records.last() {
+            Some(last) if last.id > record.id => self.find(record.id).unwrap_or_else(|at| at),
+            _ => self.records.len(),
+        };
+        self.records.insert(at, record);
+    }
+
+    fn owner(&self, place: u8) -> OwnerId {
+        self.owners.get(usize::from(place)).copied().unwrap_or_default()
+    }
+
+    /// The place of an owner that a record is to name. There is one for it: the chunk has room for a record, so that fewer owners than
+    /// [`CHUNK_MAX`] are named in it.
+    fn place_of(&mut self, owner: OwnerId) -> u8 {
+        if let Some(place) = self.owners.iter().position(|it| *it == owner) {
+            return u8::try_from(place).unwrap_or_default();
+        }
+        if self.owners.len() + 1 >= CHUNK_MAX {
+            self.forget_owners();
+        }
+        self.owners.push(owner);
+        u8::try_from(self.owners.len() - 1).unwrap_or_default()
+    }
+
+    /// Keeps those owners only that a record names.
+    fn forget_owners(&mut self) {
+        let before = std::mem::take(&mut self.owners);
+        for record in &mut self.records {
+            let owner = before.get(usize::from(record.owner)).copied().unwrap_or_default();
+            let place = self.owners.iter().position(|it| *it == owner).unwrap_or_else(|| {
+                self.owners.push(owner);
+                self.owners.len() - 1
+            });
+            record.owner = u8::try_from(place).unwrap_or_default();
+        }
+    }
+}
+
+impl Record {
+    fn task(
+        &self,
+        owner: OwnerId,
+        trail: Option<Trail>,
+        checkpoint: Option<Box<(Position, OnceKey)>>,
+    ) -> Task {
+        let Self { epoch, attempt, phase, cancel, .. } = *self;
+        let trail = match self.keys {
+            Keys::Pair { claim, done } => Trail::of_pair(epoch, owner, (claim, done)),
+            Keys::Apart => trail.unwrap_or_default(),
+        };
+        let mut deeds = OwnDeeds::default();
+        (deeds.dead_letter, deeds.shown, deeds.acked) = (self.dead_letter, self.shown, self.acked);
+        let next_attempt = NextAttempt::default();
+        Task {
+            fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
+            stage: if self.closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
+            batch_size: self.batch_size,
+            held: false,
+            payload: false,
+            state_at: self.state_at,
+            state_ms: self.state_ms,
+            checkpoint,
+            created_ms: self.created_ms,
+            taken_over: self.taken_over,
+            deeds,
+            trail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::EntryId;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn id(number: u16) -> TaskId {
+        let batch_index = (!number.is_multiple_of(3)).then_some(u32::from(number % 3));
+        TaskId { ledger: 1, entry: u64::from(number / 3), partition: -1, batch_index }
+    }
+
+    fn key(owner: u128, epoch: u32, serial: u64) -> OnceKey {
+        OnceKey { task: id(0), epoch: Epoch(epoch), owner: OwnerId(owner), serial }
+    }
+
+    fn any_trail(owner: u128, epoch: u32) -> impl Strategy<Value = Trail> {
+        let other = vec((0..3_u128, 0..3_u32, 0..5_u64, any::<bool>(), any::<bool>()), 0..4);
+        let other = (other, any::<bool>()).prop_map(|(keys, cancel)| {
+            let mut trail = Trail::default();
+            trail.cancel = cancel;
+            for (owner, epoch, serial, accepted, base) in keys {
+                trail.note_claim(key(owner, epoch, serial), accepted, base);
+            }
+            trail
+        });
+        let pair = (any::<u64>(), any::<u32>()).prop_map(move |(claim, higher)| {
+            let mut trail = Trail::default();
+            trail.note_claim(key(owner, epoch, claim), true, false);
+            trail.note(key(owner, epoch, claim.saturating_add(u64::from(higher))), true);
+            trail
+        });
+        prop_oneof![1 => other, 3 => pair]
+    }
+
+    prop_compose! {
+        fn any_task()(owner in 0..4_u128, epoch in 0..3_u32)(
+            trail in any_trail(owner, epoch),
+            owner in Just(OwnerId(owner)),
+            epoch in Just(Epoch(epoch)),
+            phase in prop::sample::select(
+                vec![Phase::Completed, Phase::Final, Phase::Cancelled, Phase::Expired],
+            ),
+            numbers in (0..4_u32, any::<u64>(), any::<u64>(), prop::option::of(any::<u32>())),
+            state_at in prop::option::of((any::<u64>(), any::<u64>(), prop::option::of(any::<u32>()))),
+            bools in any::<[bool; 7]>(),
+        ) -> Task {
+            let (attempt, state_ms, created_ms, batch_size) = numbers;
+            let [closed, cancel, taken_over, dead_letter, shown, acked, saved] = bools;
+            let mut deeds = OwnDeeds::default();
+            (deeds.dead_letter, deeds.shown, deeds.acked) = (dead_letter, shown, acked);
+            let at = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
+            let next_attempt = NextAttempt::default();
+            let saved_at = Position { ledger: 5, entry: 5, batch_index: None };
+            Task {
+                fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
+                stage: if closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
+                batch_size,
+                state_at: state_at.map(at),
+                state_ms,
+                checkpoint: saved.then(|| Box::new((saved_at, key(1, 1, 1)))),
+                created_ms,
+                taken_over,
+                deeds,
+                trail,
+                ..Task::default()
+            }
+        }
+    }
+
+    /// What happens to the set: a task is put in, taken out, or all of a range are.
+    #[derive(Clone, Debug)]
+    enum Happens {
+        Put(u16, Box<Task>),
+        Taken(u16),
+        AllTaken(u16, u16),
+    }
+
+    fn happens() -> impl Strategy<Value = Happens> {
+        let number = 0..600_u16;
+        prop_oneof![
+            6 => (number.clone(), any_task()).prop_map(|(at, task)| Happens::Put(at, Box::new(task))),
+            2 => number.clone().prop_map(Happens::Taken),
+            1 => (number, 0..40_u16).prop_map(|(at, many)| Happens::AllTaken(at, at + many)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_holds_what_was_put_in(before in 0..900_u16, happen in vec(happens(), 0..800), task in any_task()) {
+            let mut finished = FinishedTasks::default();
+            let mut model = BTreeMap::new();
+            // Enough for a few chunks.
+            for number in 0..before {
+                finished.insert(id(number), task.clone());
+                model.insert(id(number), task.clone());
+            }
+            for happens in happen {
+                match happens {
+                    Happens::Put(number, task) => {
+                        prop_assert!(FinishedTasks::takes(&task));
+                        prop_assert_eq!(finished.remove(id(number)), model.remove(&id(number)));
+                        finished.insert(id(number), (*task).clone());
+                        model.insert(id(number), *task);
+                    }
+                    Happens::Taken(number) => {
+                        prop_assert_eq!(finished.remove(id(number)), model.remove(&id(number)));
+                    }
+                    Happens::AllTaken(first, last) => {
+                        let ids = id(first)..=id(last);
+                        let all: Vec<_> = model.range(ids.clone()).map(|(id, task)| (*id, task.clone())).collect();
+                        model.retain(|id, _| !ids.contains(id));
+                        prop_assert!(finished.range(&ids).eq(all.iter().cloned()));
+                        prop_assert_eq!(finished.remove_range(&ids), all);
+                    }
+                }
+            }
+            prop_assert!(finished.iter().eq(model.iter().map(|(id, task)| (*id, task.clone()))));
+            for number in 0..900 {
+                prop_assert_eq!(finished.get(id(number)), model.get(&id(number)).cloned());
+                let entry = EntryId { ledger: 1, entry: u64::from(number) };
+                let of_entry = model.range(entry.tasks()).map(|(id, task)| (*id, task.clone()));
+                prop_assert!(finished.range(&entry.tasks()).eq(of_entry));
+            }
+            let apart = finished.trails.len() + finished.checkpoints.len();
+            finished.remove_range(&(id(0)..=id(u16::MAX)));
+            prop_assert!(finished.chunks.is_empty(), "{} chunks", finished.chunks.len());
+            prop_assert!(finished.trails.is_empty() && finished.checkpoints.is_empty(), "{apart} before");
+        }
+    }
+
+    /// Of a chunk in which more owners have ended tasks than it can name some are forgotten, but none that is needed.
+    #[test]
+    fn a_chunk_may_see_any_number_of_owners() {
+        let mut finished = FinishedTasks::default();
+        let task = |owner| {
+            let mut task = Task::default();
+            task.fold.phase = Phase::Completed;
+            task.fold.owner = OwnerId(owner);
+            task
+        };
+        for round in 0..4 {
+            for number in 0..CHUNK_MAX as u128 {
+                let (owner, id) = (round * 1_000 + number, id(u16::try_from(number).unwrap()));
+                finished.remove(id);
+                finished.insert(id, task(owner));
+                assert_eq!(finished.get(id).map(|task| task.fold.owner), Some(OwnerId(owner)));
+            }
+        }
+        let owners: Vec<u128> = finished.iter().map(|(_, task)| task.fold.owner.0).collect();
+        assert_eq!(owners, (3_000..3_000 + CHUNK_MAX as u128).collect::<Vec<_>>());
+        assert!(finished.chunks.values().all(|chunk| chunk.owners.len() <= CHUNK_MAX));
+    }
+
+    /// Finished tasks are most of what a worker knows: a million of them are to fit into 128 MB with all else that is kept of them.
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<Record>() <= 112, "{}", size_of::<Record>());
+    }
+}

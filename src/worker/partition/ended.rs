@@ -1,0 +1,211 @@
+//! Entries of which tasks have ended, by when. The entries of a topic are dense and end about in their order, so that those that ended
+//! within a short time are a few ranges: a million finished tasks take up no more room here than a hundred.
+
+use crate::protocol::moment::Moment;
+use crate::task::EntryId;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Ended {
+    /// In order of their times.
+    lots: VecDeque<Lot>,
+    /// How many entries are in all of them; one that is in two counts twice.
+    len: usize,
+}
+
+/// Entries of which tasks ended at about the same time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Lot {
+    /// When the first of them did.
+    since: Moment,
+    /// When the last of them did: what comes of age does so with this one.
+    at: Moment,
+    /// Ranges of entries that follow each other: the first, and the number of the last. They do not touch.
+    ranges: BTreeMap<EntryId, u64>,
+}
+
+impl Ended {
+    /// What ended at these times, in any order. The times are up to `grain` earlier here.
+    pub(super) fn of(ended: impl Iterator<Item = (Moment, EntryId)>, grain: Duration) -> Self {
+        let mut lots = BTreeMap::<Moment, Lot>::new();
+        let mut len = 0;
+        for (at, entry) in ended {
+            let at = Moment(round_down(at.0, grain));
+            let lot = lots.entry(at).or_insert_with(|| Lot { since: at, at, ..Lot::default() });
+            len += usize::from(lot.insert(entry));
+        }
+        Self { lots: lots.into_values().collect(), len }
+    }
+
+    /// A task of this entry has ended. Times never go back. The time is up to `grain` later here.
+    pub(super) fn push(&mut self, entry: EntryId, now: Moment, grain: Duration) {
+        let fits = |lot: &Lot| now.since(lot.since) < grain || now == lot.at;
+        if !self.lots.back().is_some_and(fits) {
+            self.lots.push_back(Lot { since: now, ..Lot::default() });
+        }
+        if let Some(lot) = self.lots.back_mut() {
+            lot.at = now;
+            self.len += usize::from(lot.insert(entry));
+        }
+    }
+
+    /// Puts back what [`Ended::pop`] has returned, in the opposite order.
+    pub(super) fn put_back(&mut self, at: Moment, entry: EntryId) {
+        if self.first_at() != Some(at) {
+            self.lots.push_front(Lot { since: at, at, ..Lot::default() });
+        }
+        if let Some(lot) = self.lots.front_mut() {
+            self.len += usize::from(lot.insert(entry));
+        }
+    }
+
+    /// Since when the first of them have ended, at the least.
+    pub(super) fn first_at(&self) -> Option<Moment> {
+        self.lots.front().map(|lot| lot.at)
+    }
+
+    /// Takes out one of those that ended first.
+    pub(super) fn pop(&mut self) -> Option<(Moment, EntryId)> {
+        let lot = self.lots.front_mut()?;
+        let popped = lot.pop().map(|entry| (lot.at, entry));
+        if lot.ranges.is_empty() {
+            self.lots.pop_front();
+        }
+        self.len -= usize::from(popped.is_some());
+        popped
+    }
+
+    /// How many entries there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Lot {
+    /// Returns whether it was not there.
+    fn insert(&mut self, entry: EntryId) -> bool {
+        let EntryId { ledger, entry: number } = entry;
+        let mut first = entry;
+        let mut last = number;
+        if let Some((before, end)) = self.ranges.range(..=entry).next_back()
+            && before.ledger == ledger
+        {
+            if *end >= number {
+                return false;
+            }
+            if end.checked_add(1) == Some(number) {
+                first = *before;
+            }
+        }
+        let next = number.checked_add(1).map(|entry| EntryId { ledger, entry });
+        if let Some(end) = next.and_then(|next| self.ranges.remove(&next)) {
+            last = end;
+        }
+        self.ranges.insert(first, last);
+        true
+    }
+
+    fn pop(&mut self) -> Option<EntryId> {
+        let (first, last) = self.ranges.pop_first()?;
+        let EntryId { ledger, entry } = first;
+        if entry < last {
+            self.ranges.insert(EntryId { ledger, entry: entry + 1 }, last);
+        }
+        Some(first)
+    }
+}
+
+/// The last multiple of `grain`.
+fn round_down(at: Duration, grain: Duration) -> Duration {
+    let (at, grain) = (at.as_nanos(), grain.as_nanos().max(1));
+    Duration::from_nanos(u64::try_from(at - at % grain).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const GRAIN: Duration = Duration::from_secs(10);
+
+    fn entry((ledger, entry): (u64, u64)) -> EntryId {
+        EntryId { ledger, entry }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn what_ends_in_order_is_one_range() {
+        let mut ended = Ended::default();
+        for number in 0..100_000 {
+            // A little out of order, as tasks that run beside each other end.
+            ended.push(entry((7, number ^ 3)), at(number / 10_000), GRAIN);
+        }
+        assert_eq!((ended.len(), ended.lots.len()), (100_000, 1));
+        assert_eq!(ended.lots.front().map(|lot| lot.ranges.len()), Some(1));
+        let last = entry((7, u64::MAX));
+        ended.push(last, at(9), GRAIN);
+        ended.push(last, at(9), GRAIN);
+        assert_eq!(ended.len(), 100_001);
+    }
+
+    proptest! {
+        #[test]
+        fn each_comes_out_at_its_time_but_for_the_grain(
+            pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..4_u64), 1..80),
+        ) {
+            let mut ended = Ended::default();
+            let (mut now, mut when) = (0, BTreeMap::<EntryId, BTreeSet<Moment>>::new());
+            for (id, pause) in pushed {
+                now += pause;
+                ended.push(entry(id), at(now), GRAIN);
+                when.entry(entry(id)).or_default().insert(at(now));
+            }
+            let all = when.iter().flat_map(|(id, times)| times.iter().map(move |at| (*at, *id)));
+            let again = Ended::of(all, GRAIN);
+            for mut ended in [ended, again] {
+                let mut missing: BTreeSet<EntryId> = when.keys().copied().collect();
+                let mut before = at(0);
+                let mut count = ended.len();
+                while let Some((at, id)) = ended.pop() {
+                    let near = |ended: &Moment| at.since(*ended).max(ended.since(at)) <= GRAIN;
+                    prop_assert!(when[&id].iter().any(near), "{id:?} at {at:?} of {:?}", when[&id]);
+                    prop_assert!(at >= before);
+                    before = at;
+                    missing.remove(&id);
+                    count -= 1;
+                    prop_assert_eq!(ended.len(), count);
+                }
+                prop_assert!(missing.is_empty(), "{missing:?}");
+                prop_assert_eq!(count, 0);
+            }
+        }
+
+        #[test]
+        fn what_was_taken_out_is_put_back(
+            pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..9_u64), 1..80),
+            taken in 0..40_usize,
+        ) {
+            let mut ended = Ended::default();
+            let mut now = 0;
+            for (id, pause) in pushed {
+                now += pause;
+                ended.push(entry(id), at(now), GRAIN);
+            }
+            let listed = |mut ended: Ended| std::iter::from_fn(move || ended.pop()).collect::<Vec<_>>();
+            let before = listed(ended.clone());
+            let out: Vec<_> = (0..taken).map_while(|_| ended.pop()).collect();
+            for (at, entry) in out.into_iter().rev() {
+                ended.put_back(at, entry);
+            }
+            prop_assert_eq!(ended.first_at(), before.first().map(|(at, _)| *at));
+            prop_assert_eq!(ended.len(), before.len());
+            prop_assert_eq!(listed(ended), before);
+        }
+    }
+}
