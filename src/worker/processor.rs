@@ -6,7 +6,6 @@ use super::reports::{Over, Reports};
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
 use crate::task::{Progress, TaskId};
-use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +24,6 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 ///
 /// It runs on the tokio runtime that started the worker. Code that blocks its thread belongs into
 /// `tokio::task::spawn_blocking`: it would hold up other tasks, though never the worker's heartbeats.
-#[async_trait]
 pub trait TaskProcessor: Send + Sync + 'static {
     /// The task, read from the payload.
     type Task: Payload;
@@ -33,11 +31,13 @@ pub trait TaskProcessor: Send + Sync + 'static {
     type Output: Payload;
 
     /// Runs one attempt. An error fails it and another attempt follows, unless the error says otherwise. A panic is an error.
-    async fn process(
+    ///
+    /// An implementation writes it as `async fn process(&self, task: .., context: TaskContext) -> Result<.., TaskError>`.
+    fn process(
         &self,
         task: Self::Task,
         context: TaskContext,
-    ) -> Result<Self::Output, TaskError>;
+    ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
 }
 
 /// Why an attempt has no result, and what follows. Any error turns into one that is tried again, by `?`.

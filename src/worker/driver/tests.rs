@@ -12,7 +12,6 @@ use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::transport::{Message, Outgoing};
 use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
 use crate::worker::{Plan, Text};
-use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 
@@ -43,7 +42,6 @@ type Body = dyn Fn(TaskContext) -> BoxFuture<'static, Result<Text, TaskError>> +
 
 struct Scripted(Box<Body>);
 
-#[async_trait]
 impl TaskProcessor for Scripted {
     type Task = Text;
     type Output = Text;
