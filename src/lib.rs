@@ -53,7 +53,7 @@ pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credenti
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
     CheckpointError, ConnectionState, FencingToken, Payload, Raw, TaskContext, TaskError,
-    TaskProcessor, Text, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    TaskErrorKind, TaskProcessor, Text, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
 };
 
 // What the project's own tests may reach. Not a stable interface.

@@ -42,8 +42,8 @@ impl<P: TaskProcessor> ErasedProcessor for P {
             let result = match self.process(task, context).await {
                 Ok(output) => output.encode(),
                 Err(error) => {
-                    let reason = text::processing_error(&error.message);
-                    return Ending::Failed(error.failure, reason);
+                    let (failure, message) = error.into_failure();
+                    return Ending::Failed(failure, text::processing_error(&message));
                 }
             };
             match result {

@@ -24,6 +24,7 @@ mod processor;
 mod reports;
 mod session;
 mod stats;
+mod task_error;
 
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
@@ -33,9 +34,10 @@ pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use payload::{Payload, Raw, Text};
 pub(crate) use preflight::Preflight;
-pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
+pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
 pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
+pub use task_error::{TaskError, TaskErrorKind};
 
 #[cfg(feature = "testing")]
 pub mod machine;

@@ -1,10 +1,10 @@
-//! What users write: a processor, and what it is given and may answer.
+//! What users write: a processor, and what it is given.
 
 use super::budget::Deadline;
 use super::payload::Payload;
 use super::reports::{Over, Reports};
+use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
-use crate::protocol::retry::Failure;
 use crate::task::{Progress, TaskId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -38,48 +38,6 @@ pub trait TaskProcessor: Send + Sync + 'static {
         task: Self::Task,
         context: TaskContext,
     ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
-}
-
-/// Why an attempt has no result, and what follows. Any error turns into one that is tried again, by `?`.
-#[derive(Debug)]
-pub struct TaskError {
-    pub(crate) failure: Failure,
-    pub(crate) message: String,
-}
-
-impl TaskError {
-    /// Try again after a backoff, if an attempt is left.
-    #[must_use]
-    pub fn retry(message: impl fmt::Display) -> Self {
-        Self { failure: Failure::Retry, message: message.to_string() }
-    }
-
-    /// Try again after this delay, if an attempt is left.
-    #[must_use]
-    pub fn retry_after(delay: Duration, message: impl fmt::Display) -> Self {
-        Self { failure: Failure::RetryAfter(delay), message: message.to_string() }
-    }
-
-    /// Do not try again: the task has failed for good.
-    #[must_use]
-    pub fn fatal(message: impl fmt::Display) -> Self {
-        Self { failure: Failure::Fatal, message: message.to_string() }
-    }
-
-    /// Not now: try again after this delay, at least a second, without counting the attempt.
-    ///
-    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task that waits for hours had better snooze
-    /// for minutes than for seconds.
-    #[must_use]
-    pub fn snooze(delay: Duration) -> Self {
-        Self { failure: Failure::Snooze(delay), message: String::new() }
-    }
-}
-
-impl<E: std::error::Error> From<E> for TaskError {
-    fn from(error: E) -> Self {
-        Self::retry(error)
-    }
 }
 
 /// What a processor is given besides its task. Cheap to clone.
