@@ -52,8 +52,9 @@ pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
-    CheckpointError, ConnectionState, FencingToken, Payload, Raw, TaskContext, TaskError,
-    TaskErrorKind, TaskProcessor, Text, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    CheckpointError, ConnectionState, FencingToken, Payload, ProcessorFn, Raw, TaskContext,
+    TaskError, TaskErrorKind, TaskProcessor, TestContext, Text, WorkerBuilder, WorkerError,
+    WorkerHandle, WorkerStats, processor_fn,
 };
 
 // What the project's own tests may reach. Not a stable interface.

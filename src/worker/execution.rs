@@ -326,8 +326,8 @@ mod tests {
         let clock = Clock::simulated(0);
         let look_every = 10 * SECOND;
         let deadline =
-            budget.map(|budget| Deadline { clock, at: clock.now() + budget, look_every });
-        let begin_by = Deadline { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
+            budget.map(|budget| Deadline::Clock { clock, at: clock.now() + budget, look_every });
+        let begin_by = Deadline::Clock { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
         let shared = Shared {
             task: TASK,

@@ -21,10 +21,12 @@ mod preflight;
 #[path = "preflight_without_admin.rs"]
 mod preflight;
 mod processor;
+mod processor_fn;
 mod reports;
 mod session;
 mod stats;
 mod task_error;
+mod test_context;
 
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
@@ -35,9 +37,11 @@ pub use handle::{WorkerError, WorkerHandle};
 pub use payload::{Payload, Raw, Text};
 pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
+pub use processor_fn::{ProcessorFn, processor_fn};
 pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
 pub use task_error::{TaskError, TaskErrorKind};
+pub use test_context::TestContext;
 
 #[cfg(feature = "testing")]
 pub mod machine;

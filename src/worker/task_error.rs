@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(error: TaskError, message: &str) {
+    fn check(error: &TaskError, message: &str) {
         assert_eq!((error.kind(), error.message()), (TaskErrorKind::Retry, message));
         assert_eq!(error.to_string(), message);
     }
@@ -177,8 +177,8 @@ mod tests {
     fn the_message_has_the_whole_chain_of_causes_and_none_of_them_twice() {
         let chain = "the order cannot be read: \
             the field `pages` is no number: invalid digit found in string";
-        check(turned(Unreadable(bad_field())), chain);
-        check(turned(anyhow::Error::new(Unreadable(bad_field()))), chain);
+        check(&turned(Unreadable(bad_field())), chain);
+        check(&turned(anyhow::Error::new(Unreadable(bad_field()))), chain);
         let fatal = TaskError::fatal(Unreadable(bad_field()));
         assert_eq!((fatal.kind(), fatal.message()), (TaskErrorKind::Fatal, chain));
     }
@@ -188,15 +188,15 @@ mod tests {
     fn what_an_attempt_may_meet_turns_into_an_error_that_is_tried_again() {
         use anyhow::Context;
         let failed = || "x".parse::<u32>();
-        check(turned(failed().unwrap_err()), "invalid digit found in string");
+        check(&turned(failed().unwrap_err()), "invalid digit found in string");
         let with_context = failed().context("no number").unwrap_err();
-        check(turned(with_context), "no number: invalid digit found in string");
-        check(turned(anyhow::anyhow!("out of {}", "paper")), "out of paper");
+        check(&turned(with_context), "no number: invalid digit found in string");
+        check(&turned(anyhow::anyhow!("out of {}", "paper")), "out of paper");
         let boxed: Box<dyn Error + Send + Sync> = Box::new(bad_field());
-        check(turned(boxed), "the field `pages` is no number: invalid digit found in string");
-        check(turned("out of paper"), "out of paper");
-        check(turned("out of paper".to_owned()), "out of paper");
-        check(turned(TaskError::retry("out of paper")), "out of paper");
+        check(&turned(boxed), "the field `pages` is no number: invalid digit found in string");
+        check(&turned("out of paper"), "out of paper");
+        check(&turned("out of paper".to_owned()), "out of paper");
+        check(&turned(TaskError::retry("out of paper")), "out of paper");
     }
 
     #[test]
