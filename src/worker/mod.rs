@@ -14,7 +14,6 @@ mod machine;
 mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
-mod payload;
 #[cfg(feature = "admin")]
 mod preflight;
 #[cfg(not(feature = "admin"))]
@@ -34,7 +33,6 @@ pub use connection::ConnectionState;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
-pub use payload::{Payload, Raw, Text};
 pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
 pub use processor_fn::{ProcessorFn, processor_fn};

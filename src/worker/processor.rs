@@ -1,11 +1,10 @@
 //! What users write: a processor, and what it is given.
 
 use super::budget::Deadline;
-use super::payload::Payload;
 use super::reports::{Over, Reports};
 use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
-use crate::task::{Progress, TaskId};
+use crate::task::{FromPayload, Progress, TaskId, ToPayload};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,10 +24,10 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// It runs on the tokio runtime that started the worker. Code that blocks its thread belongs into
 /// `tokio::task::spawn_blocking`: it would hold up other tasks, though never the worker's heartbeats.
 pub trait TaskProcessor: Send + Sync + 'static {
-    /// The task, read from the payload.
-    type Task: Payload;
-    /// The result.
-    type Output: Payload;
+    /// The task, read from the payload: any type that `serde` can deserialize.
+    type Task: FromPayload;
+    /// The result: any type that `serde` can serialize.
+    type Output: ToPayload;
 
     /// Runs one attempt. An error fails it and another attempt follows, unless the error says otherwise. A panic is an error.
     ///

@@ -1,8 +1,8 @@
 //! A function as a processor.
 
-use super::payload::Payload;
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
+use crate::task::{FromPayload, ToPayload};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 /// ```no_run
 /// use longhaul::{Client, TaskContext, TaskError, processor_fn};
 ///
-/// #[derive(serde::Serialize, serde::Deserialize)]
+/// #[derive(serde::Deserialize)]
 /// struct Greeting {
 ///     name: String,
 /// }
@@ -31,8 +31,8 @@ use std::marker::PhantomData;
 /// ```
 pub fn processor_fn<T, O, F, Fut>(function: F) -> ProcessorFn<T, F>
 where
-    T: Payload,
-    O: Payload,
+    T: FromPayload,
+    O: ToPayload,
     F: Fn(T, TaskContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, TaskError>> + Send,
 {
@@ -53,8 +53,8 @@ impl<T, F> fmt::Debug for ProcessorFn<T, F> {
 
 impl<T, O, F, Fut> TaskProcessor for ProcessorFn<T, F>
 where
-    T: Payload,
-    O: Payload,
+    T: FromPayload,
+    O: ToPayload,
     F: Fn(T, TaskContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, TaskError>> + Send,
 {
