@@ -82,7 +82,6 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 
 struct Compressor;
 
-#[async_trait::async_trait]
 impl TaskProcessor for Compressor {
     type Task = Compress;
     type Output = Compressed;

@@ -13,7 +13,6 @@ struct Greeting {
 
 struct Greeter;
 
-#[async_trait::async_trait]
 impl TaskProcessor for Greeter {
     type Task = Greeting;
     type Output = Text;

@@ -22,7 +22,6 @@ use std::time::Duration;
 /// Counts the letters of a word, slowly. The second word fails at its first attempt.
 struct Counter;
 
-#[async_trait::async_trait]
 impl TaskProcessor for Counter {
     type Task = Text;
     type Output = usize;

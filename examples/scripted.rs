@@ -126,7 +126,6 @@ struct Scripted {
     journal: Journal,
 }
 
-#[async_trait::async_trait]
 impl TaskProcessor for Scripted {
     type Task = Text;
     type Output = Text;

@@ -125,6 +125,11 @@ impl Clock {
     }
 }
 
+/// Now, by tokio's clock, which unit tests of a processor may pause.
+pub(crate) fn runtime_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// So much time on a clock that runs too fast by so many millionths.
 #[cfg(feature = "testing")]
 fn drifted(time: Duration, drift_ppm: i32) -> Duration {

@@ -45,15 +45,17 @@ pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use task::{
-    EntryId, Position, Progress, TaskId, TaskIdError, TaskMetadata, TaskOutcome, TaskState,
+    EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError, TaskMetadata,
+    TaskOutcome, TaskState, Text, ToPayload,
 };
 #[cfg(feature = "oauth2")]
 pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
-    CheckpointError, ConnectionState, FencingToken, Payload, Raw, TaskContext, TaskError,
-    TaskProcessor, Text, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    CheckpointError, ConnectionState, FencingToken, ProcessorFn, TaskContext, TaskError,
+    TaskErrorKind, TaskProcessor, TestContext, WorkerBuilder, WorkerError, WorkerHandle,
+    WorkerStats, processor_fn,
 };
 
 // What the project's own tests may reach. Not a stable interface.

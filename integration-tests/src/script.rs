@@ -23,7 +23,6 @@ use std::panic::panic_any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
 use tokio::sync::watch;
 
@@ -109,7 +108,6 @@ impl Drop for Recorded {
     }
 }
 
-#[async_trait]
 impl TaskProcessor for Scripted {
     type Task = Text;
     type Output = Text;

@@ -58,7 +58,7 @@ use std::time::Duration;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// #[derive(serde::Serialize, serde::Deserialize)]
+/// #[derive(serde::Serialize)]
 /// struct Greeting {
 ///     name: String,
 /// }

@@ -3,10 +3,9 @@
 use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
-use crate::task::{TaskMetadata, TaskOutcome, TaskState};
+use crate::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
-use crate::worker::Payload;
 use std::sync::Arc;
 
 /// Why a wait ended without a result.
@@ -25,7 +24,7 @@ pub enum WaitError {
     },
     /// The task ended, but its result cannot be read as the type asked for.
     #[error("the result cannot be decoded: {0}")]
-    Decode(String),
+    Decode(PayloadError),
     /// No message of its topic has this id, and none ever will: the partition does not exist, or the id was not given yet.
     #[error("no task {task}: {cause}")]
     NoSuchTask {
@@ -68,11 +67,10 @@ impl Client {
     ///
     /// # Errors
     /// When the task failed for good, its result is of another type, or the metadata topic cannot be followed.
-    pub async fn wait<Output: Payload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
+    pub async fn wait<Output: FromPayload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
         let end = self.end(task).await?;
-        if end.state == TaskState::Completed {
-            let result = end.result.clone().unwrap_or_default();
-            return Output::decode(&result).map_err(WaitError::Decode);
+        if let Some(result) = end.result().map_err(WaitError::Decode)? {
+            return Ok(result);
         }
         Err(WaitError::Failed {
             reason: end.failure_reason.clone().unwrap_or_default(),

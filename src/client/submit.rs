@@ -6,10 +6,10 @@
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
-use crate::task::{TaskId, text::MAX_TASK_DURATION};
+use crate::task::{PayloadError, TaskId, ToPayload, text::MAX_TASK_DURATION};
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
-use crate::worker::{BudgetError, Payload, format_budget};
+use crate::worker::{BudgetError, format_budget};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub enum SubmitError {
     Topic(#[from] TopicNameError),
     /// The task has no form as bytes.
     #[error("the task cannot be encoded: {0}")]
-    Encode(String),
+    Encode(PayloadError),
     /// The longest duration is zero, or above a hundred years.
     #[error("{0}")]
     MaxDuration(String),
@@ -64,7 +64,7 @@ pub enum SubmitError {
 pub struct Submission {
     client: Client,
     topic: String,
-    payload: Result<Bytes, String>,
+    payload: Result<Bytes, PayloadError>,
     properties: BTreeMap<String, String>,
     budget: Result<(), BudgetError>,
 }
@@ -86,7 +86,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`SubmitError`]. After [`SubmitError::Unknown`] the task may exist; after any other it does not.
-    pub fn submit<T: Payload>(
+    pub fn submit<T: ToPayload + ?Sized>(
         &self,
         topic: &str,
         task: &T,
@@ -95,11 +95,11 @@ impl Client {
     }
 
     /// A task with properties of its own or a longest duration, to be sent by [`Submission::send`].
-    pub fn submission<T: Payload>(&self, topic: &str, task: &T) -> Submission {
+    pub fn submission<T: ToPayload + ?Sized>(&self, topic: &str, task: &T) -> Submission {
         Submission {
             client: self.clone(),
             topic: topic.to_owned(),
-            payload: task.encode(),
+            payload: task.to_payload(),
             properties: BTreeMap::new(),
             budget: Ok(()),
         }
@@ -116,7 +116,7 @@ impl Client {
         tasks: I,
     ) -> BoxStream<'static, Result<TaskRef, SubmitError>>
     where
-        T: Payload,
+        T: ToPayload + 'static,
         I: IntoIterator<Item = T>,
         I::IntoIter: Send + 'static,
     {

@@ -2,7 +2,7 @@ use super::fake::{Fake, FakeTransport, Fate, completed, entry, failed, processin
 use super::*;
 use crate::task::{Position, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use crate::transport::{Message, TransportErrorKind};
-use crate::worker::{Raw, Text};
+use crate::{Raw, Text};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
@@ -104,6 +104,28 @@ async fn a_result_of_another_type_is_an_error() {
     bench.show(&completed(ID, 1), 1);
     let end = bench.client.wait::<u32>(&task(ID)).await;
     assert!(matches!(end, Err(WaitError::Decode(_))), "{end:?}");
+}
+
+/// A task that borrows what it says, or that is only ever written, could not be submitted: it had to be readable as well.
+#[tokio::test(start_paused = true)]
+async fn whatever_can_be_serialized_is_submitted() {
+    #[derive(serde::Serialize)]
+    struct Greeting<'a> {
+        name: &'a str,
+    }
+    let bench = bench();
+    let name = "Dave".to_owned();
+    bench.client.submit("tasks", &Greeting { name: &name }).await.unwrap();
+    bench.client.submit("tasks", name.as_str()).await.unwrap();
+    bench.client.submit("tasks", &Raw(Bytes::from_static(b"\xff"))).await.unwrap();
+    let sent: Vec<_> =
+        bench.client.submit_all("tasks", [[1, 2], [3, 4]]).try_collect().await.unwrap();
+    assert_eq!(sent.len(), 2);
+    let world = bench.fake.world();
+    let log = world.logs.get(&partition(TASKS.to_owned(), -1)).unwrap();
+    let payloads: Vec<_> = log.iter().map(|message| message.payload.as_ref()).collect();
+    let expected: [&[u8]; 5] = [b"{\"name\":\"Dave\"}", b"\"Dave\"", b"\xff", b"[1,2]", b"[3,4]"];
+    assert_eq!(payloads, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 //! The reference's clients read it with their JSON schema and ignore what they do not know. So states are limited to its five
 //! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
 
+use super::payload::{FromPayload, PayloadError};
 use super::{Properties, PropertyWriter};
 use base64::Engine;
 use base64::display::Base64Display;
@@ -57,14 +58,15 @@ pub struct Progress {
 /// Its debug form leaves out task and result, which may be private.
 ///
 /// ```
-/// use longhaul::{TaskMetadata, TaskState};
+/// use longhaul::{TaskMetadata, TaskState, Text};
 ///
 /// let json = r#"{"messageId":"17:0:-1","state":"COMPLETED","created":1792000000000,
 ///     "lastUpdated":1792000001000,"attempts":1,"result":"SGVsbG8gRGF2ZQ=="}"#;
 /// let task: TaskMetadata = serde_json::from_str(json)?;
 /// assert!(task.is_terminal() && task.state == TaskState::Completed);
 /// assert_eq!(task.result.as_deref(), Some(b"Hello Dave".as_slice()));
-/// # Ok::<(), serde_json::Error>(())
+/// assert_eq!(task.result::<Text>()?, Some(Text("Hello Dave".to_owned())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -107,6 +109,18 @@ impl TaskMetadata {
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         shows_end(self.state, self.outcome)
+    }
+
+    /// The result, read as the type that the processor returned; `None` if the task is not completed.
+    ///
+    /// # Errors
+    /// When the result is of another type.
+    pub fn result<T: FromPayload>(&self) -> Result<Option<T>, PayloadError> {
+        if self.state != TaskState::Completed {
+            return Ok(None);
+        }
+        // A result without bytes may be left out.
+        T::from_payload(self.result.as_ref().unwrap_or(&Bytes::new())).map(Some)
     }
 }
 
@@ -189,6 +203,7 @@ mod base64_option {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Text;
 
     fn metadata() -> TaskMetadata {
         TaskMetadata {
@@ -232,6 +247,20 @@ mod tests {
         let read: TaskMetadata = serde_json::from_str(json).unwrap();
         assert_eq!(read.result.as_deref(), Some(&b"bar"[..]));
         assert!(read.is_terminal());
+    }
+
+    /// Whoever watched had to decode the bytes of a result by hand, in the form that the processor's type happens to have.
+    #[test]
+    fn a_result_is_read_as_the_type_asked_for_once_there_is_one() {
+        let result = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+        let open = TaskMetadata { result: result("3"), ..metadata() };
+        assert_eq!(open.result::<u32>(), Ok(None));
+        let completed = TaskMetadata { state: TaskState::Completed, ..open };
+        assert_eq!(completed.result(), Ok(Some(3_u32)));
+        assert_eq!(completed.result(), Ok(Some(Text("3".to_owned()))));
+        assert!(completed.result::<String>().is_err());
+        let without = TaskMetadata { result: None, ..completed };
+        assert_eq!(without.result(), Ok(Some(Text::default())));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The budget that a task's message may carry: an ISO 8601 duration in the property `MAX_TASK_DURATION`; and when it is used up.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, runtime_now};
 use crate::protocol::moment::Moment;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use std::time::Duration;
@@ -54,24 +54,35 @@ pub(crate) fn format_budget(budget: Duration) -> Result<String, BudgetError> {
     }
 }
 
-/// When the budget of an attempt is used up, by the clock that goes on while the machine is suspended.
+/// When the budget of an attempt is used up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    pub(crate) clock: Clock,
-    pub(crate) at: Moment,
-    /// Timers stand still while the machine is suspended, so the clock is looked at again this often.
-    pub(crate) look_every: Duration,
+pub(crate) enum Deadline {
+    /// By the clock that goes on while the machine is suspended.
+    Clock {
+        clock: Clock,
+        at: Moment,
+        /// Timers stand still while the machine is suspended, so the clock is looked at again this often.
+        look_every: Duration,
+    },
+    /// By tokio's clock, which the unit test of a processor may pause.
+    Runtime(tokio::time::Instant),
 }
 
 impl Deadline {
     /// What is left of the budget.
     pub(crate) fn remaining(&self) -> Duration {
-        self.at.since(self.clock.now())
+        match self {
+            Self::Clock { clock, at, .. } => at.since(clock.now()),
+            Self::Runtime(at) => at.saturating_duration_since(runtime_now()),
+        }
     }
 
     /// Resolves when nothing is left.
     pub(crate) async fn wait(self) {
-        wait_out(|| self.remaining(), self.look_every).await;
+        match self {
+            Self::Clock { look_every, .. } => wait_out(|| self.remaining(), look_every).await,
+            Self::Runtime(at) => tokio::time::sleep_until(at).await,
+        }
     }
 }
 
@@ -114,7 +125,7 @@ mod tests {
     async fn a_budget_ends_when_it_is_used_up_and_not_later() {
         let clock = Clock::simulated(0);
         let at = clock.now() + Duration::from_millis(25_300);
-        let deadline = Deadline { clock, at, look_every: Duration::from_secs(10) };
+        let deadline = Deadline::Clock { clock, at, look_every: Duration::from_secs(10) };
         deadline.wait().await;
         assert_eq!(clock.now(), at);
         assert_eq!(deadline.remaining(), Duration::ZERO);

@@ -4,12 +4,11 @@
 //! heartbeats, keep-alives or the clock of its own budget.
 
 use super::budget::Deadline;
-use super::payload::Payload;
 use super::processor::{Shared, TaskContext, TaskProcessor};
 use crate::gate::Gate;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
-use crate::task::{TaskId, text};
+use crate::task::{FromPayload, TaskId, ToPayload, text};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
@@ -32,18 +31,18 @@ pub(crate) trait ErasedProcessor: Send + Sync + 'static {
 impl<P: TaskProcessor> ErasedProcessor for P {
     fn run(self: Arc<Self>, payload: Bytes, context: TaskContext) -> BoxFuture<'static, Ending> {
         async move {
-            let task = match P::Task::decode(&payload) {
+            let task = match P::Task::from_payload(&payload) {
                 Ok(task) => task,
                 Err(cause) => {
-                    return Ending::Failed(Failure::Fatal, text::undecodable(&cause));
+                    return Ending::Failed(Failure::Fatal, text::undecodable(&cause.to_string()));
                 }
             };
             drop(payload);
             let result = match self.process(task, context).await {
-                Ok(output) => output.encode(),
+                Ok(output) => output.to_payload(),
                 Err(error) => {
-                    let reason = text::processing_error(&error.message);
-                    return Ending::Failed(error.failure, reason);
+                    let (failure, message) = error.into_failure();
+                    return Ending::Failed(failure, text::processing_error(&message));
                 }
             };
             match result {
@@ -326,8 +325,8 @@ mod tests {
         let clock = Clock::simulated(0);
         let look_every = 10 * SECOND;
         let deadline =
-            budget.map(|budget| Deadline { clock, at: clock.now() + budget, look_every });
-        let begin_by = Deadline { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
+            budget.map(|budget| Deadline::Clock { clock, at: clock.now() + budget, look_every });
+        let begin_by = Deadline::Clock { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
         let shared = Shared {
             task: TASK,

@@ -14,16 +14,18 @@ mod machine;
 mod mailbox;
 #[cfg(not(feature = "testing"))]
 mod partition;
-mod payload;
 #[cfg(feature = "admin")]
 mod preflight;
 #[cfg(not(feature = "admin"))]
 #[path = "preflight_without_admin.rs"]
 mod preflight;
 mod processor;
+mod processor_fn;
 mod reports;
 mod session;
 mod stats;
+mod task_error;
+mod test_context;
 
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
@@ -31,11 +33,13 @@ pub use connection::ConnectionState;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
-pub use payload::{Payload, Raw, Text};
 pub(crate) use preflight::Preflight;
-pub use processor::{CheckpointError, FencingToken, TaskContext, TaskError, TaskProcessor};
+pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
+pub use processor_fn::{ProcessorFn, processor_fn};
 pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
+pub use task_error::{TaskError, TaskErrorKind};
+pub use test_context::TestContext;
 
 #[cfg(feature = "testing")]
 pub mod machine;

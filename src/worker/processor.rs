@@ -1,12 +1,10 @@
-//! What users write: a processor, and what it is given and may answer.
+//! What users write: a processor, and what it is given.
 
 use super::budget::Deadline;
-use super::payload::Payload;
 use super::reports::{Over, Reports};
+use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
-use crate::protocol::retry::Failure;
-use crate::task::{Progress, TaskId};
-use async_trait::async_trait;
+use crate::task::{FromPayload, Progress, TaskId, ToPayload};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,61 +23,20 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 ///
 /// It runs on the tokio runtime that started the worker. Code that blocks its thread belongs into
 /// `tokio::task::spawn_blocking`: it would hold up other tasks, though never the worker's heartbeats.
-#[async_trait]
 pub trait TaskProcessor: Send + Sync + 'static {
-    /// The task, read from the payload.
-    type Task: Payload;
-    /// The result.
-    type Output: Payload;
+    /// The task, read from the payload: any type that `serde` can deserialize.
+    type Task: FromPayload;
+    /// The result: any type that `serde` can serialize.
+    type Output: ToPayload;
 
     /// Runs one attempt. An error fails it and another attempt follows, unless the error says otherwise. A panic is an error.
-    async fn process(
+    ///
+    /// An implementation writes it as `async fn process(&self, task: .., context: TaskContext) -> Result<.., TaskError>`.
+    fn process(
         &self,
         task: Self::Task,
         context: TaskContext,
-    ) -> Result<Self::Output, TaskError>;
-}
-
-/// Why an attempt has no result, and what follows. Any error turns into one that is tried again, by `?`.
-#[derive(Debug)]
-pub struct TaskError {
-    pub(crate) failure: Failure,
-    pub(crate) message: String,
-}
-
-impl TaskError {
-    /// Try again after a backoff, if an attempt is left.
-    #[must_use]
-    pub fn retry(message: impl fmt::Display) -> Self {
-        Self { failure: Failure::Retry, message: message.to_string() }
-    }
-
-    /// Try again after this delay, if an attempt is left.
-    #[must_use]
-    pub fn retry_after(delay: Duration, message: impl fmt::Display) -> Self {
-        Self { failure: Failure::RetryAfter(delay), message: message.to_string() }
-    }
-
-    /// Do not try again: the task has failed for good.
-    #[must_use]
-    pub fn fatal(message: impl fmt::Display) -> Self {
-        Self { failure: Failure::Fatal, message: message.to_string() }
-    }
-
-    /// Not now: try again after this delay, at least a second, without counting the attempt.
-    ///
-    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task that waits for hours had better snooze
-    /// for minutes than for seconds.
-    #[must_use]
-    pub fn snooze(delay: Duration) -> Self {
-        Self { failure: Failure::Snooze(delay), message: String::new() }
-    }
-}
-
-impl<E: std::error::Error> From<E> for TaskError {
-    fn from(error: E) -> Self {
-        Self::retry(error)
-    }
+    ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
 }
 
 /// What a processor is given besides its task. Cheap to clone.

@@ -8,8 +8,9 @@ use super::mailbox::Mailbox;
 use crate::protocol::key::Epoch;
 use crate::task::{Progress, TaskId};
 use bytes::Bytes;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// What a processor has given to be kept, and its number, from 1; zero: nothing yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,12 +19,26 @@ pub(crate) struct Given {
     pub(crate) bytes: Bytes,
 }
 
-/// Whose reports they are, and whom to tell.
-pub(crate) struct Reporter {
-    pub(super) lane: i32,
-    pub(super) id: TaskId,
-    pub(super) epoch: Epoch,
-    pub(super) driver: Mailbox<Event>,
+/// Who is told of reports.
+pub(super) enum Listener {
+    /// The driver of a worker, that this attempt has reported something.
+    Driver { lane: i32, id: TaskId, epoch: Epoch, driver: Mailbox<Event> },
+    /// The unit test of a processor, of each report.
+    Test(Arc<Recording>),
+}
+
+/// All that the contexts of a unit test were given.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    pub(super) progress: Mutex<Vec<Progress>>,
+    pub(super) checkpoints: Mutex<Vec<Bytes>>,
+    /// They cancel contexts whose budget is used up, for as long as there are any.
+    pub(super) timers: Mutex<JoinSet<()>>,
+}
+
+/// What is behind a lock that is held for single steps only.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The reports of one attempt, between its processor and the driver.
@@ -32,7 +47,7 @@ pub(crate) struct Reports {
     state: Mutex<State>,
     /// Rings when something is stored, and at the end.
     changed: Notify,
-    reporter: Option<Reporter>,
+    listener: Option<Listener>,
 }
 
 #[derive(Default)]
@@ -58,12 +73,12 @@ pub(crate) struct News {
 pub(crate) struct Over;
 
 impl Reports {
-    pub(crate) fn new(reporter: Reporter) -> Self {
-        Self { reporter: Some(reporter), ..Self::default() }
+    pub(super) fn new(listener: Listener) -> Self {
+        Self { listener: Some(listener), ..Self::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn report(&self, report: impl FnOnce(&mut State)) {
@@ -72,7 +87,7 @@ impl Reports {
         report(&mut state);
         let is_news = state.news != before && !state.over;
         drop(state);
-        if let Some(Reporter { lane, id, epoch, driver }) = &self.reporter
+        if let Some(Listener::Driver { lane, id, epoch, driver }) = &self.listener
             && is_news
         {
             driver.put(Event::Reported { lane: *lane, id: *id, epoch: *epoch });
@@ -80,13 +95,22 @@ impl Reports {
     }
 
     pub(crate) fn give_progress(&self, progress: Progress) {
+        if let Some(Listener::Test(recording)) = &self.listener {
+            lock(&recording.progress).push(progress);
+            return;
+        }
         self.report(|state| {
             state.progress = Some(progress);
             state.news.progress = true;
         });
     }
 
+    /// A unit test has stored it at once.
     pub(crate) fn give_checkpoint(&self, bytes: Bytes) {
+        if let Some(Listener::Test(recording)) = &self.listener {
+            lock(&recording.checkpoints).push(bytes);
+            return;
+        }
         self.report(|state| {
             state.checkpoint = Given { number: state.checkpoint.number + 1, bytes };
             state.news.checkpoint = true;
@@ -153,8 +177,8 @@ mod tests {
     fn reports() -> (Reports, Mailbox<Event>) {
         let driver = Mailbox::new();
         let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
-        let reporter = Reporter { lane: -1, id, epoch: Epoch(1), driver: driver.clone() };
-        (Reports::new(reporter), driver)
+        let listener = Listener::Driver { lane: -1, id, epoch: Epoch(1), driver: driver.clone() };
+        (Reports::new(listener), driver)
     }
 
     /// A processor that reported in a loop kept the worker busy with nothing else: each look of the driver made the next report news.

@@ -7,7 +7,6 @@ use crate::child;
 use crate::meter::now_ns;
 use crate::stage::{Stage, Topics};
 use anyhow::{Context, Result, bail, ensure};
-use async_trait::async_trait;
 use bytes::Bytes;
 use integration_tests::example::Process;
 use longhaul::{Client, Raw, TaskContext, TaskError, TaskProcessor, WorkerConfig, WorkerHandle};
@@ -247,7 +246,6 @@ struct Processor {
     shared: Arc<Shared>,
 }
 
-#[async_trait]
 impl TaskProcessor for Processor {
     type Task = Raw;
     type Output = Raw;

@@ -194,7 +194,6 @@ impl Actor {
     }
 }
 
-#[async_trait::async_trait]
 impl TaskProcessor for Actor {
     type Task = Text;
     type Output = Text;

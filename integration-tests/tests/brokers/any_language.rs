@@ -4,7 +4,6 @@
 //! With `LONGHAUL_WRITE_DOCS=1` the test writes the page's examples instead of comparing them.
 
 use anyhow::{Context, Result, ensure};
-use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use longhaul::transport::session::{ConnectOptions, PulsarTransport};
@@ -41,7 +40,6 @@ struct Actor {
     seen: Arc<Notify>,
 }
 
-#[async_trait]
 impl TaskProcessor for Actor {
     type Task = Text;
     type Output = Text;

@@ -311,7 +311,6 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
 /// Does nothing, well.
 struct Nothing;
 
-#[async_trait::async_trait]
 impl TaskProcessor for Nothing {
     type Task = Text;
     type Output = Text;

@@ -14,7 +14,7 @@ use crate::task::{TaskId, text};
 use crate::worker::budget::{Deadline, parse_budget};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
 use crate::worker::processor::Shared;
-use crate::worker::reports::{Reporter, Reports};
+use crate::worker::reports::{Listener, Reports};
 use crate::worker::session::Backoff;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -42,8 +42,8 @@ impl Driver {
         });
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
-        let reporter = Reporter { lane: id, id: task_id, epoch, driver };
-        let reports = Arc::new(Reports::new(reporter));
+        let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
+        let reports = Arc::new(Reports::new(listener));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
         let running = Running::new(halt, attempt, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
@@ -52,8 +52,9 @@ impl Driver {
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
-        let deadline = budget.map(|budget| Deadline { clock, at: now + budget, look_every });
-        let begin_by = Deadline { clock, at: lane.core.begin_by(task_id, epoch), look_every };
+        let deadline = budget.map(|budget| Deadline::Clock { clock, at: now + budget, look_every });
+        let begin_by =
+            Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
         let read = found.map(|(at, _)| {
             let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());

@@ -3,6 +3,7 @@
 mod compacting;
 
 use super::*;
+use crate::Text;
 use crate::gate::Gate;
 use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
@@ -10,9 +11,9 @@ use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::{TaskMetadata, TaskOutcome};
 use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::transport::{Message, Outgoing};
-use crate::worker::processor::{TaskContext, TaskError, TaskProcessor};
-use crate::worker::{Plan, Text};
-use async_trait::async_trait;
+use crate::worker::Plan;
+use crate::worker::processor::{TaskContext, TaskProcessor};
+use crate::worker::task_error::TaskError;
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 
@@ -43,7 +44,6 @@ type Body = dyn Fn(TaskContext) -> BoxFuture<'static, Result<Text, TaskError>> +
 
 struct Scripted(Box<Body>);
 
-#[async_trait]
 impl TaskProcessor for Scripted {
     type Task = Text;
     type Output = Text;

@@ -3,7 +3,6 @@
 use crate::sequences::plain::Plain;
 use crate::sequences::{SILENCE, drain};
 use anyhow::{Context, Result, ensure};
-use async_trait::async_trait;
 use integration_tests::audit::read_whole;
 use integration_tests::bench::Bench;
 use integration_tests::sandbox::{Broker, BrokerConfig};
@@ -20,7 +19,6 @@ struct Greeting {
     name: String,
 }
 
-#[async_trait]
 impl TaskProcessor for Greeter {
     type Task = Greeting;
     type Output = String;

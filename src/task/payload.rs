@@ -1,0 +1,112 @@
+//! How tasks and results travel as bytes.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+
+/// Bytes as they are.
+///
+/// ```no_run
+/// use longhaul::{Client, Raw, SubmitError, TaskRef};
+///
+/// async fn submit(client: &Client, archive: Vec<u8>) -> Result<TaskRef, SubmitError> {
+///     client.submit("archives", &Raw(archive.into())).await
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Raw(pub Bytes);
+
+/// UTF-8 text as it is, without the quotes that JSON would put around it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text(pub String);
+
+/// What can be written as the payload of a task or as a result: [`Raw`], [`Text`], or whatever `serde` can serialize, as JSON.
+///
+/// A type that travels in another form implements it, and [`FromPayload`], and not `Serialize`.
+pub trait ToPayload {
+    /// Writes the bytes.
+    ///
+    /// # Errors
+    /// When the value has no form as bytes.
+    fn to_payload(&self) -> Result<Bytes, PayloadError>;
+}
+
+/// What can be read from the payload of a task or from a result: [`Raw`], [`Text`], or whatever `serde` can deserialize, from JSON.
+pub trait FromPayload: Sized + Send + 'static {
+    /// Reads the bytes.
+    ///
+    /// # Errors
+    /// When the bytes are something else.
+    fn from_payload(bytes: &Bytes) -> Result<Self, PayloadError>;
+}
+
+/// A value has no form as bytes, or bytes are not the value asked for. Its text is the cause.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PayloadError(String);
+
+impl PayloadError {
+    /// An error with this cause.
+    pub fn new(cause: impl Display) -> Self {
+        Self(cause.to_string())
+    }
+}
+
+impl<T: Serialize + ?Sized> ToPayload for T {
+    fn to_payload(&self) -> Result<Bytes, PayloadError> {
+        serde_json::to_vec(self).map(Bytes::from).map_err(PayloadError::new)
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromPayload for T {
+    fn from_payload(bytes: &Bytes) -> Result<Self, PayloadError> {
+        serde_json::from_slice(bytes).map_err(PayloadError::new)
+    }
+}
+
+impl ToPayload for Raw {
+    fn to_payload(&self) -> Result<Bytes, PayloadError> {
+        Ok(self.0.clone())
+    }
+}
+
+impl FromPayload for Raw {
+    fn from_payload(bytes: &Bytes) -> Result<Self, PayloadError> {
+        Ok(Self(bytes.clone()))
+    }
+}
+
+impl ToPayload for Text {
+    fn to_payload(&self) -> Result<Bytes, PayloadError> {
+        Ok(Bytes::copy_from_slice(self.0.as_bytes()))
+    }
+}
+
+impl FromPayload for Text {
+    fn from_payload(bytes: &Bytes) -> Result<Self, PayloadError> {
+        let text = std::str::from_utf8(bytes).map_err(PayloadError::new)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_not_quoted_and_a_string_is() {
+        assert_eq!(Text("bar".to_owned()).to_payload().as_deref(), Ok(&b"bar"[..]));
+        assert_eq!("bar".to_owned().to_payload().as_deref(), Ok(&b"\"bar\""[..]));
+        assert_eq!("bar".to_payload().as_deref(), Ok(&b"\"bar\""[..]));
+    }
+
+    #[test]
+    fn garbage_is_refused_with_its_cause() {
+        let bytes = Bytes::from_static(b"\xff{");
+        let is = |error: PayloadError, cause| error.to_string().contains(cause);
+        assert!(Text::from_payload(&bytes).is_err_and(|error| is(error, "invalid utf-8")));
+        assert!(u32::from_payload(&bytes).is_err_and(|error| is(error, "line 1 column 1")));
+        assert_eq!(Raw::from_payload(&bytes), Ok(Raw(bytes)));
+    }
+}

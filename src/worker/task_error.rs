@@ -1,0 +1,211 @@
+//! Why an attempt has no result: what a processor may answer instead of one.
+
+use crate::protocol::retry::Failure;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Why an attempt has no result, and what follows.
+///
+/// The operator `?` turns into one that is tried again: any error type, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, a `String` and a
+/// `&str`. For this it is no [`std::error::Error`] itself. Its message has all causes, `outer: middle: root`, and stands on the metadata
+/// topic and in the log.
+///
+/// ```
+/// use longhaul::{TaskError, TaskErrorKind};
+/// use std::time::Duration;
+///
+/// fn pages(text: &str) -> Result<u32, TaskError> {
+///     let pages = text.parse()?;
+///     match pages {
+///         0 => Err(TaskError::fatal("there is nothing to print")),
+///         1..=500 => Ok(pages),
+///         _ => Err(TaskError::snooze(Duration::from_secs(600))),
+///     }
+/// }
+///
+/// let error = pages("ten").unwrap_err();
+/// assert_eq!(error.kind(), TaskErrorKind::Retry);
+/// assert_eq!(error.message(), "invalid digit found in string");
+/// assert_eq!(pages("0"), Err(TaskError::fatal("there is nothing to print")));
+/// assert!(matches!(pages("501").unwrap_err().kind(), TaskErrorKind::Snooze(_)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskError {
+    kind: TaskErrorKind,
+    message: String,
+}
+
+/// What follows an attempt without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskErrorKind {
+    /// Another attempt after a backoff, if one is left.
+    Retry,
+    /// Another attempt after this delay, if one is left.
+    RetryAfter(Duration),
+    /// Nothing: the task has failed for good.
+    Fatal,
+    /// Another attempt after this delay, and this one does not count.
+    Snooze(Duration),
+}
+
+impl TaskError {
+    /// Try again after a backoff, if an attempt is left.
+    #[must_use]
+    pub fn retry(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(TaskErrorKind::Retry, cause)
+    }
+
+    /// Try again after this delay, if an attempt is left.
+    #[must_use]
+    pub fn retry_after(delay: Duration, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(TaskErrorKind::RetryAfter(delay), cause)
+    }
+
+    /// Do not try again: the task has failed for good.
+    #[must_use]
+    pub fn fatal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(TaskErrorKind::Fatal, cause)
+    }
+
+    /// Not now: try again after this delay, at least a second, without counting the attempt.
+    ///
+    /// Each round costs two small entries on the ledger, which go after a few more rounds: a task that waits for hours had better snooze
+    /// for minutes than for seconds.
+    #[must_use]
+    pub const fn snooze(delay: Duration) -> Self {
+        Self { kind: TaskErrorKind::Snooze(delay), message: String::new() }
+    }
+
+    fn new(kind: TaskErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { kind, message: chain(&*cause.into()) }
+    }
+
+    /// What follows.
+    #[must_use]
+    pub const fn kind(&self) -> TaskErrorKind {
+        self.kind
+    }
+
+    /// The error and its causes, the outermost first. Empty for a snooze.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What follows by the protocol, and the message.
+    pub(super) fn into_failure(self) -> (Failure, String) {
+        let failure = match self.kind {
+            TaskErrorKind::Retry => Failure::Retry,
+            TaskErrorKind::RetryAfter(delay) => Failure::RetryAfter(delay),
+            TaskErrorKind::Fatal => Failure::Fatal,
+            TaskErrorKind::Snooze(delay) => Failure::Snooze(delay),
+        };
+        (failure, self.message)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TaskErrorKind::Snooze(delay) => write!(f, "not now, again after {delay:?}"),
+            TaskErrorKind::Retry | TaskErrorKind::RetryAfter(_) | TaskErrorKind::Fatal => {
+                f.write_str(&self.message)
+            }
+        }
+    }
+}
+
+/// An error and its causes. A cause with which the text before it ends is not said again: many errors print theirs.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    /// Nothing that is further down is told: a chain may be a circle.
+    const LINKS_MAX: usize = 32;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    for _ in 0..LINKS_MAX {
+        let Some(cause) = source else { break };
+        let said = cause.to_string();
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::ParseIntError;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the order cannot be read")]
+    struct Unreadable(#[source] BadField);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the field `pages` is no number: {0}")]
+    struct BadField(#[source] ParseIntError);
+
+    fn bad_field() -> BadField {
+        BadField("ten".parse::<u32>().unwrap_err())
+    }
+
+    /// What `?` makes of it.
+    fn turned<E>(error: E) -> TaskError
+    where
+        TaskError: From<E>,
+    {
+        (|| -> Result<(), TaskError> { Err(error)? })().unwrap_err()
+    }
+
+    #[track_caller]
+    fn check(error: &TaskError, message: &str) {
+        assert_eq!((error.kind(), error.message()), (TaskErrorKind::Retry, message));
+        assert_eq!(error.to_string(), message);
+    }
+
+    /// The message was that of the outermost error alone: `the order cannot be read` told nobody why.
+    #[test]
+    fn the_message_has_the_whole_chain_of_causes_and_none_of_them_twice() {
+        let chain = "the order cannot be read: \
+            the field `pages` is no number: invalid digit found in string";
+        check(&turned(Unreadable(bad_field())), chain);
+        check(&turned(anyhow::Error::new(Unreadable(bad_field()))), chain);
+        let fatal = TaskError::fatal(Unreadable(bad_field()));
+        assert_eq!((fatal.kind(), fatal.message()), (TaskErrorKind::Fatal, chain));
+    }
+
+    /// In a processor `?` took types that implement `Error`, so neither `anyhow::Error` nor a boxed error, nor a text.
+    #[test]
+    fn what_an_attempt_may_meet_turns_into_an_error_that_is_tried_again() {
+        use anyhow::Context;
+        let failed = || "x".parse::<u32>();
+        check(&turned(failed().unwrap_err()), "invalid digit found in string");
+        let with_context = failed().context("no number").unwrap_err();
+        check(&turned(with_context), "no number: invalid digit found in string");
+        check(&turned(anyhow::anyhow!("out of {}", "paper")), "out of paper");
+        let boxed: Box<dyn Error + Send + Sync> = Box::new(bad_field());
+        check(&turned(boxed), "the field `pages` is no number: invalid digit found in string");
+        check(&turned("out of paper"), "out of paper");
+        check(&turned("out of paper".to_owned()), "out of paper");
+        check(&turned(TaskError::retry("out of paper")), "out of paper");
+    }
+
+    #[test]
+    fn a_snooze_says_so() {
+        let second = Duration::from_secs(1);
+        let snooze = TaskError::snooze(second);
+        assert_eq!((snooze.kind(), snooze.message()), (TaskErrorKind::Snooze(second), ""));
+        assert_eq!(snooze.to_string(), "not now, again after 1s");
+        let later = TaskError::retry_after(second, "later");
+        assert_eq!(later.kind(), TaskErrorKind::RetryAfter(second));
+    }
+}
