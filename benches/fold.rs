@@ -5,11 +5,11 @@
 use bytes::Bytes;
 use longhaul::Position;
 use longhaul::TaskId;
-use longhaul::ledger;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::fold::TaskFold;
-use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul::transport::{Message, Outgoing};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::internals::protocol::fold::TaskFold;
+use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul_transport::{Message, Outgoing};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::io::Write;

@@ -10,27 +10,17 @@
 #![cfg_attr(
     not(feature = "testing"),
     allow(
-        dead_code,
         unreachable_pub,
-        unused_imports,
-        reason = "the feature `testing` makes the inner modules public, for model and simulation"
+        reason = "what is `pub` in an inner module is what `internals` shows of it"
     )
 )]
 
 mod client;
-#[cfg(not(feature = "testing"))]
-mod clock;
 mod config;
-#[cfg(not(feature = "testing"))]
-mod gate;
-#[cfg(not(feature = "testing"))]
 mod ledger;
-#[cfg(not(feature = "testing"))]
 mod protocol;
 mod task;
-#[cfg(not(feature = "testing"))]
 mod transport;
-#[cfg(not(feature = "testing"))]
 mod worker;
 
 pub mod topics;
@@ -58,22 +48,26 @@ pub use worker::{
     WorkerStats, processor_fn,
 };
 
-// What the project's own tests may reach. Not a stable interface.
+use longhaul_transport::{clock, gate};
+
+/// What the project's own tests and measurements reach. Not a stable interface.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
-pub mod clock;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod gate;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod ledger;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod protocol;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod transport;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod worker;
+pub mod internals {
+    pub use crate::transport::session;
+
+    /// How entries of the ledger are written and read.
+    pub mod ledger {
+        pub use crate::ledger::*;
+    }
+
+    /// The rules of the task protocol.
+    pub mod protocol {
+        pub use crate::protocol::*;
+    }
+
+    /// Workers, their state machines, and how one starts in a simulation.
+    pub mod worker {
+        pub use crate::worker::*;
+    }
+}

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::judge::KeysUsed;
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::TaskId;
-use longhaul::ledger;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::protocol::invariants::{KeysUsed, phase_shown, showing};
-use longhaul::protocol::key::{Epoch, OwnerId};
-use longhaul::transport::session::PulsarTransport;
-use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul::internals::protocol::invariants::{phase_shown, showing};
+use longhaul::internals::protocol::key::{Epoch, OwnerId};
+use longhaul::internals::session::PulsarTransport;
+use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use tokio::time::timeout;
 
 use crate::view::{LIMIT, Shown};

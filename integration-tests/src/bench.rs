@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::transport::TopicPartition;
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
 use longhaul::{Client, TaskId, TaskProcessor, WorkerBuilder};
+use longhaul_transport::TopicPartition;
 
 use crate::audit::{Audited, audit};
 use crate::sandbox::Sandbox;

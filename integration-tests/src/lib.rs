@@ -7,6 +7,7 @@ pub mod checkers;
 pub mod clients;
 pub mod example;
 pub mod java;
+pub mod judge;
 pub mod model;
 pub mod sandbox;
 pub mod script;

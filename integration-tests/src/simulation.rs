@@ -31,12 +31,12 @@ use checks::Evidence;
 use fleet::{Fleet, Stop};
 use ledger::STRANGER;
 use longhaul::TaskId;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::key::{Epoch, OnceKey};
-use longhaul::protocol::moment::Moment;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::internals::protocol::key::{Epoch, OnceKey};
 use longhaul::topics::TopicNames;
-use longhaul::transport::memory::MemoryBroker;
-use longhaul::transport::{Outgoing, TopicPartition};
+use longhaul_memory::MemoryBroker;
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{Outgoing, TopicPartition};
 use script::Script;
 use setting::RESTLESS;
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ impl Simulation {
 
     fn cancel_task(&self, task: TaskId) {
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
-        self.broker.publish(&at, longhaul::ledger::message(&Entry::Cancel(task), b""));
+        self.broker.publish(&at, longhaul::internals::ledger::message(&Entry::Cancel(task), b""));
     }
 
     /// A stranger publishes what nobody may take: the claim of an epoch far ahead, or the end of an epoch that it does not own.
@@ -251,7 +251,7 @@ impl Simulation {
             Entry::Done(Done { key, attempt, outcome })
         };
         let at = TopicPartition { topic: self.names.ledger.clone(), partition: task.partition };
-        self.broker.publish(&at, longhaul::ledger::message(&entry, b"meddled with"));
+        self.broker.publish(&at, longhaul::internals::ledger::message(&entry, b"meddled with"));
     }
 
     fn task(&mut self) -> (usize, Outgoing) {

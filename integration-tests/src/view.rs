@@ -5,10 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use longhaul::clock::Clock;
-use longhaul::transport::session::PulsarTransport;
-use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport, TransportError};
+use longhaul::internals::session::PulsarTransport;
 use longhaul::{TaskId, TaskMetadata};
+use longhaul_transport::clock::Clock;
+use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport, TransportError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

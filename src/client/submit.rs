@@ -163,6 +163,7 @@ impl Submission {
                 let address = place.to_string();
                 SubmitError::Transport(TransportError::new(Unreachable, address, cause))
             }
+            PublishFailure::Sent(other) => SubmitError::Unknown(other.to_string()),
         })?;
         client.inner.existence.note(&place, position);
         // The receipt names no partition: we know to which one we published.

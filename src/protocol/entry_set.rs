@@ -47,7 +47,7 @@ impl Range {
     #[must_use]
     pub const fn tasks(&self) -> RangeInclusive<TaskId> {
         let entries = self.entries();
-        *entries.start().tasks().start()..=*entries.end().tasks().end()
+        *TaskId::all_of(*entries.start()).start()..=*TaskId::all_of(*entries.end()).end()
     }
 
     /// Whether the entry lies in it.

@@ -4,7 +4,6 @@
 //! write-once key. A claim and an outcome are ordinary publishes; the first valid entry of an epoch in log order wins; a
 //! worker acts only on what it has read back. `docs/protocol.md` tells the whole of it.
 
-pub mod binding;
 pub mod body;
 pub mod claim;
 pub mod config;
@@ -14,10 +13,11 @@ pub mod fold;
 pub mod gap;
 pub mod invariants;
 pub mod key;
-pub mod moment;
 #[cfg(test)]
 pub(crate) mod properties;
 pub mod rank;
 pub mod retry;
 pub mod seal;
 pub mod silence;
+
+pub use longhaul_transport::moment;

@@ -193,8 +193,8 @@ impl Seals {
     }
 
     /// How many say what no later one says as well.
-    #[must_use]
-    pub fn needed(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn needed(&self) -> usize {
         self.needed.len()
     }
 

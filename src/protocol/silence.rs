@@ -111,8 +111,8 @@ impl Silence {
     }
 
     /// The number of the last heartbeat sent.
-    #[must_use]
-    pub const fn last_number(&self) -> Option<u64> {
+    #[cfg(test)]
+    pub(crate) const fn last_number(&self) -> Option<u64> {
         self.next_number.checked_sub(1)
     }
 

@@ -1,48 +1,10 @@
 //! Identifies tasks and the messages that carry them.
 
+use longhaul_transport::{EntryId, Position};
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-
-/// Where a message lies in the log of one partition. Ordered as the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Position {
-    /// Ledger of the managed log.
-    pub ledger: u64,
-    /// Entry in the ledger.
-    pub entry: u64,
-    /// Index inside the entry's batch; `None` for a message that came alone.
-    pub batch_index: Option<u32>,
-}
-
-impl Position {
-    /// The entry that holds the message.
-    #[must_use]
-    pub const fn entry_id(self) -> EntryId {
-        EntryId { ledger: self.ledger, entry: self.entry }
-    }
-}
-
-/// What the broker acknowledges: one entry, with all messages of its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EntryId {
-    /// Ledger of the managed log.
-    pub ledger: u64,
-    /// Entry in the ledger.
-    pub entry: u64,
-}
-
-impl EntryId {
-    /// The ids of all tasks of the entry, whatever their partition and place in a batch.
-    #[must_use]
-    pub(crate) const fn tasks(self) -> RangeInclusive<TaskId> {
-        let Self { ledger, entry } = self;
-        let first = TaskId { ledger, entry, partition: i32::MIN, batch_index: None };
-        let last = TaskId { ledger, entry, partition: i32::MAX, batch_index: Some(u32::MAX) };
-        first..=last
-    }
-}
 
 /// Identifies a task: the message id of the task's message on the task topic.
 ///
@@ -66,6 +28,15 @@ impl TaskId {
     pub const fn new(position: Position, partition: i32) -> Self {
         let Position { ledger, entry, batch_index } = position;
         Self { ledger, entry, partition, batch_index }
+    }
+
+    /// The ids of all tasks of an entry, whatever their partition and place in a batch.
+    #[must_use]
+    pub(crate) const fn all_of(entry: EntryId) -> RangeInclusive<Self> {
+        let EntryId { ledger, entry } = entry;
+        let first = Self { ledger, entry, partition: i32::MIN, batch_index: None };
+        let last = Self { ledger, entry, partition: i32::MAX, batch_index: Some(u32::MAX) };
+        first..=last
     }
 
     /// Where the task's message lies in its partition.

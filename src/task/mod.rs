@@ -3,15 +3,14 @@
 mod id;
 mod metadata;
 mod payload;
-mod properties;
 pub(crate) mod text;
 
-pub use id::{EntryId, Position, TaskId, TaskIdError};
+pub use id::{TaskId, TaskIdError};
+pub use longhaul_transport::{EntryId, Position};
+pub(crate) use longhaul_transport::{Properties, PropertyWriter};
 pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
 pub(crate) use metadata::{ShownMetadata, epoch_of, view_properties};
 pub use payload::{FromPayload, PayloadError, Raw, Text, ToPayload};
-pub use properties::Properties;
-pub(crate) use properties::PropertyWriter;
 
 use std::fmt::{Display, Write};
 

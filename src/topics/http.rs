@@ -345,6 +345,8 @@ fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
         | TransportErrorKind::IncompatibleSchema
         | TransportErrorKind::Terminated
         | TransportErrorKind::Refused => AdminErrorKind::Other,
+        // Kinds that are still to come.
+        _ => AdminErrorKind::Other,
     }
 }
 

@@ -102,10 +102,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// A machine that was suspended for an hour once let a budget of a minute run on for a minute after it woke up.
-    #[cfg(feature = "testing")]
     #[tokio::test(start_paused = true)]
     async fn a_suspended_machine_does_not_stretch_a_budget() {
-        let (seconds, timer) = (Duration::from_secs, Clock::simulated(0));
+        let (seconds, timer) = (Duration::from_secs, longhaul_memory::simulated_clock(0));
         let suspended = std::cell::Cell::new(Duration::ZERO);
         let remaining = || seconds(60).saturating_sub(timer.now().0 + suspended.get());
         let suspend = async {
@@ -120,10 +119,9 @@ mod tests {
         assert_eq!(timer.now().0, seconds(20));
     }
 
-    #[cfg(feature = "testing")]
     #[tokio::test(start_paused = true)]
     async fn a_budget_ends_when_it_is_used_up_and_not_later() {
-        let clock = Clock::simulated(0);
+        let clock = longhaul_memory::simulated_clock(0);
         let at = clock.now() + Duration::from_millis(25_300);
         let deadline = Deadline::Clock { clock, at, look_every: Duration::from_secs(10) };
         deadline.wait().await;

@@ -284,10 +284,9 @@ pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
     Ending::Failed(Failure::Retry, text::panicked(message, place.as_deref()))
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_util::sync::CancellationToken;
@@ -322,7 +321,7 @@ mod tests {
         gate: Gate,
         reads_for: Duration,
     ) -> Ending {
-        let clock = Clock::simulated(0);
+        let clock = longhaul_memory::simulated_clock(0);
         let look_every = 10 * SECOND;
         let deadline =
             budget.map(|budget| Deadline::Clock { clock, at: clock.now() + budget, look_every });
@@ -366,13 +365,13 @@ mod tests {
         for (held_up, begins) in [(SECOND / 2, true), (2 * SECOND, false)] {
             let expected = if begins { Ending::Completed(Bytes::new()) } else { Ending::NotBegun };
             assert_eq!(ending(Gate::open(), held_up).await, expected, "by its read");
-            let gate = Gate::closable();
-            gate.freeze();
+            let process = longhaul_memory::Freezer::new();
+            process.freeze();
             let thaw = async {
                 tokio::time::sleep(held_up).await;
-                gate.thaw();
+                process.thaw();
             };
-            let (ended, ()) = tokio::join!(ending(gate.clone(), Duration::ZERO), thaw);
+            let (ended, ()) = tokio::join!(ending(process.gate(), Duration::ZERO), thaw);
             assert_eq!(ended, expected, "by a suspension");
         }
     }

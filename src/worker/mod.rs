@@ -9,11 +9,9 @@ mod execution;
 mod handle;
 mod intake;
 mod keeper;
-#[cfg(not(feature = "testing"))]
-mod machine;
+pub mod machine;
 mod mailbox;
-#[cfg(not(feature = "testing"))]
-mod partition;
+pub mod partition;
 #[cfg(feature = "admin")]
 mod preflight;
 #[cfg(not(feature = "admin"))]
@@ -40,8 +38,3 @@ pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
 pub use task_error::{TaskError, TaskErrorKind};
 pub use test_context::TestContext;
-
-#[cfg(feature = "testing")]
-pub mod machine;
-#[cfg(feature = "testing")]
-pub mod partition;

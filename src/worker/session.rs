@@ -462,9 +462,9 @@ impl Session {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod outages;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod refusing;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

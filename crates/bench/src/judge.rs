@@ -3,8 +3,8 @@
 use crate::stage::{Stage, Topics};
 use crate::worker::Ended;
 use anyhow::{Result, ensure};
-use longhaul::transport::Message;
 use longhaul::{TaskMetadata, TaskState};
+use longhaul_transport::Message;
 use std::collections::HashSet;
 
 /// Checks a run of workers that nothing happened to.

@@ -8,7 +8,7 @@ use crate::worker::{Plan, Work, Worker};
 use anyhow::{Context, Result};
 use clap::Args;
 use longhaul::WorkerConfig;
-use longhaul::transport::Message;
+use longhaul_transport::Message;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;

@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
 use longhaul::{Client, Raw};
+use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -3,10 +3,10 @@
 use super::model::{Model, Step};
 use super::next_frame;
 use bytes::BytesMut;
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::session::machine::call::{Call, Question};
-use longhaul::transport::session::machine::{Connection, Greeting};
-use longhaul::transport::{TransportError, TransportErrorKind};
+use longhaul::internals::session::machine::call::{Call, Question};
+use longhaul::internals::session::machine::{Connection, Greeting};
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{TransportError, TransportErrorKind};
 use longhaul_wire::frame::{self, FRAME_ALLOWANCE};
 use std::time::Duration;
 

@@ -9,9 +9,9 @@ mod questions;
 pub(super) use questions::Kind;
 
 use consumers::{Consumer, Stage};
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::session::machine::call::{Call, Event, Publication};
-use longhaul::transport::{Message, Outgoing};
+use longhaul::internals::session::machine::call::{Call, Event, Publication};
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{Message, Outgoing};
 use longhaul_wire::frame::{Frame, MESSAGE_BYTES_MAX_DEFAULT};
 use longhaul_wire::messages::{Command, ServerError};
 use producers::{Entry, Producer};

@@ -5,11 +5,11 @@ use super::script::Script;
 use bytes::Bytes;
 use longhaul::EntryId;
 use longhaul::Position;
-use longhaul::transport::session::machine::call::{
+use longhaul::internals::session::machine::call::{
     Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
     Subscription,
 };
-use longhaul::transport::{Batching, Outgoing, TransportError, TransportErrorKind};
+use longhaul_transport::{Batching, Outgoing, TransportError, TransportErrorKind};
 
 /// Of every size one that a limit is near to.
 const BODY_BYTES: [usize; 8] = [0, 1, 10, 40, 100, 1_000, 5_000, 70_000];

@@ -3,8 +3,8 @@
 use crate::wait::until;
 use anyhow::{Result, anyhow};
 use longhaul::TaskId;
-use longhaul::transport::session::PulsarTransport;
-use longhaul::transport::{
+use longhaul::internals::session::PulsarTransport;
+use longhaul_transport::{
     Batching, Outgoing, Publisher, Receipt, Schema, TopicPartition, Transport,
 };
 use std::cell::Cell;

@@ -4,8 +4,8 @@
 use super::Row;
 use crate::checkers::{History, Report};
 use longhaul::TaskId;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::key::{Key, OwnerId};
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::key::{Key, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::checkers::LedgerEntry;
     use longhaul::Position;
-    use longhaul::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
-    use longhaul::protocol::key::{Epoch, OnceKey};
+    use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
+    use longhaul::internals::protocol::key::{Epoch, OnceKey};
 
     const TASK: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
 

@@ -21,7 +21,7 @@ pub use scenarios::{SCENARIOS, Scenario};
 
 use crate::sandbox::{Broker, BrokerConfig, BrokerKind, Cluster, Sandbox};
 use anyhow::{Context, Result};
-use longhaul::clock::Clock;
+use longhaul_transport::clock::Clock;
 use std::path::PathBuf;
 
 /// What a run may be told.

@@ -2,11 +2,11 @@
 
 use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
-use longhaul::ledger;
-use longhaul::protocol::fold::TaskFold;
-use longhaul::transport::session::PulsarTransport;
-use longhaul::transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::fold::TaskFold;
+use longhaul::internals::session::PulsarTransport;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};

@@ -3,8 +3,8 @@
 use super::fold::State;
 use super::{History, LedgerEntry, Violation};
 use bytes::Bytes;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::entry_set::EntrySet;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::entry_set::EntrySet;
 use longhaul::{EntryId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! The ledger's rules once more, written from the protocol's table and not from the library: a checker that shared the library's
 //! fold would share its mistakes. `table.rs` compares the two.
 
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::protocol::key::{Epoch, OwnerId};
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::key::{Epoch, OwnerId};
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

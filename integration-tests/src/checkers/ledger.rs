@@ -2,12 +2,13 @@
 
 use super::fold::{End, Stand, State};
 use super::{Accepted, History, LedgerEntry, Report, Run, Violation, broken};
+use crate::judge::{Judge, KeysUsed, sealing};
 use longhaul::TaskId;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::entry_set::EntrySet;
-use longhaul::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::protocol::invariants::{self, KeysUsed, inside_own_claim, sealing};
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::internals::protocol::entry_set::EntrySet;
+use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
+use longhaul::internals::protocol::invariants::inside_own_claim;
+use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one task while the ledger is read.
@@ -24,7 +25,7 @@ struct Reading<'a> {
     followed: BTreeMap<TaskId, Followed>,
     keys: KeysUsed,
     /// What the invariants need to know of the past, over all workers.
-    past: invariants::History,
+    past: Judge,
     /// What was run and whose claim has not been read, by task and epoch.
     runs: BTreeMap<(TaskId, u32), Vec<&'a Run>>,
     attempts_max: u32,
@@ -45,7 +46,7 @@ pub(super) fn check(
         known: history.tasks.iter().copied().collect(),
         followed: BTreeMap::new(),
         keys: KeysUsed::default(),
-        past: invariants::History::new(history.attempts_max),
+        past: Judge::new(history.attempts_max),
         runs,
         attempts_max: history.attempts_max,
         accepted: Accepted::default(),

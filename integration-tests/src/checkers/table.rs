@@ -2,12 +2,12 @@
 
 use super::fold::State;
 use longhaul::TaskId;
-use longhaul::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use longhaul::protocol::entry::{
+use longhaul::internals::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul::internals::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
-use longhaul::protocol::fold::{TaskFold, Verdict};
-use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::internals::protocol::fold::{TaskFold, Verdict};
+use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use std::time::Duration;
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };

@@ -1,10 +1,12 @@
 //! A sound history passes, and each planted violation is found.
 
 use super::*;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
-use longhaul::protocol::entry_set::{Ended, EntrySet};
-use longhaul::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
-use longhaul::protocol::seal::{Counts, Seal};
+use longhaul::internals::protocol::entry::{
+    Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome,
+};
+use longhaul::internals::protocol::entry_set::{Ended, EntrySet};
+use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
+use longhaul::internals::protocol::seal::{Counts, Seal};
 use longhaul::{TaskOutcome, TaskState};
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };

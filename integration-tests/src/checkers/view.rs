@@ -1,8 +1,8 @@
 //! Checks the metadata topic against the ledger.
 
 use super::{Accepted, History, Report, ViewEntry, Violation};
-use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::protocol::invariants::{phase_shown, showing, showing_end};
+use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::invariants::{phase_shown, showing, showing_end};
 use longhaul::{TaskId, TaskMetadata};
 use std::collections::BTreeMap;
 

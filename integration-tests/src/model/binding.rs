@@ -1,10 +1,10 @@
 //! Idempotency keys: two submitters with one key, workers, a register.
 
 use super::fingerprint::Fingerprint;
+use super::idempotency::{Bind, Bindings, SubmitterStep, WorkerStep};
 use super::search::System;
 use longhaul::TaskId;
-use longhaul::protocol::binding::{Bind, Bindings, SubmitterStep, WorkerStep};
-use longhaul::protocol::invariants::{BINDING, COMPACTION, Violation};
+use longhaul::internals::protocol::invariants::{BINDING, COMPACTION, Violation};
 
 /// The rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

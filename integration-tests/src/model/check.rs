@@ -3,22 +3,23 @@
 use super::bounds::Bounds;
 use super::fingerprint::Part;
 use super::world::{Worker, World, message_of, task_id};
+use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::fold::Phase;
-use longhaul::protocol::invariants::{
-    COMPACTION, FOLLOWERS, History, ORPHAN, OVERLAP, PROGRESS, START, Violation,
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::fold::Phase;
+use longhaul::internals::protocol::invariants::{
+    COMPACTION, FOLLOWERS, ORPHAN, OVERLAP, PROGRESS, START, Violation,
 };
-use longhaul::protocol::key::{Epoch, Key, OnceKey};
-use longhaul::worker::machine::{Machine, Stage, Task};
+use longhaul::internals::protocol::key::{Epoch, Key, OnceKey};
+use longhaul::internals::worker::machine::{Machine, Stage, Task};
 
 /// Tells a history something, and takes what it objects to. A part that stays as it was keeps its place in memory.
 pub(super) fn tell_history(
-    history: &mut Part<History>,
+    history: &mut Part<Judge>,
     violations: &mut Vec<Violation>,
-    tell: impl FnOnce(&mut History),
+    tell: impl FnOnce(&mut Judge),
 ) {
-    let mut told = History::clone(history);
+    let mut told = Judge::clone(history);
     tell(&mut told);
     violations.append(&mut told.take_violations());
     if told != **history {

@@ -4,9 +4,9 @@ use super::bounds::Bounds;
 use super::sealing;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id};
-use longhaul::protocol::claim::{Decision, next_claim};
-use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::worker::machine::{Stage, Step as Closing, Task};
+use longhaul::internals::protocol::claim::{Decision, next_claim};
+use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::worker::machine::{Stage, Step as Closing, Task};
 
 /// A step. Numbers are of workers, tasks, messages, and indexes of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

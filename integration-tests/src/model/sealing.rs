@@ -6,12 +6,12 @@ use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{Worker, World, entry_id, members, small, task_id};
 use longhaul::EntryId;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::entry_set::{Ended, EntrySet};
-use longhaul::protocol::fold::Phase;
-use longhaul::protocol::key::{Key, SealKey};
-use longhaul::protocol::seal::{Counts, Seal};
-use longhaul::worker::machine::Stage;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::entry_set::{Ended, EntrySet};
+use longhaul::internals::protocol::fold::Phase;
+use longhaul::internals::protocol::key::{Key, SealKey};
+use longhaul::internals::protocol::seal::{Counts, Seal};
+use longhaul::internals::worker::machine::Stage;
 
 /// The steps about seals that are possible.
 pub fn moves(

@@ -6,13 +6,14 @@ use super::fingerprint::Part;
 use super::step::{acknowledge, begin};
 use super::tamper::Fault;
 use super::world::{Body, Effect, Record, Worker, World, message_of, small, task_id, task_number};
+use crate::judge::Judge;
 use longhaul::TaskId;
-use longhaul::protocol::claim::NextClaim;
-use longhaul::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
-use longhaul::protocol::fold::{Phase, TaskFold};
-use longhaul::protocol::invariants::{ADOPTION, History, KEYS, Violation, may_claim};
-use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::worker::machine::{Action, Stage, Stop};
+use longhaul::internals::protocol::claim::NextClaim;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
+use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::invariants::{ADOPTION, KEYS, Violation, may_claim};
+use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::internals::worker::machine::{Action, Stage, Stop};
 
 /// Effects of the way to an ack take time from these settings of `receipts` on.
 const ACK_TAKES_TIME: u8 = 1;
@@ -39,7 +40,7 @@ impl Settle<'_> {
     }
 
     /// Tells the history something, and takes what it objects to.
-    pub(super) fn history(&mut self, tell: impl FnOnce(&mut History)) {
+    pub(super) fn history(&mut self, tell: impl FnOnce(&mut Judge)) {
         tell_history(&mut self.world.history, self.violations, tell);
     }
 

@@ -8,12 +8,12 @@ use super::tamper::Fault;
 use super::world::{
     Effect, Worker, World, entry_id, members, position, small, task_id, task_number,
 };
-use longhaul::protocol::claim::{Decision, NextClaim};
-use longhaul::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
-use longhaul::protocol::fold::Verdict;
-use longhaul::protocol::invariants::Violation;
-use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::worker::machine::{ReadEntry, Stage};
+use longhaul::internals::protocol::claim::{Decision, NextClaim};
+use longhaul::internals::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
+use longhaul::internals::protocol::fold::Verdict;
+use longhaul::internals::protocol::invariants::Violation;
+use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::internals::worker::machine::{ReadEntry, Stage};
 
 /// The world after a step.
 pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Violation>) -> World {

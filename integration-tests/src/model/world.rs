@@ -2,11 +2,11 @@
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::fold::TaskFold;
-use longhaul::protocol::invariants::History;
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
-use longhaul::worker::machine::Machine;
+use crate::judge::Judge;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::fold::TaskFold;
+use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::internals::worker::machine::Machine;
 use longhaul::{EntryId, Position, TaskId};
 
 /// A state of the world.
@@ -29,7 +29,7 @@ pub struct World {
     /// The next owner id.
     pub next_owner: u8,
     /// What happened so far, as far as the invariants need it.
-    pub history: Part<History>,
+    pub history: Part<Judge>,
 }
 
 /// An entry of the ledger.
@@ -193,7 +193,7 @@ impl World {
                 after: bounds.after,
             },
             next_owner: bounds.workers,
-            history: Part::new(History::new(u32::from(bounds.attempts))),
+            history: Part::new(Judge::new(u32::from(bounds.attempts))),
         }
     }
 

@@ -1,13 +1,13 @@
 //! Who uses connections, and what they promised to do with them.
 
 use super::world::{Purpose, World};
-use longhaul::transport::session::machine::call::{
+use longhaul::internals::session::machine::call::{
     Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
     Subscription,
 };
-use longhaul::transport::{Batching, Message};
 use longhaul::{EntryId, Position};
 use longhaul_broker::stepped::MESSAGE_BYTES_MAX;
+use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Messages of the largest batch in a history: that many may come beyond what a reader has room for.

@@ -2,9 +2,9 @@
 
 use super::Figures;
 use bytes::{Bytes, BytesMut};
-use longhaul::transport::{Message, Outgoing, PublishError};
 use longhaul::{EntryId, Position};
 use longhaul_broker::stepped::Journal;
+use longhaul_transport::{Message, Outgoing, PublishError};
 use longhaul_wire::batch::Singles;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, KeyValue};

@@ -9,12 +9,12 @@ use super::{Figures, Plan};
 use bytes::BytesMut;
 use fastrand::Rng;
 use longhaul::EntryId;
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::session::machine::call::{Answer, Call, Event, Question};
-use longhaul::transport::session::machine::{Connection, Greeting};
-use longhaul::transport::{TransportError, TransportErrorKind};
+use longhaul::internals::session::machine::call::{Answer, Call, Event, Question};
+use longhaul::internals::session::machine::{Connection, Greeting};
 use longhaul_broker::log::SimulatedStorage;
 use longhaul_broker::stepped::{Handles, Journal, SteppedBroker};
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{TransportError, TransportErrorKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must hold after a run, by the numbers of `longhaul::protocol::invariants`.
+//! What must hold after a run, by the numbers of `longhaul::internals::protocol::invariants`.
 
 use super::fleet::Fleet;
 use super::ledger::{Logged, Owners, Story, Times, Told, times};
@@ -7,16 +7,16 @@ use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
 use super::{SUBSCRIPTION, fences, retries, timely, view};
 use crate::checkers::fold::{End, State};
-use longhaul::ledger;
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::entry_set::EntrySet;
-use longhaul::protocol::invariants as ids;
-use longhaul::protocol::key::OwnerId;
-use longhaul::protocol::moment::Moment;
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::entry_set::EntrySet;
+use longhaul::internals::protocol::invariants as ids;
+use longhaul::internals::protocol::key::OwnerId;
 use longhaul::topics::TopicNames;
-use longhaul::transport::TopicPartition;
-use longhaul::transport::memory::{Happening, MemoryBroker};
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_memory::{Happening, MemoryBroker};
+use longhaul_transport::TopicPartition;
+use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 
 use super::Simulation;
 use super::fleet::Stop;
-use longhaul::ledger;
-use longhaul::protocol::entry::Entry;
-use longhaul::transport::memory::Loss;
-use longhaul::transport::{Message, TopicPartition};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::Entry;
+use longhaul_memory::Loss;
+use longhaul_transport::{Message, TopicPartition};
 use std::time::Duration;
 
 /// Nothing is done to anybody but that a few reads of the task topic fail.

@@ -3,12 +3,12 @@
 use super::report::Totals;
 use super::script::{Actor, Deeds};
 use super::setting::Setting;
-use longhaul::clock::Clock;
-use longhaul::protocol::moment::Moment;
+use longhaul::internals::worker::{Plan, Surroundings, prepare};
 use longhaul::topics::TopicNames;
-use longhaul::transport::memory::{MemoryBroker, MemoryTransport};
-use longhaul::transport::{Message, TopicPartition};
-use longhaul::worker::{Plan, Surroundings, prepare};
+use longhaul_memory::{MachineClock, MemoryBroker, MemoryTransport};
+use longhaul_transport::clock::Clock;
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{Message, TopicPartition};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ pub(super) struct Worker {
 
 /// One place for a worker: a machine, with its own clock.
 struct Place {
-    clock: Clock,
+    clock: &'static MachineClock,
     worker: Option<Worker>,
 }
 
@@ -109,7 +109,7 @@ impl Fleet {
     pub(super) async fn start(&mut self, index: usize, rng: &mut fastrand::Rng) {
         self.started += 1;
         let name = format!("worker-{}", self.started);
-        let clock = self.places[index].clock;
+        let clock = self.places[index].clock.clock();
         let transport = self.broker.connect_with_clock(&name, clock);
         let concurrency = if self.setting.concurrency_max > 4 {
             self.setting.concurrency_max
@@ -240,14 +240,14 @@ fn add(totals: &mut Totals, worker: &Worker) {
 }
 
 /// The clock of another machine: only where clocks are skewed are they wrong.
-fn another_clock(clock: Clock, skewed: bool, rng: &mut fastrand::Rng) -> Clock {
+fn another_clock(clock: Clock, skewed: bool, rng: &mut fastrand::Rng) -> &'static MachineClock {
     const UP_FOR_MIN_MS: u64 = 3_600_000;
     let uptime = Duration::from_millis(rng.u64(UP_FOR_MIN_MS..1_000_000_000));
     let skew = rng.u64(..2 * SKEW_MAX.as_millis() as u64);
     let drift = rng.i32(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX);
     if !skewed {
-        return clock.of_another_machine(clock.wall_ms(), uptime, 0);
+        return MachineClock::start(clock.wall_ms(), uptime, 0);
     }
     let wall_ms = clock.wall_ms() - SKEW_MAX.as_millis() as u64 + skew;
-    clock.of_another_machine(wall_ms, uptime, drift)
+    MachineClock::start(wall_ms, uptime, drift)
 }

@@ -1,18 +1,18 @@
 //! What the ledger says of each task, by the fold of the checkers and with the times at which its entries were stored.
 
 use crate::checkers::fold::{End, Stand, State};
+use crate::judge::KeysUsed;
 use bytes::Bytes;
-use longhaul::ledger;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::fold::{TaskFold, Verdict};
-use longhaul::protocol::invariants as ids;
-use longhaul::protocol::invariants::KeysUsed;
-use longhaul::protocol::key::{Epoch, Key, OnceKey, OwnerId};
-use longhaul::protocol::moment::Moment;
-use longhaul::protocol::seal::Seal;
-use longhaul::transport::memory::{Happening, History, MemoryBroker};
-use longhaul::transport::{Message, TopicPartition};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::internals::protocol::fold::{TaskFold, Verdict};
+use longhaul::internals::protocol::invariants as ids;
+use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use longhaul::internals::protocol::seal::Seal;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_memory::{Happening, History, MemoryBroker};
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{Message, TopicPartition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What came of runs.
 
-use longhaul::protocol::invariants::REFUSED;
+use longhaul::internals::protocol::invariants::REFUSED;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;

@@ -6,12 +6,12 @@ use super::ledger::{Claimed, Story};
 use super::setting::Course;
 use super::timely::{SOON, shrunk, stretched};
 use crate::checkers::fold::Stand;
-use longhaul::protocol::invariants as ids;
-use longhaul::protocol::moment::Moment;
-use longhaul::protocol::rank::SLOT;
-use longhaul::protocol::retry::RetryPolicy;
-use longhaul::transport::memory::Happening;
+use longhaul::internals::protocol::invariants as ids;
+use longhaul::internals::protocol::rank::SLOT;
+use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul::{EntryId, Position, TaskId};
+use longhaul_memory::Happening;
+use longhaul_transport::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ pub(super) fn is_blind(readings: &Readings, id: TaskId, claim: &Claimed) -> bool
 fn due(evidence: &Evidence<'_>, claim: &Claimed) -> Moment {
     let Stand::Waiting(next) = claim.before.stand else { return Moment::default() };
     let clock = evidence.broker.clock();
-    let began_ms = clock.wall_ms() - longhaul::clock::as_millis(clock.now().0);
+    let began_ms = clock.wall_ms() - longhaul_transport::clock::as_millis(clock.now().0);
     let asked = Moment(Duration::from_millis(next.at_ms.saturating_sub(began_ms)));
     (claim.since + Duration::from_millis(next.delay_ms)).min(asked)
 }

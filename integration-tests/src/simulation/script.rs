@@ -3,9 +3,9 @@
 use super::ledger::Fate;
 use crate::checkers::fold::End;
 use bytes::Bytes;
-use longhaul::clock::Clock;
-use longhaul::protocol::moment::Moment;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
+use longhaul_transport::clock::Clock;
+use longhaul_transport::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What a run is made of, drawn from its seed.
 
 use longhaul::WorkerConfig;
-use longhaul::transport::memory::{Every, Faults, Losses, Span};
+use longhaul_memory::{Every, Faults, Losses, Span};
 use std::time::Duration;
 
 /// How long things happen, in simulated time.

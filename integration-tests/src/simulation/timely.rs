@@ -10,11 +10,11 @@ use super::retries::{self, Deliveries, check_adopters, deliveries, is_blind};
 use super::setting::Course;
 use crate::checkers::fold::Stand;
 use longhaul::TaskId;
-use longhaul::protocol::invariants as ids;
-use longhaul::protocol::moment::Moment;
-use longhaul::protocol::rank::SLOT;
-use longhaul::protocol::retry::RetryPolicy;
-use longhaul::transport::memory::{Event, Happening};
+use longhaul::internals::protocol::invariants as ids;
+use longhaul::internals::protocol::rank::SLOT;
+use longhaul::internals::protocol::retry::RetryPolicy;
+use longhaul_memory::{Event, Happening};
+use longhaul_transport::moment::Moment;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,11 +5,11 @@ use super::SUBSCRIPTION;
 use super::checks::{Book, Evidence, at};
 use super::ledger::Story;
 use crate::checkers::fold::End;
-use longhaul::protocol::invariants as ids;
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::Message;
-use longhaul::transport::memory::Happening;
+use longhaul::internals::protocol::invariants as ids;
 use longhaul::{EntryId, TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul_memory::Happening;
+use longhaul_transport::Message;
+use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

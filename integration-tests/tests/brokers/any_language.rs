@@ -6,12 +6,12 @@
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Follow, Message, Start, TopicPartition, Transport};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::{
     Client, TaskContext, TaskError, TaskId, TaskProcessor, TaskRef, Text, WorkerHandle,
 };
 use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use pulsar::{Pulsar, TokioExecutor, producer};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};

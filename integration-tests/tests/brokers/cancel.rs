@@ -15,13 +15,13 @@
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use integration_tests::stopwatch;
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul::{EntryId, Position};
+use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Schema,
     Start, TopicPartition, Transport,
 };
-use longhaul::{EntryId, Position};
-use longhaul_broker::{Broker, BrokerConfig};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;

@@ -8,14 +8,14 @@ use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
 use integration_tests::sandbox::Sandbox;
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, CompactionStatus, TopicNames};
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{
-    Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
-};
 use longhaul::{
     Client, SubmitError, TaskId, TaskMetadata, TaskOutcome, TaskRef, TaskState, Text, WaitError,
     WatchEvent, WatchFrom,
+};
+use longhaul_transport::{
+    Batching, Follow, Outgoing, Publisher, Schema, Start, TopicPartition, Transport,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Bench {
         topic: &str,
         partition: i32,
         count: usize,
-    ) -> Result<Vec<longhaul::transport::Message>> {
+    ) -> Result<Vec<longhaul_transport::Message>> {
         let topic = TopicPartition { topic: topic.to_owned(), partition };
         let follow = Follow { start: Start::Earliest, compacted: false };
         let mut follower = self.transport.follower(&topic, follow).await?;

@@ -3,7 +3,7 @@
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K` runs K seeds from N on; `cargo xtask sim --seed N` does that.
 
 use integration_tests::simulation::{Course, Report, Setting, Totals, run};
-use longhaul::protocol::invariants::RESEND;
+use longhaul::internals::protocol::invariants::RESEND;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a plain test run.

@@ -1,7 +1,7 @@
 //! The invariants that one worker can judge at each of its steps for the price of a few comparisons. Nothing is asked but what the
 //! ledger says of the task and what the worker itself has done about it: the judge must not share the state of what it judges.
 //!
-//! Production asks them before every step; the [`History`](super::History) of model, simulation and checkers asks the same ones.
+//! Production asks them before every step; model, simulation and checkers ask the same ones of all workers together.
 
 use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
@@ -197,14 +197,6 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
         }
         Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => Ok(()),
     }
-}
-
-/// C-18, the part that a fold can tell: a seal names a task in this phase.
-///
-/// # Errors
-/// The task is not over.
-pub const fn sealing(phase: Phase) -> Judgement {
-    if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
 }
 
 /// C-18: a seal of this worker names a task, of which it must have written the dead letter, the entry on the metadata topic and the ack

@@ -411,5 +411,4 @@ impl Alarm {
 }
 
 #[cfg(test)]
-#[cfg(feature = "testing")]
 mod tests;

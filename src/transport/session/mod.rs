@@ -196,17 +196,15 @@ impl Transport for PulsarTransport {
 }
 
 #[cfg(test)]
-#[cfg(feature = "testing")]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
 
     /// Who opens something waits for a limited time, and the broker has its own for its answer.
     #[tokio::test(start_paused = true)]
     async fn what_is_opened_is_given_up_in_its_time() {
         let options = ConnectOptions::new("pulsar://unused");
         let transport = PulsarTransport { pool: Arc::new(Pool::new(options.clone()).unwrap()) };
-        let clock = Clock::simulated(0);
+        let clock = longhaul_memory::simulated_clock(0);
         let opening = std::future::pending::<Result<(), TransportError>>();
         let error = transport.about("topic", opening).await.unwrap_err();
         assert_eq!((error.address.as_str(), error.cause.as_str()), ("topic", "not opened in time"));

@@ -64,15 +64,15 @@ impl ConnectOptions {
     }
 
     /// Sets the credentials.
-    #[must_use]
-    pub fn credentials(mut self, credentials: Credentials) -> Self {
+    #[cfg(test)]
+    pub(crate) fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
         self
     }
 
     /// Sets what concerns TLS.
-    #[must_use]
-    pub fn tls(mut self, tls: TlsOptions) -> Self {
+    #[cfg(test)]
+    pub(crate) fn tls(mut self, tls: TlsOptions) -> Self {
         self.tls = tls;
         self
     }

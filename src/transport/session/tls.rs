@@ -185,6 +185,7 @@ fn read(path: &Path, of: &'static str) -> Result<Vec<u8>, TlsError> {
 }
 
 /// A configuration that trusts nobody, for HTTP clients that want one even without TLS.
+#[cfg(any(feature = "admin", feature = "oauth2"))]
 pub(crate) fn without_trust() -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;

@@ -120,9 +120,9 @@ impl From<Published> for Fate {
     fn from(published: Published) -> Self {
         match published {
             Ok(_) => Self::Stored,
-            // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
-            Err(PublishError::Unknown(_) | PublishError::NotStored(_)) => Self::Unknown,
             Err(PublishError::Refused(cause)) => Self::Refused(cause),
+            // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
+            Err(_) => Self::Unknown,
         }
     }
 }

@@ -449,8 +449,7 @@ impl Lane {
     pub(super) fn draw_owner(env: &mut Environment) -> OwnerId {
         match env.clock {
             Clock::System => OwnerId(system_random()),
-            #[cfg(feature = "testing")]
-            Clock::Simulated { .. } => OwnerId(env.rng.u128(..)),
+            Clock::Simulated(_) => OwnerId(env.rng.u128(..)),
         }
     }
 }

@@ -412,5 +412,4 @@ impl From<StuckBody> for BoxFuture<'static, ()> {
 }
 
 #[cfg(test)]
-#[cfg(feature = "testing")]
 mod tests;

@@ -9,12 +9,12 @@ use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::{TaskMetadata, TaskOutcome};
-use crate::transport::memory::{Faults, MemoryBroker, MemoryTransport};
 use crate::transport::{Message, Outgoing};
-use crate::worker::Plan;
+use crate::worker::handle::Plan;
 use crate::worker::processor::{TaskContext, TaskProcessor};
 use crate::worker::task_error::TaskError;
 use bytes::Bytes;
+use longhaul_memory::{Faults, MemoryBroker, MemoryTransport};
 use std::sync::{Mutex, PoisonError};
 
 mod aside;
@@ -388,7 +388,7 @@ async fn a_superseded_outcome_is_dropped() {
     let mut bench = Bench::new(WorkerConfig::default(), None, |context| report(context, 5));
     let task = bench.submit(&[]);
     bench.run_for(3 * SECOND).await;
-    bench.broker.next_publish(&bench.ledger(), crate::transport::memory::Fate::Lost);
+    bench.broker.next_publish(&bench.ledger(), longhaul_memory::Fate::Lost);
     bench.run_for(4 * SECOND).await;
     assert_eq!(bench.driver.lanes[-1].bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };

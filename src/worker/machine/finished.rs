@@ -440,8 +440,8 @@ mod tests {
             for number in 0..900 {
                 prop_assert_eq!(finished.get(id(number)), model.get(&id(number)).cloned());
                 let entry = EntryId { ledger: 1, entry: u64::from(number) };
-                let of_entry = model.range(entry.tasks()).map(|(id, task)| (*id, task.clone()));
-                prop_assert!(finished.range(&entry.tasks()).eq(of_entry));
+                let of_entry = model.range(TaskId::all_of(entry)).map(|(id, task)| (*id, task.clone()));
+                prop_assert!(finished.range(&TaskId::all_of(entry)).eq(of_entry));
             }
             let apart = finished.trails.len() + finished.checkpoints.len();
             finished.remove_range(&(id(0)..=id(u16::MAX)));

@@ -59,8 +59,8 @@ impl Machine {
     }
 
     /// How many sealed tasks still have keys in the ledger.
-    #[must_use]
-    pub fn left(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> usize {
         self.sealing.left.len()
     }
 

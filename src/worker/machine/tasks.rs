@@ -101,7 +101,7 @@ impl Tasks {
 
     /// The known tasks of an entry, in no particular order.
     pub(super) fn members(&self, entry: EntryId) -> impl Iterator<Item = (TaskId, Cow<'_, Task>)> {
-        let ids = entry.tasks();
+        let ids = TaskId::all_of(entry);
         let open = self.open.range(ids.clone()).map(|(id, task)| (*id, Cow::Borrowed(&**task)));
         open.chain(self.finished.range(&ids).map(|(id, task)| (id, Cow::Owned(task))))
     }

@@ -7,7 +7,7 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 use crate::worker::machine::Action;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const DUE_SOON: Duration = Duration::from_secs(2);
 
 impl Partition {
     /// A wrong decision, for tests: asks for an action that no rule has led to.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn ask_for(&mut self, action: Action) {
         self.machine.ask_for(action);
         self.settle();

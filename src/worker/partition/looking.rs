@@ -261,7 +261,7 @@ impl Partition {
 
     fn hand_back(&mut self, id: TaskId) {
         self.machine.hand_back(id);
-        let batch = self.open.range(id.entry_id().tasks());
+        let batch = self.open.range(TaskId::all_of(id.entry_id()));
         let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
         for member in members {
             self.waiting.remove(member);

@@ -2,9 +2,9 @@
 
 use super::publishing::publish_until_lost;
 use super::*;
-use crate::transport::memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use crate::transport::{Batching, OnReceipt, Outgoing, Schema};
 use crate::worker::connection::{ConnectionState, Connections};
+use longhaul_memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use tokio::task::JoinSet;
 
 const GROUP: &str = "group";

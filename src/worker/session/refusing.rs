@@ -104,7 +104,8 @@ fn publishing(opens: bool, clock: Clock) -> (Arc<Refusing>, Mailbox<Publish>, Jo
 #[tokio::test(start_paused = true)]
 async fn a_publisher_is_opened_ever_more_rarely_while_it_is_refused_or_ends_at_once() {
     for opens in [false, true] {
-        let (transport, _mailbox, _services) = publishing(opens, Clock::simulated(0));
+        let (transport, _mailbox, _services) =
+            publishing(opens, longhaul_memory::simulated_clock(0));
         tokio::time::sleep(MINUTE).await;
         let tries = transport.tries.load(Ordering::Relaxed);
         // Waits that double from 100 ms to 5 s, less up to a half of each, and then one of 2.5 s to 5 s after the other.
@@ -115,7 +116,7 @@ async fn a_publisher_is_opened_ever_more_rarely_while_it_is_refused_or_ends_at_o
 /// Entries that nobody wants any more piled up for as long as an outage lasted.
 #[tokio::test(start_paused = true)]
 async fn what_has_expired_is_dropped_while_no_publisher_opens() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let (_, mailbox, _services) = publishing(false, clock);
     let second = Duration::from_secs(1);
     // The service has not begun: all of them are there at its first try.

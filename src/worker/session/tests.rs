@@ -41,7 +41,7 @@ impl Consumer for Stalled {
 /// the next delivery anew.
 #[tokio::test(start_paused = true)]
 async fn acks_do_not_pass_for_deliveries() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
     let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();
@@ -66,7 +66,7 @@ async fn acks_do_not_pass_for_deliveries() {
 /// Who has no room for a task waits for none: its sessions would be given up one after the other.
 #[tokio::test(start_paused = true)]
 async fn who_asked_for_nothing_waits_for_nothing() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let (sender, _receiver) = mpsc::channel(8);
     let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();
@@ -81,7 +81,7 @@ async fn who_asked_for_nothing_waits_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
-        let clock = Clock::simulated(0);
+        let clock = longhaul_memory::simulated_clock(0);
         let (sender, _receiver) = mpsc::channel(8);
         let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
         let commands = Mailbox::new();
@@ -126,7 +126,7 @@ impl Consumer for Refusing {
 /// An ack that the broker refused was tried again in session after session, and each of them, once open, looked connected.
 #[tokio::test(start_paused = true)]
 async fn a_refused_ack_is_told_until_it_is_accepted() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let connections = Arc::new(Connections::new(clock));
     let monitor = Arc::new(Monitor::new(&connections));
     let (sender, mut receiver) = mpsc::channel(8);
@@ -177,7 +177,7 @@ fn what_was_open_for_as_long_as_the_longest_wait_may_be_opened_soon_again() {
 /// waited for long.
 #[tokio::test(start_paused = true)]
 async fn credit_counts_for_its_session_and_begins_the_wait() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let mut session =
         Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
     let credit = |session, count| ConsumerCommand::Credit { session, count };
@@ -236,7 +236,7 @@ impl Consumer for Delivering {
 
 /// When a session of which one delivery comes after ten seconds takes its subscription for stalled, in the next two hours.
 async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Duration> {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
     let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();
@@ -307,7 +307,7 @@ impl Consumer for Prefetching {
 /// could not run them, for minutes.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_passed_on_than_there_is_credit_for() {
-    let clock = Clock::simulated(0);
+    let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
     let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
     let commands = Mailbox::new();

@@ -3,11 +3,11 @@
 use super::peer::{Consumer, Entry, Follower, Peer, Publisher};
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{
-    self, AckReceipt, Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition, Transport,
-};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::{EntryId, TaskId};
+use longhaul_transport::{
+    AckReceipt, Batching, Follow, Outgoing, Receipt, Schema, Start, TopicPartition, Transport,
+};
 use std::collections::VecDeque;
 
 /// One transport; it opens the connections that it wants.
@@ -45,7 +45,7 @@ impl Peer for SessionPeer {
     }
 }
 
-pub(super) struct SessionPublisher(Box<dyn transport::Publisher>);
+pub(super) struct SessionPublisher(Box<dyn longhaul_transport::Publisher>);
 
 impl Publisher for SessionPublisher {
     type Receipt = Receipt;
@@ -68,7 +68,7 @@ impl Publisher for SessionPublisher {
     }
 }
 
-pub(super) struct SessionFollower(Box<dyn transport::Follower>);
+pub(super) struct SessionFollower(Box<dyn longhaul_transport::Follower>);
 
 impl Follower for SessionFollower {
     async fn next(&mut self) -> Result<String> {
@@ -77,7 +77,7 @@ impl Follower for SessionFollower {
 }
 
 pub(super) struct SessionConsumer {
-    consumer: Box<dyn transport::Consumer>,
+    consumer: Box<dyn longhaul_transport::Consumer>,
     /// In the order of the acks, which is that of their receipts.
     acks: VecDeque<AckReceipt>,
 }

@@ -40,7 +40,7 @@ const BROKERS: Judge = judge("integration-tests", "brokers", 6);
 
 /// All areas.
 pub const AREAS: &[Area] = &[
-    Area::library("protocol", &["src/protocol/"]),
+    Area::library("protocol", &["src/protocol/", "crates/longhaul-transport/src/moment.rs"]),
     Area::library("machine", &["src/worker/machine/"]),
     Area::library("partition", &["src/worker/partition/"]),
     Area::library("worker-session", &["src/worker/session.rs"]),

@@ -332,7 +332,14 @@ fn command(places: &Places, verb: &[&str]) -> Command {
     steps::forget_xtask(&mut command);
     command.args(verb);
     // Built for a few minutes of tests: nothing in it is worth much time of the compiler.
-    for package in ["longhaul", "longhaul-wire", "longhaul-broker", "integration-tests"] {
+    for package in [
+        "longhaul",
+        "longhaul-memory",
+        "longhaul-transport",
+        "longhaul-wire",
+        "longhaul-broker",
+        "integration-tests",
+    ] {
         for setting in ["opt-level=1", "debug=0"] {
             command.args(["--config", &format!("profile.dev.package.{package}.{setting}")]);
         }

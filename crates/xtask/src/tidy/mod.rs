@@ -194,7 +194,7 @@ mod tests {
         let host = concat!("// crates", ".io");
         let tree = tree(&[
             ("src/protocol/fold.rs", &format!("{text}{attribute}\n{host}{long}")),
-            ("src/protocol/invariants.rs", "//! C-01"),
+            ("src/protocol/invariants/ids.rs", "//! C-01"),
         ]);
         let found: BTreeSet<&str> = check(&tree).into_iter().map(|found| found.rule).collect();
         let expected = [

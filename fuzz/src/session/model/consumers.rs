@@ -2,10 +2,10 @@
 
 use super::entries::{Body, expected};
 use super::{Context, Kind, Model, Producer, Step};
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::Message;
-use longhaul::transport::session::machine::call::{ConsumerOptions, Event, Place, Subscription};
+use longhaul::internals::session::machine::call::{ConsumerOptions, Event, Place, Subscription};
 use longhaul::{EntryId, Position};
+use longhaul_transport::Message;
+use longhaul_transport::moment::Moment;
 use longhaul_wire::frame::Frame;
 use longhaul_wire::messages::{
     AckType, Command, CommandAck, CommandFlow, CommandRedeliverUnacknowledgedMessages,

@@ -2,8 +2,8 @@
 
 use super::{Context, Model, Step, Waiting};
 use longhaul::Position;
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::{Batching, PublishError};
+use longhaul_transport::moment::Moment;
+use longhaul_transport::{Batching, PublishError};
 use longhaul_wire::batch::Singles;
 use longhaul_wire::messages::{Command, CommandSend};
 use longhaul_wire::payload::Payload;

@@ -1,9 +1,9 @@
 //! Questions, acks and ends: which frame asks what, and which answer belongs to it.
 
 use super::{ANSWER_MAX, Context, Model, Stage, Step, Waiting};
-use longhaul::protocol::moment::Moment;
-use longhaul::transport::TransportError;
-use longhaul::transport::session::machine::call::{Answer, Call, Question};
+use longhaul::internals::session::machine::call::{Answer, Call, Question};
+use longhaul_transport::TransportError;
+use longhaul_transport::moment::Moment;
 use longhaul_wire::messages::{Command, LookupType, MetadataType};
 
 /// What a request is about. Numbers are those of producers and consumers.

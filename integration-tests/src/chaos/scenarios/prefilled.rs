@@ -6,10 +6,10 @@ use crate::chaos::load::{Flow, Script};
 use crate::chaos::{Host, Options, Row};
 use anyhow::{Context, Result};
 use longhaul::TaskId;
-use longhaul::ledger;
-use longhaul::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::protocol::key::{Epoch, OnceKey, OwnerId};
-use longhaul::transport::{Batching, Outgoing, Schema, Transport};
+use longhaul::internals::ledger;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul_transport::{Batching, Outgoing, Schema, Transport};
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -7,15 +7,16 @@ use super::tamper::TimeFault;
 use super::world::{
     G, H, H_TICKS, Record, Sent, TASK, TICK, TimedWorld, Worker, position, wall_ms,
 };
-use longhaul::protocol::claim::NextClaim;
-use longhaul::protocol::entry::{Claim, ClaimKind, Entry};
-use longhaul::protocol::fold::Phase;
-use longhaul::protocol::invariants::{
-    ADOPTION, DUE, FOLLOWERS, History, KEYS, TAKEOVER, Violation, may_claim,
+use crate::judge::Judge;
+use longhaul::internals::protocol::claim::NextClaim;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Entry};
+use longhaul::internals::protocol::fold::Phase;
+use longhaul::internals::protocol::invariants::{
+    ADOPTION, DUE, FOLLOWERS, KEYS, TAKEOVER, Violation, may_claim,
 };
-use longhaul::protocol::key::{Key, OwnerId};
-use longhaul::worker::machine::{Action, Stage, Stop};
-use longhaul::worker::partition::{Effect, Inbound};
+use longhaul::internals::protocol::key::{Key, OwnerId};
+use longhaul::internals::worker::machine::{Action, Stage, Stop};
+use longhaul::internals::worker::partition::{Effect, Inbound};
 
 impl Steps<'_> {
     /// Lets a worker step, and does what its partition asks for.
@@ -35,7 +36,7 @@ impl Steps<'_> {
     }
 
     /// Tells the history something, and takes what it objects to.
-    pub(super) fn history(&mut self, tell: impl FnOnce(&mut History)) {
+    pub(super) fn history(&mut self, tell: impl FnOnce(&mut Judge)) {
         tell_history(&mut self.world.history, self.violations, tell);
     }
 

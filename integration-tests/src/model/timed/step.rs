@@ -7,11 +7,11 @@ use super::tamper::TimeFault;
 use super::world::{
     Account, Log, Record, Sent, TASK, TimedWorld, Worker, is_beat_of, owner_id, position, wall_ms,
 };
-use longhaul::protocol::entry::{Entry, Heartbeat, NextAttempt, Outcome};
-use longhaul::protocol::fold::Verdict;
-use longhaul::protocol::invariants::{FOLLOWERS, Violation};
-use longhaul::protocol::key::{Epoch, Key};
-use longhaul::worker::partition::Inbound;
+use longhaul::internals::protocol::entry::{Entry, Heartbeat, NextAttempt, Outcome};
+use longhaul::internals::protocol::fold::Verdict;
+use longhaul::internals::protocol::invariants::{FOLLOWERS, Violation};
+use longhaul::internals::protocol::key::{Epoch, Key};
+use longhaul::internals::worker::partition::Inbound;
 
 /// A world in the middle of a step.
 pub(super) struct Steps<'a> {

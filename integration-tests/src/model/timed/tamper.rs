@@ -2,8 +2,8 @@
 //! wrong times, wrong entries or wrong settings.
 
 use super::world::{TICK, Worker};
-use longhaul::protocol::entry::{Entry, Outcome};
-use longhaul::protocol::moment::Moment;
+use longhaul::internals::protocol::entry::{Entry, Outcome};
+use longhaul_transport::moment::Moment;
 
 /// A rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,14 +3,14 @@
 use super::super::fingerprint::Part;
 use super::bounds::TimedBounds;
 use super::tamper::TimeFault;
-use longhaul::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
-use longhaul::protocol::entry::Entry;
-use longhaul::protocol::fold::TaskFold;
-use longhaul::protocol::invariants::History;
-use longhaul::protocol::key::{Epoch, Key, OwnerId};
-use longhaul::protocol::moment::Moment;
-use longhaul::worker::partition::{Partition, PartitionSettings, Slots};
+use crate::judge::Judge;
+use longhaul::internals::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul::internals::protocol::entry::Entry;
+use longhaul::internals::protocol::fold::TaskFold;
+use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::internals::worker::partition::{Partition, PartitionSettings, Slots};
 use longhaul::{Position, TaskId};
+use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub struct TimedWorld {
     /// The next owner id.
     pub(super) next_owner: u8,
     /// What happened so far, as far as the invariants need it.
-    pub(super) history: Part<History>,
+    pub(super) history: Part<Judge>,
 }
 
 /// What may still happen, as in [`TimedBounds`].
@@ -212,7 +212,7 @@ impl TimedWorld {
                 compact: bounds.compact,
             },
             next_owner: 2 * bounds.workers,
-            history: Part::new(History::new(u32::from(bounds.attempts))),
+            history: Part::new(Judge::new(u32::from(bounds.attempts))),
         };
         super::step::begin(bounds, &mut world);
         world

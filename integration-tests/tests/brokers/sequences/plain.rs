@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use integration_tests::bench::Bench;
 use longhaul::TaskId;
-use longhaul::transport::TopicPartition;
+use longhaul_transport::TopicPartition;
 use pulsar::producer::{Message, SendFuture};
 use pulsar::{Producer, ProducerOptions, Pulsar, TokioExecutor};
 use std::collections::HashMap;

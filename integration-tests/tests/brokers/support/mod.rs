@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Outgoing, TopicPartition, TransportError, TransportErrorKind};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul_transport::{Outgoing, TopicPartition, TransportError, TransportErrorKind};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -5,8 +5,8 @@ use integration_tests::bench::Bench;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind};
 use integration_tests::script::Scripted;
 use longhaul::topics::{Admin, AdminOptions, DEAD_LETTER_SUBSCRIPTION};
-use longhaul::transport::{Batching, Message, Outgoing, Schema, TopicPartition, Transport};
 use longhaul::{Client, Text};
+use longhaul_transport::{Batching, Message, Outgoing, Schema, TopicPartition, Transport};
 use std::collections::BTreeSet;
 use std::time::Duration;
 

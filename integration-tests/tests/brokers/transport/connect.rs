@@ -3,8 +3,8 @@
 use crate::support::{self, Broker};
 use crate::transport::{EARLIEST, follow_to, keys, publish, take};
 use anyhow::{Context, Result, bail, ensure};
-use longhaul::transport::session::{ConnectOptions, PulsarTransport};
-use longhaul::transport::{Batching, TopicPartition, Transport, TransportErrorKind};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul_transport::{Batching, TopicPartition, Transport, TransportErrorKind};
 use std::time::Duration;
 
 #[tokio::test]

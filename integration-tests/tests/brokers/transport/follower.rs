@@ -6,7 +6,7 @@ use crate::transport::{
 };
 use anyhow::{Context, Result, ensure};
 use longhaul::Position;
-use longhaul::transport::{
+use longhaul_transport::{
     Batching, Follow, PublishError, Schema, Start, Transport, TransportErrorKind,
 };
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The transport seam against a real broker: every promise of `longhaul::transport`, on `PulsarTransport`.
+//! The transport seam against a real broker: every promise of `longhaul_transport`, on `PulsarTransport`.
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`. Credentials and TLS are the suite `security`'s.
 
@@ -11,8 +11,8 @@ mod routes;
 use crate::support::{outgoing, within};
 use anyhow::{Result, bail};
 use longhaul::Position;
-use longhaul::transport::session::PulsarTransport;
-use longhaul::transport::{
+use longhaul::internals::session::PulsarTransport;
+use longhaul_transport::{
     Batching, Consumer, Follow, Follower, Message, Outgoing, Publisher, Schema, Start,
     TopicPartition, Transport,
 };

@@ -5,7 +5,7 @@ use crate::transport::{
     COMPACTED, EARLIEST, SILENCE, follow_to, key_list, keys, publish, publish_all, take, tombstone,
 };
 use anyhow::{Context, Result, ensure};
-use longhaul::transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
+use longhaul_transport::{Batching, Outgoing, PublishError, Schema, TopicPartition, Transport};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};

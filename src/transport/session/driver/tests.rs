@@ -103,7 +103,7 @@ struct Bench {
 impl Bench {
     fn new(wrap: impl FnOnce(DuplexStream) -> Wire, times: Times) -> Self {
         let (stream, wire) = duplex(PIPE_BYTES);
-        let clock = Clock::simulated(0);
+        let clock = longhaul_memory::simulated_clock(0);
         let detours = Arc::<Detours>::default();
         let around = Surroundings {
             clock,

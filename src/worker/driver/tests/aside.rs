@@ -4,8 +4,8 @@ use super::*;
 use crate::protocol::entry::{Done, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::OwnerId;
-use crate::transport::memory::Happening;
 use crate::worker::machine::Action;
+use longhaul_memory::Happening;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 

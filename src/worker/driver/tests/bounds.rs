@@ -13,7 +13,7 @@ async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
 /// machines could draw the same.
 #[tokio::test(start_paused = true)]
 async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
-    for (clock, same) in [(Clock::System, false), (Clock::simulated(0), true)] {
+    for (clock, same) in [(Clock::System, false), (longhaul_memory::simulated_clock(0), true)] {
         let draw = || {
             let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
             bench.driver.env.clock = clock;
@@ -165,8 +165,8 @@ async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
 /// else knew, was never accepted, and the task never ended.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
-    use crate::transport::memory::Loss;
     use crate::worker::ConnectionState;
+    use longhaul_memory::Loss;
     let mut bench = Bench::new(brisk(), None, |context| report(context, 100));
     let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
@@ -192,7 +192,7 @@ async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
 /// what it had read of the old one, by settings and claims that stood nowhere any more.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_another_one_is_told_and_counts() {
-    use crate::transport::memory::Loss;
+    use longhaul_memory::Loss;
     let mut bench = Bench::new(brisk(), None, |context| report(context, 30));
     let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;

@@ -1,8 +1,8 @@
 //! A compaction of the ledger takes nothing away that a worker, or its successor, rests on.
 
 use super::*;
-use crate::transport::memory::Loss;
 use bytes::Bytes;
+use longhaul_memory::Loss;
 use std::collections::BTreeMap;
 
 const RUNNING: usize = 20;

@@ -140,7 +140,7 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         bench.run_for(SECOND).await;
         let dead_letters = bench.at(&bench.names.dead_letters, -1);
         for _ in 0..refusals {
-            bench.broker.next_publish(&dead_letters, crate::transport::memory::Fate::Refused);
+            bench.broker.next_publish(&dead_letters, longhaul_memory::Fate::Refused);
         }
         let at = bench.at(&bench.names.task, -1);
         let properties = [("color".to_owned(), "red".to_owned())].into();

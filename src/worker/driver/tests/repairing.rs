@@ -5,7 +5,7 @@ use crate::TaskState;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::key::SealKey;
 use crate::protocol::seal::{Counts, Seal};
-use crate::transport::memory::Fate;
+use longhaul_memory::Fate;
 
 impl Bench {
     /// What M shows last; `None` when that is a tombstone.

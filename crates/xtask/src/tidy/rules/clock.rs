@@ -1,4 +1,4 @@
-//! `src/clock.rs` alone reads time in the library.
+//! `clock.rs` of `longhaul-transport` alone reads time in the library.
 //!
 //! Why: a second reader would escape the simulated clock, and would choose its own answer to which clock stops when the
 //! machine sleeps.
@@ -7,7 +7,8 @@ use super::violation;
 use crate::tidy::text::{CodePath, code_paths};
 use crate::tidy::{Tree, Violation, is_module, lies_under};
 
-const CLOCK: &str = "src/clock";
+const TRANSPORT: &str = "crates/longhaul-transport/src";
+const CLOCK: &str = "crates/longhaul-transport/src/clock";
 
 /// Types whose `now` asks the system.
 const TYPES: &[&str] =
@@ -20,7 +21,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for (file, source) in tree.rust_files().filter(|(file, _)| is_watched(&file.path)) {
         for path in code_paths(&source.production) {
             if let Some(name) = reading(&path) {
-                let message = format!("`{name}` reads time: only src/clock.rs does");
+                let message = format!("`{name}` reads time: only the clock does");
                 violations.push(violation(file, path.line, "clock", message));
             }
         }
@@ -29,7 +30,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 fn is_watched(path: &str) -> bool {
-    lies_under(path, "src") && !is_module(path, CLOCK) && !lies_under(path, CLOCK)
+    (lies_under(path, "src") || lies_under(path, TRANSPORT))
+        && !is_module(path, CLOCK)
+        && !lies_under(path, CLOCK)
 }
 
 fn reading(path: &CodePath) -> Option<String> {
@@ -84,9 +87,15 @@ mod tests {
 
     #[test]
     fn only_the_library_is_watched_and_not_its_clock() {
-        for path in ["src/clock.rs", "src/clock/boot.rs", "integration-tests/src/sandbox.rs"] {
+        for path in [
+            "crates/longhaul-transport/src/clock.rs",
+            "crates/longhaul-transport/src/clock/boot.rs",
+            "crates/longhaul-memory/src/clock.rs",
+            "integration-tests/src/sandbox.rs",
+        ] {
             check_code(path, "Instant::now()", false);
         }
-        check_code("src/clockwork.rs", "Instant::now()", true);
+        check_code("src/clock.rs", "Instant::now()", true);
+        check_code("crates/longhaul-transport/src/clockwork.rs", "Instant::now()", true);
     }
 }

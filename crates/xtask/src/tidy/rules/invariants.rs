@@ -1,6 +1,6 @@
 //! Every invariant of the protocol has one id, and the same id in the code, in the document and in a test.
 //!
-//! An id is `C-` and two digits. `src/protocol/invariants.rs` defines the ids; a test uses one by naming the id or the
+//! An id is `C-` and two digits. `src/protocol/invariants/ids.rs` defines the ids; a test uses one by naming the id or the
 //! constant that carries it in its code. What a comment says does not count.
 //!
 //! Where the protocol is decided nothing is asserted in debug builds only: production asks the invariants always.
@@ -10,7 +10,7 @@ use crate::tidy::text::{code_paths, has_word};
 use crate::tidy::{File, Tree, Violation, lies_under};
 use std::collections::{BTreeMap, BTreeSet};
 
-const DEFINITIONS: &str = "src/protocol/invariants.rs";
+const DEFINITIONS: &str = "src/protocol/invariants/ids.rs";
 const DOCUMENT: &str = "docs/protocol.md";
 
 /// The tidy rules plant ids of their own.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_untested_id_is_caught() {
-        let untested = &["src/protocol/invariants.rs:2 C-01 is used in no test"];
+        let untested = &["src/protocol/invariants/ids.rs:2 C-01 is used in no test"];
         let files =
             [(DEFINITIONS, CODE), (DOCUMENT, "C-01"), ("src/a.rs", "EPOCHS_RISE; \"C-01\"")];
         check_tree(&files, untested);
@@ -190,7 +190,7 @@ mod tests {
     /// An id in any comment of a test counted as a test of it.
     #[test]
     fn an_id_in_a_comment_is_no_test() {
-        let untested = &["src/protocol/invariants.rs:2 C-01 is used in no test"];
+        let untested = &["src/protocol/invariants/ids.rs:2 C-01 is used in no test"];
         for test in ["// C-01\n", "/// EPOCHS_RISE\nfn a() {}\n", "f(); // C-01\n"] {
             let tests = ("integration-tests/tests/model.rs", test);
             check_tree(&[(DEFINITIONS, CODE), (DOCUMENT, "C-01"), tests], untested);
@@ -201,21 +201,22 @@ mod tests {
     fn a_list_of_all_ids_tests_none_of_them() {
         let code = "pub const ALL: &[&str] = &[\n    \"C-01\",\n    \"C-02\",\n];\n";
         let tests = ("tests/a.rs", "check(ALL, \"C-02\");");
-        let untested = &["src/protocol/invariants.rs:2 C-01 is used in no test"];
+        let untested = &["src/protocol/invariants/ids.rs:2 C-01 is used in no test"];
         check_tree(&[(DEFINITIONS, code), (DOCUMENT, "C-01 C-02"), tests], untested);
     }
 
     #[test]
     fn an_undescribed_id_is_caught() {
         let tests = ("tests/a.rs", "f(\"C-01\")");
-        let expected = &["src/protocol/invariants.rs:2 C-01 is not described in docs/protocol.md"];
+        let expected =
+            &["src/protocol/invariants/ids.rs:2 C-01 is not described in docs/protocol.md"];
         check_tree(&[(DEFINITIONS, CODE), (DOCUMENT, "C-02"), tests], expected);
     }
 
     #[test]
     fn an_undefined_id_is_caught() {
         let tests = ("tests/a.rs", "f(\"C-01\")\n// C-07\n");
-        let expected = &["tests/a.rs:2 C-07 is not defined in src/protocol/invariants.rs"];
+        let expected = &["tests/a.rs:2 C-07 is not defined in src/protocol/invariants/ids.rs"];
         check_tree(&[(DEFINITIONS, CODE), (DOCUMENT, "C-01"), tests], expected);
     }
 
@@ -234,7 +235,10 @@ mod tests {
     #[test]
     fn a_missing_document_is_caught_when_there_are_ids() {
         let message = "its ids must be described in docs/protocol.md, which does not exist";
-        check_tree(&[(DEFINITIONS, CODE)], &[&format!("src/protocol/invariants.rs:0 {message}")]);
+        check_tree(
+            &[(DEFINITIONS, CODE)],
+            &[&format!("src/protocol/invariants/ids.rs:0 {message}")],
+        );
         check_tree(&[("src/a.rs", "C-01")], &[]);
     }
 }

@@ -17,6 +17,9 @@ pub const PURE: &[&str] = &[
     "crates/longhaul-broker/src/log/composer",
     "crates/longhaul-broker/src/machine",
     "crates/longhaul-broker/src/state",
+    "crates/longhaul-transport/src/moment",
+    "crates/longhaul-transport/src/position",
+    "crates/longhaul-transport/src/properties",
     "crates/longhaul-wire/src",
     "src/transport/session/machine",
 ];

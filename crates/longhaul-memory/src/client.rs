@@ -1,0 +1,342 @@
+//! The client's end: what a worker holds in its hands.
+
+use super::agenda::{ConnectionId, SessionId};
+use super::history::Happening;
+use super::lifecycle::Reach;
+use super::log::Body;
+use super::publish::{OPERATION_TIMEOUT, Room};
+use super::session::{Consuming, Following, Next, Publishing, Role};
+use super::state::{State, lost};
+use super::{Freezer, Shared};
+use async_trait::async_trait;
+use longhaul_transport::{
+    Backlog, Batching, Consumer, EntryId, Follow, Follower, Message, OnAck, OnReceipt, Outgoing,
+    Position, PublishError, Publisher, Schema, Start, TopicPartition, Transport, TransportError,
+    gate::Gate,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, MutexGuard};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+/// What one process sees of a [`MemoryBroker`](super::MemoryBroker). Clones share the fate of the process.
+#[derive(Clone)]
+pub struct MemoryTransport {
+    shared: Arc<Shared>,
+    connection: ConnectionId,
+    name: Arc<str>,
+    pub(super) freezer: Freezer,
+    /// Those who wait for receipts.
+    tasks: TaskTracker,
+}
+
+impl MemoryTransport {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: ConnectionId,
+        name: &str,
+        freezer: Freezer,
+    ) -> Self {
+        Self { shared, connection, name: Arc::from(name), freezer, tasks: TaskTracker::new() }
+    }
+
+    /// The gate of the process: wrap every future of it.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        self.freezer.gate()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    pub(super) const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    /// One round trip: `ask` is answered when the broker can be reached. `None` from it means that no answer comes for now.
+    async fn request<T>(
+        &self,
+        mut ask: impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let latency = {
+            let mut state = self.lock();
+            let span = state.faults.request_delay;
+            state.draw(span)
+        };
+        let answer = async {
+            sleep(latency).await;
+            loop {
+                // Made before asking, so that no change is missed.
+                let changed = self.shared.signals.changed.notified();
+                if let Some(answer) = self.try_request(&mut ask) {
+                    return answer;
+                }
+                changed.await;
+            }
+        };
+        let too_late = |_| Err(lost(&self.name, "no answer in time"));
+        timeout(OPERATION_TIMEOUT, answer).await.unwrap_or_else(too_late)
+    }
+
+    fn try_request<T>(
+        &self,
+        ask: &mut impl FnMut(&mut State) -> Option<Result<T, TransportError>>,
+    ) -> Option<Result<T, TransportError>> {
+        let mut state = self.lock();
+        match state.reach(self.connection) {
+            Reach::Yes => ask(&mut state),
+            Reach::No(error) => Some(Err(error)),
+            Reach::Wait => None,
+        }
+    }
+
+    async fn open(
+        &self,
+        topic: &TopicPartition,
+        mut role: impl FnMut() -> Role,
+    ) -> Result<Handle, TransportError> {
+        let session = self
+            .request(|state| {
+                let partition = state.reach_partition(topic);
+                Some(partition.map(|it| state.open(self.connection, it, role())))
+            })
+            .await?;
+        Ok(Handle { transport: self.clone(), session })
+    }
+
+    async fn open_publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+    ) -> Result<MemoryPublisher, TransportError> {
+        let role = || {
+            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
+            Role::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
+        };
+        self.open(topic, role).await.map(MemoryPublisher)
+    }
+}
+
+impl fmt::Debug for MemoryTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTransport").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transport for MemoryTransport {
+    async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
+        let count = |state: &mut State| state.topics.get(topic).and_then(|it| it.partitions);
+        self.request(|state| Some(Ok(count(state)))).await
+    }
+
+    async fn publisher(
+        &self,
+        topic: &TopicPartition,
+        batching: Batching,
+        _schema: Schema,
+    ) -> Result<Box<dyn Publisher>, TransportError> {
+        Ok(Box::new(self.open_publisher(topic, batching).await?))
+    }
+
+    async fn consumer(
+        &self,
+        topic: &TopicPartition,
+        subscription: &str,
+    ) -> Result<Box<dyn Consumer>, TransportError> {
+        let prefetch = self.lock().faults.prefetch;
+        let role = || {
+            let subscription = Arc::from(subscription);
+            Role::Consumer(Consuming { subscription, receipts: Vec::new(), permits: 0, prefetch })
+        };
+        Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
+    }
+
+    async fn follower(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<Box<dyn Follower>, TransportError> {
+        self.lock().happened(Happening::Followed {
+            by: Arc::clone(&self.name),
+            partition: Arc::from(topic.to_string()),
+            from_start: follow.start == Start::Earliest,
+        });
+        let role = || Role::Follower(Following { follow, cursor: None });
+        Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
+    }
+
+    async fn fetch(
+        &self,
+        topic: &TopicPartition,
+        at: Position,
+    ) -> Result<Option<Message>, TransportError> {
+        let (by, partition) = (Arc::clone(&self.name), Arc::from(topic.to_string()));
+        let fetched = Happening::Fetched { by, partition, position: at };
+        self.lock().happened(fetched);
+        let answer = self.request(|state| {
+            let partition = state.reach_partition(topic);
+            Some(partition.map(|id| state.partitions.get(&id)?.log.fetch(at).cloned()))
+        });
+        let answer = answer.await;
+        if answer.is_err() {
+            let (by, partition) = (Arc::clone(&self.name), Arc::from(topic.to_string()));
+            self.lock().happened(Happening::Unread { by, partition, position: at });
+        }
+        answer
+    }
+}
+
+/// A session in the hands of a client. Dropping it tells the broker.
+struct Handle {
+    transport: MemoryTransport,
+    session: SessionId,
+}
+
+impl Handle {
+    async fn next(&self) -> Result<Message, TransportError> {
+        loop {
+            let next = self.transport.lock().next(self.session);
+            match next {
+                Next::Message(message) => return Ok(*message),
+                Next::Error(error) => return Err(error),
+                Next::Wait(bell) => bell.notified().await,
+            }
+        }
+    }
+
+    fn more(&self) -> Option<Message> {
+        self.transport.lock().take(self.session)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.transport.lock().close(self.session);
+    }
+}
+
+struct MemoryPublisher(Handle);
+
+#[async_trait]
+impl Publisher for MemoryPublisher {
+    async fn ended(&mut self) -> TransportError {
+        let Handle { transport, session } = &self.0;
+        loop {
+            let room = transport.lock().room(*session);
+            match room {
+                Room::Error(error) => return error,
+                Room::Left(bell) | Room::Full(bell) => bell.notified().await,
+            }
+        }
+    }
+
+    async fn ready(&mut self) -> Result<(), TransportError> {
+        let Handle { transport, session } = &self.0;
+        loop {
+            let room = transport.lock().room(*session);
+            match room {
+                Room::Left(_) => return Ok(()),
+                Room::Error(error) => return Err(error),
+                Room::Full(bell) => bell.notified().await,
+            }
+        }
+    }
+
+    fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
+        let Handle { transport, session } = &self.0;
+        let null = message.null;
+        let mut state = transport.lock();
+        match state.offer(*session, Body::new(message, null)) {
+            Ok(answer) => {
+                let told = async move { on_receipt.tell(receipt(answer).await) };
+                transport.tasks.spawn(transport.gate().wrap(told));
+            }
+            Err(error) => on_receipt.tell(Err(PublishError::NotStored(error.to_string()))),
+        }
+        state.has_room(*session)
+    }
+}
+
+/// The time-out counts from the moment of sending, polled or not.
+fn receipt(
+    answer: oneshot::Receiver<Result<Position, PublishError>>,
+) -> impl Future<Output = Result<Position, PublishError>> {
+    let deadline = sleep(OPERATION_TIMEOUT);
+    let unknown = |cause: &str| Err(PublishError::Unknown(cause.to_owned()));
+    async move {
+        tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or_else(|_| unknown("the publisher is gone")),
+            () = deadline => unknown("no answer in time"),
+        }
+    }
+}
+
+struct MemoryConsumer(Handle);
+
+#[async_trait]
+impl Consumer for MemoryConsumer {
+    fn request(&mut self, count: usize) {
+        self.0.transport.lock().ask_for(self.0.session, count);
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.request(|state| state.backlog(*session)).await
+    }
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        self.0.next().await
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        self.0.more()
+    }
+
+    fn acknowledge(&mut self, entry: EntryId, on_ack: OnAck) {
+        let (sender, answer) = oneshot::channel();
+        let Handle { transport, session } = &self.0;
+        transport.lock().send_ack(*session, entry, sender);
+        let deadline = sleep(OPERATION_TIMEOUT);
+        let name = Arc::clone(&transport.name);
+        let told = async move {
+            let answer = tokio::select! {
+                biased;
+                answer = answer => {
+                    answer.unwrap_or_else(|_| Err(lost(&name, "the consumer's session is over")))
+                }
+                () = deadline => Err(lost(&name, "no receipt for the ack in time")),
+            };
+            on_ack.tell(answer);
+        };
+        transport.tasks.spawn(transport.gate().wrap(told));
+    }
+
+    async fn hand_back(&mut self, entry: EntryId) -> Result<(), TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.lock().send_back(*session, entry)
+    }
+}
+
+struct MemoryFollower(Handle);
+
+#[async_trait]
+impl Follower for MemoryFollower {
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        self.0.next().await
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        self.0.more()
+    }
+
+    async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        let Handle { transport, session } = &self.0;
+        transport.request(|state| state.last_position(*session)).await
+    }
+}

@@ -1,0 +1,348 @@
+//! What tests ask of the broker: topics, messages, exactly one fault, and what has become of it all.
+//!
+//! Invariant: a method that names a partition panics when there is none, because then the test is wrong.
+
+use super::agenda::PartitionId;
+use super::faults::{Fate, Faults, Loss};
+use super::history::History;
+use super::log::{Body, position};
+use super::session::Missing;
+use super::state::{Partition, State};
+use super::{MemoryBroker, MemoryTransport};
+use bytes::Bytes;
+use longhaul_transport::{EntryId, Message, Outgoing, Position, TopicPartition};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name under which the broker publishes for tests.
+const ANY_PRODUCER: &str = "producer";
+
+/// Topics and messages.
+impl MemoryBroker {
+    /// Creates a topic, or sets its deduplication and adds partitions. `None`: it has none.
+    pub fn create_topic(&self, topic: &str, partitions: Option<u32>, deduplication: bool) {
+        self.shared.lock().create(topic, partitions, deduplication);
+    }
+
+    /// Deletes a topic by force. What happened to clients: [`Loss::ErrorThenSilence`].
+    pub fn delete_topic(&self, topic: &str, loss: Loss) {
+        self.shared.lock().delete(topic, loss);
+    }
+
+    /// Deletes a topic by force, and makes it anew, empty, before a client has noticed: what a broker does that makes topics by itself.
+    pub fn replace_topic(&self, topic: &str, loss: Loss) {
+        self.shared.lock().replace(topic, loss);
+    }
+
+    /// Creates a durable subscription at the earliest message, as an admin does.
+    pub fn create_subscription(&self, at: &TopicPartition, subscription: &str) {
+        self.on(at, |state, id| state.subscribe(id, subscription));
+    }
+
+    /// Publishes one message, as any producer does, at once and without faults.
+    pub fn publish(&self, at: &TopicPartition, message: Outgoing) -> Position {
+        let entry = self.append(at, vec![message], false, false);
+        position(entry, None)
+    }
+
+    /// Publishes one entry with a batch of messages, at once and without faults.
+    pub fn publish_batch(&self, at: &TopicPartition, messages: Vec<Outgoing>) -> Vec<Position> {
+        let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
+        let entry = self.append(at, messages, true, false);
+        (0..count).map(|index| position(entry, Some(index))).collect()
+    }
+
+    /// Publishes a tombstone, at once and without faults.
+    pub fn publish_tombstone(&self, at: &TopicPartition, key: &str) -> Position {
+        let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
+        let entry = self.append(at, vec![message], false, true);
+        position(entry, None)
+    }
+
+    /// Publishes a message of which only key and properties can be read, as when its body is encrypted or damaged.
+    pub fn publish_damaged(&self, at: &TopicPartition, message: Outgoing, cause: &str) -> Position {
+        let body = Body::new(Outgoing { payload: Bytes::new(), ..message }, false);
+        let entry = self.store(at, &[Body { undecodable: Some(Arc::from(cause)), ..body }], false);
+        position(entry, None)
+    }
+
+    /// Publishes a message that no client can decode: each delivery of it ends the session.
+    pub fn publish_undecodable(&self, at: &TopicPartition) -> Position {
+        let entry = self.append(at, vec![Outgoing::default()], false, false);
+        self.with(at, |partition| partition.undecodable.insert(entry));
+        position(entry, None)
+    }
+
+    /// Publishes a batch that comes from another cluster, at once and without faults.
+    pub fn publish_replicated(
+        &self,
+        at: &TopicPartition,
+        messages: Vec<Outgoing>,
+        cluster: &str,
+    ) -> EntryId {
+        let from = || Some(cluster.to_owned());
+        let bodies = messages.into_iter().map(|message| Body::new(message, false));
+        let bodies: Vec<Body> =
+            bodies.map(|body| Body { replicated_from: from(), ..body }).collect();
+        self.store(at, &bodies, true)
+    }
+
+    fn append(
+        &self,
+        at: &TopicPartition,
+        messages: Vec<Outgoing>,
+        batched: bool,
+        null: bool,
+    ) -> EntryId {
+        let body = |message| Body::new(message, null);
+        let bodies: Vec<Body> = messages.into_iter().map(body).collect();
+        self.store(at, &bodies, batched)
+    }
+
+    fn store(&self, at: &TopicPartition, bodies: &[Body], batched: bool) -> EntryId {
+        let (now, wall_ms) = (self.shared.clock.now(), self.shared.clock.wall_ms());
+        let by = (Arc::from(ANY_PRODUCER), now);
+        self.on(at, |state, id| state.store(id, by, bodies, batched, wall_ms))
+    }
+}
+
+/// Faults.
+impl MemoryBroker {
+    /// From now on this plan holds. What lasts already ends in its own time.
+    pub fn set_faults(&self, faults: Faults) {
+        self.shared.lock().set_faults(faults);
+    }
+
+    /// Unloads a partition: all its sessions end, its ledger rolls, for a moment nobody can open it.
+    pub fn unload(&self, at: &TopicPartition, loss: Loss) {
+        self.on(at, |state, id| state.unload(id, Some(loss)));
+    }
+
+    /// Takes one topic away for so long, with all its partitions: sessions end, and nobody can open it meanwhile.
+    pub fn take_away(&self, topic: &str, time: Duration, loss: Loss) {
+        self.shared.lock().take_away(topic, time, Some(loss));
+    }
+
+    /// Takes the broker down for so long; data are kept, and acks above the stored mark-delete position if wanted.
+    pub fn restart(&self, down: Duration, forget_acks: bool, loss: Loss) {
+        self.shared.lock().restart(down, forget_acks, Some(loss));
+    }
+
+    /// The broker does nothing for so long; whoever asks waits.
+    pub fn hang(&self, time: Duration) {
+        self.shared.lock().hang(time);
+    }
+
+    /// Nothing is stored on the partition for so long.
+    pub fn stall_publishes(&self, at: &TopicPartition, time: Duration) {
+        self.on(at, |state, id| state.stall_publishes(id, time));
+    }
+
+    /// Takes everybody's permission for the partition away, or gives it back. What is open there ends.
+    pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {
+        self.on(at, |state, id| state.forbid(id, forbidden));
+    }
+
+    /// The subscription dispatches nothing, whatever its backlog, until a consumer subscribes anew.
+    pub fn stall_subscription(&self, at: &TopicPartition, subscription: &str) {
+        self.on(at, |state, id| state.stall_subscription(id, subscription));
+    }
+
+    /// Delivers an entry again to the next consumer, while the one that holds it lives on.
+    pub fn redeliver(&self, at: &TopicPartition, subscription: &str, entry: EntryId) {
+        self.on(at, |state, id| state.redeliver_early(id, subscription, entry));
+    }
+
+    /// Compacts all of the partition.
+    pub fn compact(&self, at: &TopicPartition) {
+        self.on(at, |state, id| state.compact(id, Some(usize::MAX)));
+    }
+
+    /// Compacts up to an entry, that one included.
+    pub fn compact_to(&self, at: &TopicPartition, entry: EntryId) {
+        self.on(at, |state, id| {
+            let upto = state.partitions.get(&id).map(|it| it.log.index_behind(entry));
+            state.compact(id, upto);
+        });
+    }
+
+    /// Drops what all subscriptions have acknowledged.
+    pub fn trim(&self, at: &TopicPartition) {
+        self.on(at, State::trim);
+    }
+
+    /// Drops everything up to an entry, acknowledged or not, as retention does. Followers skip it without a word.
+    pub fn trim_to(&self, at: &TopicPartition, entry: EntryId) {
+        self.with(at, |partition| partition.log.trim(entry));
+    }
+
+    /// Decides what becomes of the next entry that a client publishes there; several calls queue up.
+    pub fn next_publish(&self, at: &TopicPartition, fate: Fate) {
+        self.with(at, |partition| partition.next_fates.push_back(fate));
+    }
+
+    /// The next so many requests about the partition fail: opening, fetching, asking for positions.
+    pub fn fail_requests(&self, at: &TopicPartition, count: u32) {
+        self.with(at, |partition| partition.next_errors += count);
+    }
+
+    /// The next so many acks are forgotten, and their sessions end soon after.
+    pub fn lose_acks(&self, at: &TopicPartition, count: u32) {
+        self.with(at, |partition| partition.next_lost_acks += count);
+    }
+}
+
+/// What has become of it.
+impl MemoryBroker {
+    /// Everything that happened so far.
+    #[must_use]
+    pub fn history(&self) -> History {
+        self.shared.lock().history.clone()
+    }
+
+    /// Looks at what happened so far without a copy of it. `look` must not call the broker.
+    pub fn look_at_history<T>(&self, look: impl FnOnce(&History) -> T) -> T {
+        look(&self.shared.lock().history)
+    }
+
+    /// Everything ever stored on a partition, trimmed and compacted messages too.
+    #[must_use]
+    pub fn full_log(&self, at: &TopicPartition) -> Vec<Message> {
+        self.with(at, |partition| partition.log.all().to_vec())
+    }
+
+    /// What a new reader would see from the earliest message on.
+    #[must_use]
+    pub fn view(&self, at: &TopicPartition, compacted: bool) -> Vec<Message> {
+        self.with(at, |partition| partition.log.read(None, compacted, usize::MAX))
+    }
+
+    /// Whether an entry is acknowledged, as far as the broker remembers.
+    #[must_use]
+    pub fn is_acked(&self, at: &TopicPartition, subscription: &str, entry: EntryId) -> bool {
+        self.with(at, |partition| {
+            partition.subscriptions.get(subscription).is_some_and(|it| it.is_acked(entry))
+        })
+    }
+
+    /// The entries of a partition that nobody has acknowledged.
+    #[must_use]
+    pub fn backlog(&self, at: &TopicPartition, subscription: &str) -> Vec<EntryId> {
+        self.with(at, |partition| {
+            let mut entries: Vec<EntryId> =
+                partition.log.all().iter().map(|message| message.position.entry_id()).collect();
+            entries.dedup();
+            let subscription = partition.subscriptions.get(subscription);
+            entries.retain(|entry| !subscription.is_some_and(|it| it.is_acked(*entry)));
+            entries
+        })
+    }
+
+    /// The mark-delete position as reported, and as stored.
+    #[must_use]
+    pub fn mark_delete(
+        &self,
+        at: &TopicPartition,
+        subscription: &str,
+    ) -> (Option<EntryId>, Option<EntryId>) {
+        self.with(at, |partition| {
+            let subscription = partition.subscriptions.get(subscription);
+            subscription.map_or((None, None), |it| (it.mark_delete, it.stored))
+        })
+    }
+
+    #[track_caller]
+    fn with<T>(&self, at: &TopicPartition, look: impl FnOnce(&mut Partition) -> T) -> T {
+        self.on(at, |state, id| state.partitions.get_mut(&id).map(look))
+            .unwrap_or_else(|| panic!("no partition {at}"))
+    }
+
+    #[track_caller]
+    fn on<T>(&self, at: &TopicPartition, act: impl FnOnce(&mut State, PartitionId) -> T) -> T {
+        let mut state = self.shared.lock();
+        let id = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
+        act(&mut state, id)
+    }
+}
+
+impl Body {
+    pub(super) fn new(message: Outgoing, null: bool) -> Self {
+        let Outgoing { key, properties, payload, .. } = message;
+        Self { key, properties, payload, null, replicated_from: None, undecodable: None }
+    }
+}
+
+/// Faults of one process and its connections.
+impl MemoryTransport {
+    /// Black hole: nothing comes through in either direction, and nobody is told. What is under way to the broker arrives. The
+    /// broker ends the sessions after its keep-alive.
+    pub fn freeze(&self) {
+        self.lock().freeze(self.connection(), "frozen");
+    }
+
+    /// A black hole that ends so much later. False: there is one already, or the process is stopped, and nothing changes.
+    pub fn freeze_for(&self, time: Duration) -> bool {
+        self.lock().freeze_for(self.connection(), time)
+    }
+
+    /// Ends the black hole.
+    pub fn thaw(&self) {
+        self.lock().thaw(self.connection());
+    }
+
+    /// SIGSTOP: closes the gate of the process and freezes its connections.
+    pub fn suspend(&self) {
+        self.lock().suspend(self.connection());
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.lock().resume(self.connection());
+    }
+
+    /// SIGSTOP, and SIGCONT so much later. False: it is stopped or in a black hole already, and nothing changes.
+    pub fn suspend_for(&self, time: Duration) -> bool {
+        self.lock().suspend_for(self.connection(), time)
+    }
+
+    /// Cuts the network: all sessions end, and nothing can be opened until [`Self::restore`].
+    pub fn cut(&self, loss: Loss) {
+        self.lock().cut(self.connection(), Some(loss));
+    }
+
+    /// Lets the process connect again.
+    pub fn restore(&self) {
+        self.lock().restore(self.connection());
+    }
+
+    /// SIGKILL: the sessions end for good. What is under way lands, or not. A new process connects anew.
+    pub fn kill(&self) {
+        self.lock().kill(self.connection());
+    }
+
+    /// The next message that is published to the partition and for which this holds, given all that was ever stored there, does not
+    /// come to its followers, and nobody is told: a broker that trims what a slow reader has not read does that, or a client that
+    /// loses its place.
+    ///
+    /// # Panics
+    /// When there is no such partition.
+    pub fn miss(&self, at: &TopicPartition, matches: fn(&[Message], &Message) -> bool) {
+        let mut state = self.lock();
+        let partition = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
+        if let Some(connection) = state.connections.get_mut(&self.connection()) {
+            connection.missing = Some(Missing { partition, matches });
+        }
+    }
+
+    /// What was said to [`MemoryTransport::miss`] and has not happened will not happen.
+    pub fn miss_nothing(&self) {
+        if let Some(connection) = self.lock().connections.get_mut(&self.connection()) {
+            connection.missing = None;
+        }
+    }
+
+    /// Ends some of the sessions; new ones can be opened at once.
+    pub fn lose(&self, which: super::Sessions, loss: Loss) {
+        self.lock().lose_some(self.connection(), which, Some(loss));
+    }
+}

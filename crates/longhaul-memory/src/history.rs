@@ -1,0 +1,183 @@
+//! What happened, in order: for the checkers, and to compare two runs of one seed byte by byte.
+
+use longhaul_transport::{EntryId, Position, moment::Moment};
+use std::fmt;
+use std::sync::Arc;
+
+/// Something that happened, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, since the start of the simulation.
+    pub at: Moment,
+    /// What.
+    pub what: Happening,
+}
+
+/// What can happen. Partitions and connections go by their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// An entry was stored.
+    Stored {
+        /// Who published it.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where it lies.
+        entry: EntryId,
+        /// The messages it holds.
+        messages: usize,
+        /// Key of the first one.
+        key: Option<String>,
+        /// When the client handed it over.
+        sent: Moment,
+    },
+    /// A client wants to follow a partition.
+    Followed {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// From the first message that is still there.
+        from_start: bool,
+    },
+    /// A client wants to read one message.
+    Fetched {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies, or lay.
+        position: Position,
+    },
+    /// It could not be read.
+    Unread {
+        /// By whom.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies, or lay.
+        position: Position,
+    },
+    /// What a client follows did not come to it, and it was not told.
+    Missed {
+        /// Who.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where the message lies.
+        position: Position,
+    },
+    /// A client took a message: a delivery when `subscription` is there, else something that it followed.
+    Received {
+        /// Who took it.
+        by: Arc<str>,
+        /// The session it came by.
+        session: u64,
+        /// The partition.
+        partition: Arc<str>,
+        /// Where it lies.
+        position: Position,
+        /// The subscription it was delivered for.
+        subscription: Option<Arc<str>>,
+    },
+    /// The broker took an ack.
+    Acked {
+        /// Who sent it.
+        by: Arc<str>,
+        /// The partition.
+        partition: Arc<str>,
+        /// The entry.
+        entry: EntryId,
+        /// For which subscription.
+        subscription: Arc<str>,
+        /// The mark-delete position since then.
+        mark_delete: Option<EntryId>,
+    },
+    /// Anything else, in words.
+    Note(String),
+}
+
+/// The append-only record of one simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History(Vec<Event>);
+
+impl History {
+    pub(super) fn push(&mut self, at: Moment, what: Happening) {
+        self.0.push(Event { at, what });
+    }
+
+    /// All of it, in order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.0
+    }
+
+    /// One line for each event.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(Event::to_string)
+    }
+
+    /// How many events have this in their line.
+    #[must_use]
+    pub fn count(&self, text: &str) -> usize {
+        self.lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.at.0.as_micros();
+        write!(f, "{:>8}.{:06} {}", micros / 1_000_000, micros % 1_000_000, self.what)
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Followed { by, partition, from_start } => {
+                let from = if *from_start { " from its start" } else { "" };
+                write!(f, "{by} asks to follow {partition}{from}")
+            }
+            Self::Fetched { by, partition, position }
+            | Self::Unread { by, partition, position } => {
+                let Position { ledger, entry, batch_index } = position;
+                let does =
+                    if matches!(self, Self::Unread { .. }) { "cannot read" } else { "asks for" };
+                write!(f, "{by} {does} {ledger}:{entry}")?;
+                batch_index.map_or(Ok(()), |index| write!(f, ":{index}"))?;
+                write!(f, " of {partition}")
+            }
+            Self::Missed { by, partition, position } => {
+                let Position { ledger, entry, .. } = position;
+                write!(f, "{ledger}:{entry} of {partition} does not come to {by}")
+            }
+            Self::Stored { by, partition, entry, messages, key, .. } => {
+                let EntryId { ledger, entry } = entry;
+                write!(f, "stored {ledger}:{entry} x{messages} on {partition} by {by}")?;
+                key.as_ref().map_or(Ok(()), |key| write!(f, ", key {key}"))
+            }
+            Self::Received { by, session, partition, position, subscription } => {
+                let Position { ledger, entry, batch_index } = position;
+                let verb = if subscription.is_some() { "delivered" } else { "read" };
+                write!(f, "{verb} {ledger}:{entry}")?;
+                batch_index.map_or(Ok(()), |index| write!(f, ":{index}"))?;
+                write!(f, " of {partition} to {by}, session {session}")
+            }
+            Self::Acked { by, partition, entry, subscription, mark_delete } => {
+                let EntryId { ledger, entry } = entry;
+                write!(f, "acked {ledger}:{entry} on {partition} for {subscription} by {by}")?;
+                match mark_delete {
+                    Some(EntryId { ledger, entry }) => write!(f, ", all up to {ledger}:{entry}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Note(text) => f.write_str(text),
+        }
+    }
+}

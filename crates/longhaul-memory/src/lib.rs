@@ -1,0 +1,151 @@
+//! A Pulsar in memory, for deterministic simulation. One seed, one history, byte for byte.
+//!
+//! [`MemoryBroker`] is the broker; [`MemoryTransport`] is what one process sees of it, and implements
+//! [`Transport`](longhaul_transport::Transport). [`MachineClock`] is the time of a machine, [`Freezer`] stops a process. Faults come from a plan ([`Faults`], drawn from the seed) or from a method, one at a time.
+//! Everything that happens stands in a [`History`]; the log of every partition is kept whole, for checkers.
+//!
+//! It must run on tokio's current-thread runtime with paused time, and whatever runs above it must be deterministic too: no
+//! hash map iteration, no thread, no `select!` without `biased`, because that draws from the runtime's own random numbers.
+//!
+//! ```text
+//! client ── offer ──▶ batch ──▶ agenda ──▶ log ──▶ agenda ──▶ inbox ── next ──▶ client
+//!                                 ▲  one queue of effects by time, one task that performs them
+//! ```
+//!
+//! Invariants:
+//! - The state sits behind one lock that is never held across an await.
+//! - Randomness comes from one generator, drawn in the order of events; time from the paused clock only.
+//! - What the broker has stored stays in the full log, and positions only grow.
+//! - A session goes through the client's hands once: after its first error nothing of it comes to life again, unless the fault
+//!   is [`Loss::Replay`], which is what clients do that reconnect by themselves.
+//!
+//! What real clients were seen to do, and the fault that does it here:
+//!
+//! | seen on Pulsar 4.0.7 with a third-party client | here |
+//! |---|---|
+//! | unload: a reader is silent for 0.2 s or 5 s, then replays | [`MemoryBroker::unload`], [`Loss::Replay`] |
+//! | owner stops in order: replay after 5.6 s | the same, for every partition |
+//! | owner is killed, another broker takes over: silence, then the end | [`MemoryBroker::restart`], [`Loss::SilenceThenError`] |
+//! | single broker stops for 6 s, or is killed: replay when it is back | [`MemoryBroker::restart`], [`Loss::Replay`] |
+//! | topic deleted: one error, then silence for ever | [`MemoryBroker::delete_topic`], [`Loss::ErrorThenSilence`] |
+//! | bookies missing: publishes wait, readers replay | [`MemoryBroker::stall_publishes`], [`MemoryBroker::unload`] |
+//! | subscription silent with a backlog | [`MemoryBroker::stall_subscription`] |
+//! | a publish fails after 10 s, and lands or not | [`Fate::Lost`], [`Fate::ReceiptLost`], [`Fate::Late`] |
+//! | the client resends by itself | [`Fate::Resent`], [`Fate::ResentForReceipt`], [`Loss::Replay`] on a publisher |
+//! | acks queued and lost with the connection | [`Faults::ack_lost`], [`Faults::orphan_dropped`] |
+//! | acks forgotten by a restart | [`MemoryBroker::restart`], [`Faults::restart_forgets_acks`] |
+//! | half-open connection | [`MemoryTransport::freeze`] |
+//! | a message that no client can decode | [`MemoryBroker::publish_undecodable`] |
+
+mod agenda;
+mod chaos;
+mod client;
+mod clock;
+mod consume;
+mod directed;
+mod faults;
+mod follow;
+mod freezer;
+mod history;
+mod lifecycle;
+mod log;
+mod network;
+mod outage;
+mod publish;
+mod session;
+mod state;
+mod subscription;
+#[cfg(test)]
+mod tests;
+
+pub use client::MemoryTransport;
+pub use clock::{MachineClock, simulated_clock};
+pub use faults::{Every, Fate, Faults, Loss, Losses, Sessions, Span};
+pub use freezer::Freezer;
+pub use history::{Event, Happening, History};
+
+use longhaul_transport::{clock::Clock, moment::Moment};
+use state::{Signals, State};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::task::JoinSet;
+
+/// The wall clock at the start of every simulation, in ms since the epoch.
+const WALL_MS_AT_START: u64 = 1_800_000_000_000;
+
+/// A broker. Clones are handles to the same one; it goes with the last of them and of its transports.
+#[derive(Clone)]
+pub struct MemoryBroker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    clock: Clock,
+    signals: Arc<Signals>,
+    /// The task that performs what is due.
+    pump: Mutex<JoinSet<()>>,
+}
+
+impl MemoryBroker {
+    /// A broker without topics. Must be called on a current-thread runtime with paused time.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let clock = simulated_clock(WALL_MS_AT_START);
+        let mut state = State::new(clock, seed);
+        state.set_faults(faults);
+        let signals = Arc::clone(&state.signals);
+        let pump = Mutex::default();
+        let shared = Arc::new(Shared { state: Mutex::new(state), clock, signals, pump });
+        let task = pump_effects(Arc::downgrade(&shared), Arc::clone(&shared.signals), clock);
+        shared.pump.lock().unwrap_or_else(PoisonError::into_inner).spawn(task);
+        Self { shared }
+    }
+
+    /// The clock of the simulation.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.shared.clock
+    }
+
+    /// Connects a process.
+    #[must_use]
+    pub fn connect(&self, name: &str) -> MemoryTransport {
+        self.connect_with_clock(name, self.shared.clock)
+    }
+
+    /// Connects a process that has its own idea of time: its clock gives the publish times.
+    #[must_use]
+    pub fn connect_with_clock(&self, name: &str, clock: Clock) -> MemoryTransport {
+        let freezer = Freezer::new();
+        let connection = self.shared.lock().connect(name, clock, freezer.clone());
+        MemoryTransport::new(Arc::clone(&self.shared), connection, name, freezer)
+    }
+}
+
+impl fmt::Debug for MemoryBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBroker").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Performs effects when they are due, for as long as anybody knows the broker.
+async fn pump_effects(shared: Weak<Shared>, signals: Arc<Signals>, clock: Clock) {
+    loop {
+        let Some(next) = shared.upgrade().map(|shared| shared.lock().run_due()) else { return };
+        // Without anything planned, only a wake-up matters; the far future stands for never.
+        let far = || Moment(std::time::Duration::from_secs(u64::from(u32::MAX)));
+        let sleep = clock.sleep_until(next.unwrap_or_else(far));
+        tokio::select! {
+            biased;
+            () = signals.wake.notified() => {}
+            () = sleep => {}
+        }
+    }
+}

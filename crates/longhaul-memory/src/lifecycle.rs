@@ -1,0 +1,298 @@
+//! How sessions begin and end, as the broker and the client each see it.
+
+use super::agenda::{ConnectionId, Effect, Link, PartitionId, SessionId};
+use super::faults::Loss;
+use super::session::{Role, Session, Verdict};
+use super::state::{Outage, State, error, lost};
+use super::subscription::Subscription;
+use longhaul_transport::{
+    EntryId, TopicPartition, TransportError, TransportErrorKind, moment::Moment,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long the client below waits between two tries to connect anew.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Whether a request gets through.
+#[derive(Debug)]
+pub(super) enum Reach {
+    Yes,
+    No(TransportError),
+    Wait,
+}
+
+impl State {
+    /// Whether a process can talk to the broker now.
+    pub(super) fn reach(&self, connection: ConnectionId) -> Reach {
+        let Some(connection) = self.connections.get(&connection) else {
+            return Reach::No(lost("connection", "there is none"));
+        };
+        if connection.killed || connection.cut {
+            Reach::No(lost(&connection.name, "the connection is cut"))
+        } else if self.outage == Outage::Refuses {
+            Reach::No(lost(&connection.name, "the broker is down"))
+        } else if connection.frozen || self.outage == Outage::Hangs {
+            Reach::Wait
+        } else {
+            Reach::Yes
+        }
+    }
+
+    /// The partition that a request names.
+    pub(super) fn reach_partition(
+        &mut self,
+        at: &TopicPartition,
+    ) -> Result<PartitionId, TransportError> {
+        let name = at.to_string();
+        let Some(id) = self.find(at) else {
+            return Err(error(TransportErrorKind::NotFound, &name, "no such topic"));
+        };
+        let now = self.now();
+        let rate = self.faults.request_error;
+        let failed = self.chance(rate);
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            return Err(lost(&name, "the partition is gone"));
+        };
+        if partition.forbidden {
+            return Err(error(TransportErrorKind::Unauthorized, &name, "no permission"));
+        }
+        if partition.unavailable_until > now {
+            return Err(lost(&name, "the topic is temporarily unavailable"));
+        }
+        if super::state::Partition::take_one(&mut partition.next_errors) || failed {
+            return Err(lost(&name, "the request failed"));
+        }
+        Ok(id)
+    }
+
+    /// Opens a session for a client.
+    pub(super) fn open(
+        &mut self,
+        connection: ConnectionId,
+        partition: PartitionId,
+        role: Role,
+    ) -> SessionId {
+        let id = self.id();
+        let by = self.connections.get(&connection).map(|connection| Arc::clone(&connection.name));
+        let by = by.unwrap_or_else(|| Arc::from("nobody"));
+        let session = Session {
+            connection,
+            by,
+            partition,
+            attached: false,
+            given_up: false,
+            generation: 0,
+            verdict: Verdict::Open,
+            inbox: VecDeque::new(),
+            coming: 0,
+            outbound: Moment::default(),
+            inbound: Moment::default(),
+            bell: Arc::new(Notify::new()),
+            role,
+        };
+        self.sessions.insert(id, session);
+        self.attach(id);
+        id
+    }
+
+    /// The broker learns of a session, for the first time or anew.
+    fn attach(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.attached = true;
+        session.given_up = false;
+        session.generation += 1;
+        let (by, partition) = (Arc::clone(&session.by), session.partition);
+        let name = self.name(partition);
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let what = match &mut session.role {
+            Role::Publisher(publishing) => {
+                let unanswered: Vec<u64> = publishing.in_flight.keys().copied().collect();
+                for sequence in unanswered {
+                    self.transmit(id, sequence, Duration::ZERO, true);
+                }
+                "publisher"
+            }
+            Role::Consumer(consuming) => {
+                let subscription = Arc::clone(&consuming.subscription);
+                for receipt in std::mem::take(&mut consuming.receipts) {
+                    receipt.send(Ok(())).ok();
+                }
+                self.subscribe(partition, &subscription);
+                self.join(id, partition, &subscription);
+                "consumer"
+            }
+            Role::Follower(following) => {
+                let compacted = following.follow.compacted;
+                self.rewind(id);
+                if compacted && self.chance(self.faults.compaction_in_bootstrap) {
+                    let soon = self.draw(self.faults.read_back_delay);
+                    self.after(soon, Effect::Compact(partition));
+                }
+                "follower"
+            }
+        };
+        self.note(format!("session {id}: {what} of {by} on {name}"));
+        self.refill(id);
+        self.signals.changed.notify_waiters();
+    }
+
+    /// Makes sure that there is a durable subscription; a new one starts at the earliest message.
+    pub(super) fn subscribe(&mut self, id: PartitionId, name: &str) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        if !partition.subscriptions.contains_key(name) {
+            let subscription = Subscription::new(name);
+            partition.subscriptions.insert(Arc::clone(&subscription.name), subscription);
+        }
+    }
+
+    fn join(&mut self, id: SessionId, partition: PartitionId, subscription: &str) {
+        let partition = self.partitions.get_mut(&partition);
+        if let Some(it) = partition.and_then(|it| it.subscriptions.get_mut(subscription)) {
+            it.join(id);
+        }
+    }
+
+    /// Ends a session at the broker, and lets the client find out in a certain way.
+    pub(super) fn lose(&mut self, id: SessionId, loss: Loss, cause: &str) {
+        self.lose_with(id, loss, TransportErrorKind::Unreachable, cause);
+    }
+
+    pub(super) fn lose_with(
+        &mut self,
+        id: SessionId,
+        loss: Loss,
+        kind: TransportErrorKind,
+        cause: &str,
+    ) {
+        let Some(session) = self.sessions.get(&id).filter(|session| session.is_open()) else {
+            return;
+        };
+        let (connection, partition) = (session.connection, session.partition);
+        if self.connections.get(&connection).is_some_and(|connection| connection.frozen) {
+            self.note(format!("session {id} is lost: {cause}; its client is frozen"));
+            self.give_up_session(id);
+            return;
+        }
+        self.note(format!("session {id} is lost: {cause}, {loss:?}"));
+        self.detach(id);
+        let error = error(kind, &self.name(partition), cause);
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.given_up = false;
+        let link = session.link(id);
+        match loss {
+            Loss::Error => self.fail(id, Verdict::Failed(error)),
+            Loss::ErrorThenSilence => self.fail(id, Verdict::FailedOnce(error)),
+            Loss::SilenceThenError(time) => self.after(time, Effect::Fail { link, error }),
+            Loss::Replay(time) => self.after(time, Effect::Reattach(link)),
+            Loss::Silence => {}
+        }
+    }
+
+    /// The broker forgets a session. Receipts, deliveries and answers that are under way never arrive.
+    fn detach(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
+            return;
+        };
+        session.attached = false;
+        session.coming = 0;
+        let link = session.link(id);
+        session.generation += 1;
+        let partition = session.partition;
+        let subscription = session.consuming().map(|it| Arc::clone(&it.subscription));
+        self.drop_orphans(link);
+        let Some(at) = self.partitions.get_mut(&partition) else { return };
+        at.followers.remove(&id);
+        let subscription = subscription.and_then(|name| at.subscriptions.get_mut(&name));
+        if let Some(subscription) = subscription {
+            let name = Arc::clone(&subscription.name);
+            for EntryId { ledger, entry } in subscription.leave(id) {
+                self.note(format!("{ledger}:{entry} is delivered again, held by session {id}"));
+            }
+            self.dispatch(partition, &name);
+        }
+    }
+
+    /// The broker ends a session whose client cannot be told.
+    pub(super) fn give_up_session(&mut self, id: SessionId) {
+        self.detach(id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.given_up = true;
+        }
+    }
+
+    /// Drops what is under way from a point on: a broken connection keeps the order.
+    fn drop_orphans(&mut self, link: Link) {
+        let mut gone = false;
+        let rate = self.faults.orphan_dropped;
+        for (at, effect) in self.agenda.extract(|it| it.is_up(Some(link))) {
+            gone = gone || self.chance(rate);
+            if gone {
+                self.note(format!("session {}: lost on the way", link.session));
+            } else {
+                self.at(at, effect);
+            }
+        }
+    }
+
+    /// The client learns that its session is over.
+    fn fail(&mut self, id: SessionId, verdict: Verdict) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.verdict = verdict;
+        match &mut session.role {
+            Role::Publisher(publishing) => publishing.abandon("the connection was lost"),
+            Role::Consumer(consuming) => consuming.receipts.clear(),
+            Role::Follower(_) => {}
+        }
+        session.bell.notify_one();
+        self.note(format!("session {id}: its client knows"));
+    }
+
+    pub(super) fn fail_silent(&mut self, link: Link, error: TransportError) {
+        let session = self.sessions.get(&link.session);
+        if session.is_some_and(|it| it.is_open() && it.link(link.session) == link) {
+            self.fail(link.session, Verdict::Failed(error));
+        }
+    }
+
+    /// The client below tries to connect anew, without a word to anyone.
+    pub(super) fn reattach(&mut self, link: Link) {
+        let id = link.session;
+        let Some(session) = self.sessions.get(&id) else { return };
+        if !session.is_open() || session.link(id) != link {
+            return;
+        }
+        let (connection, partition) = (session.connection, session.partition);
+        let now = self.now();
+        let Some(at) = self.partitions.get(&partition) else { return };
+        if at.deleted {
+            let name = at.name.to_string();
+            let error = error(TransportErrorKind::NotFound, &name, "the topic was deleted");
+            self.fail(id, Verdict::FailedOnce(error));
+        } else if at.unavailable_until <= now && matches!(self.reach(connection), Reach::Yes) {
+            self.attach(id);
+        } else {
+            self.after(RETRY_DELAY, Effect::Reattach(link));
+        }
+    }
+
+    /// The client dropped its session.
+    pub(super) fn close(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let connection = self.connections.get_mut(&session.connection);
+        match connection.filter(|connection| connection.frozen) {
+            Some(connection) => connection.held.push(Effect::Closed(id)),
+            None if self.outage == Outage::Hangs => self.hung.push(Effect::Closed(id)),
+            None => self.forget(id),
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: SessionId) {
+        self.detach(id);
+        if self.sessions.remove(&id).is_some() {
+            self.note(format!("session {id} is closed"));
+        }
+    }
+}

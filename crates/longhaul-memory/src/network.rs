@@ -1,0 +1,201 @@
+//! What happens between one process and the broker: cut, frozen, killed.
+
+use super::Freezer;
+use super::agenda::{ConnectionId, Effect, SessionId};
+use super::faults::{Loss, Sessions};
+use super::session::{Connection, Role, Session, Verdict};
+use super::state::{State, lost};
+use longhaul_transport::clock::Clock;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl State {
+    pub(super) fn connect(&mut self, name: &str, clock: Clock, freezer: Freezer) -> ConnectionId {
+        let id = self.id();
+        let connection = Connection {
+            name: Arc::from(name),
+            clock,
+            freezer,
+            cut: false,
+            killed: false,
+            frozen: false,
+            freeze: 0,
+            held: Vec::new(),
+            missing: None,
+        };
+        self.connections.insert(id, connection);
+        self.note(format!("{name} connects"));
+        id
+    }
+
+    /// Nothing comes through any more, in either direction. What is under way to the broker arrives; after a while the broker
+    /// ends the sessions.
+    pub(super) fn freeze(&mut self, id: ConnectionId, what: &str) -> Option<u32> {
+        let connection = self.connections.get_mut(&id)?;
+        if connection.frozen || connection.killed {
+            return None;
+        }
+        connection.frozen = true;
+        connection.freeze += 1;
+        let (freeze, name) = (connection.freeze, Arc::clone(&connection.name));
+        self.note(format!("{name} is {what}"));
+        let keep_alive = self.draw(self.faults.keep_alive);
+        self.after(keep_alive, Effect::KeepAlive { connection: id, freeze });
+        Some(freeze)
+    }
+
+    pub(super) fn keep_alive_over(&mut self, id: ConnectionId, freeze: u32) {
+        let connection = self.connections.get(&id);
+        let Some(connection) = connection.filter(|it| it.frozen && it.freeze == freeze) else {
+            return;
+        };
+        let name = Arc::clone(&connection.name);
+        self.note(format!("the broker gives {name} up"));
+        for session in self.attached(|session| session.connection == id) {
+            self.give_up_session(session);
+        }
+    }
+
+    /// Everything comes through again: first what waited, then the news that sessions are over.
+    pub(super) fn thaw(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id).filter(|it| it.frozen) else { return };
+        connection.frozen = false;
+        let held = std::mem::take(&mut connection.held);
+        let name = Arc::clone(&connection.name);
+        self.note(format!("{name} is back"));
+        // Should the broker hang, they wait for it again, in front of what came later.
+        let later = std::mem::take(&mut self.hung);
+        for effect in held {
+            self.release(effect);
+        }
+        self.hung.extend(later);
+        for session in self.sessions_of(id) {
+            let void = self.sessions.get(&session).is_some_and(|it| it.is_open() && it.given_up);
+            if void {
+                let loss = self.draw_loss(session);
+                self.lose(session, loss, "the broker had given the client up");
+            } else {
+                self.refill(session);
+            }
+        }
+        self.signals.changed.notify_waiters();
+    }
+
+    /// Lets go of what waited for the thaw. What was meant for a session that the broker has ended meanwhile is lost.
+    fn release(&mut self, effect: Effect) {
+        let Effect::Up(up) = effect else {
+            self.perform(effect);
+            return;
+        };
+        let link = up.link();
+        let delay = self.draw(self.faults.publish_delay);
+        let at = self.now() + delay;
+        let session = self.sessions.get_mut(&link.session);
+        if let Some(session) = session.filter(|session| session.link(link.session) == link) {
+            let at = session.outbound_at(at);
+            self.at(at, Effect::Up(up));
+        } else {
+            self.note(format!("session {}: never sent", link.session));
+        }
+    }
+
+    /// Stops a process together with its connections, as SIGSTOP does.
+    pub(super) fn suspend(&mut self, id: ConnectionId) -> Option<u32> {
+        let freeze = self.freeze(id, "suspended")?;
+        if let Some(connection) = self.connections.get(&id) {
+            connection.freezer.freeze();
+        }
+        Some(freeze)
+    }
+
+    /// False: it is frozen already, for as long as was said then.
+    pub(super) fn freeze_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
+        let freeze = self.freeze(connection, "in a black hole");
+        self.resume_in(connection, freeze, time)
+    }
+
+    /// False: it is frozen already, for as long as was said then.
+    pub(super) fn suspend_for(&mut self, connection: ConnectionId, time: Duration) -> bool {
+        let freeze = self.suspend(connection);
+        self.resume_in(connection, freeze, time)
+    }
+
+    fn resume_in(&mut self, connection: ConnectionId, freeze: Option<u32>, time: Duration) -> bool {
+        if let Some(freeze) = freeze {
+            self.after(time, Effect::Resume { connection, freeze });
+        }
+        freeze.is_some()
+    }
+
+    /// What was killed does not come back.
+    pub(super) fn resume(&mut self, id: ConnectionId) {
+        self.thaw(id);
+        if let Some(connection) = self.connections.get(&id).filter(|it| !it.killed) {
+            connection.freezer.thaw();
+        }
+    }
+
+    pub(super) fn resume_after(&mut self, id: ConnectionId, freeze: u32) {
+        if self.connections.get(&id).is_some_and(|connection| connection.freeze == freeze) {
+            self.resume(id);
+        }
+    }
+
+    /// Without a given loss, each session's is drawn.
+    pub(super) fn cut(&mut self, id: ConnectionId, loss: Option<Loss>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.cut = true;
+        let name = Arc::clone(&connection.name);
+        self.note(format!("{name} is cut off"));
+        self.lose_some(id, Sessions::All, loss);
+        self.signals.changed.notify_waiters();
+    }
+
+    pub(super) fn restore(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.cut = false;
+        let name = Arc::clone(&connection.name);
+        self.note(format!("{name} is restored"));
+        self.signals.changed.notify_waiters();
+    }
+
+    /// The process is gone: nothing behind its gate takes another step, and the broker hears of it at once. What is under way
+    /// lands, or not.
+    pub(super) fn kill(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.killed = true;
+        connection.frozen = false;
+        connection.held.clear();
+        let (name, freezer) = (Arc::clone(&connection.name), connection.freezer.clone());
+        self.note(format!("{name} is killed"));
+        for session in self.sessions_of(id) {
+            self.lose(session, Loss::Error, "the process is gone");
+            let error = lost(&name, "the process is gone");
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.inbox.clear();
+                session.verdict = Verdict::Failed(error);
+            }
+        }
+        freezer.freeze();
+        self.signals.changed.notify_waiters();
+    }
+
+    /// Ends some of the sessions of a process.
+    pub(super) fn lose_some(&mut self, id: ConnectionId, which: Sessions, loss: Option<Loss>) {
+        let chosen = |session: &Session| match session.role {
+            Role::Publisher(_) => matches!(which, Sessions::All | Sessions::Publishers),
+            Role::Consumer(_) => matches!(which, Sessions::All | Sessions::Consumers),
+            Role::Follower(_) => matches!(which, Sessions::All | Sessions::Followers),
+        };
+        for session in self.attached(|session| session.connection == id && chosen(session)) {
+            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
+            self.lose(session, loss, "the connection was lost");
+        }
+    }
+
+    fn sessions_of(&self, id: ConnectionId) -> Vec<SessionId> {
+        let of_connection = |session: &Session| session.connection == id;
+        let sessions = self.sessions.iter().filter(|(_, session)| of_connection(session));
+        sessions.map(|(id, _)| *id).collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! What happens to the broker and its topics: unloaded, restarted, hung, deleted, compacted, trimmed.
+
+use super::agenda::{Effect, PartitionId};
+use super::faults::Loss;
+use super::state::{Outage, Partition, State, Topic};
+use longhaul_transport::{TopicPartition, TransportErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a topic is unavailable after an unload: seen on Pulsar 4.0.7.
+const UNLOAD_TIME: Duration = Duration::from_millis(150);
+/// A client gives a hung broker up after this time.
+const CLIENT_KEEP_ALIVE: Duration = Duration::from_secs(45);
+
+impl State {
+    /// Creates a topic, or extends it by partitions.
+    pub(super) fn create(&mut self, topic: &str, partitions: Option<u32>, deduplication: bool) {
+        let settings = Topic { partitions, deduplication };
+        self.topics.insert(topic.to_owned(), settings);
+        let last = partitions.and_then(|count| i32::try_from(count).ok());
+        let indexes = last.map_or(-1..0, |count| 0..count);
+        for partition in indexes {
+            let at = TopicPartition { topic: topic.to_owned(), partition };
+            if self.find(&at).is_none() {
+                let (id, ledger) = (self.id(), self.ledger());
+                self.note(format!("created {at}, ledger {ledger}"));
+                self.partitions.insert(id, Partition::new(at, ledger));
+            }
+        }
+    }
+
+    /// Deletes a topic with all its data. Clients get an error that says so.
+    pub(super) fn delete(&mut self, topic: &str, loss: Loss) {
+        self.remove(topic, loss, TransportErrorKind::NotFound, "the topic was deleted");
+    }
+
+    /// Deletes a topic with all its data and makes it anew, before a client has noticed.
+    pub(super) fn replace(&mut self, topic: &str, loss: Loss) {
+        let Some(Topic { partitions, deduplication }) = self.topics.get(topic) else { return };
+        let (partitions, deduplication) = (*partitions, *deduplication);
+        self.remove(topic, loss, TransportErrorKind::Unreachable, "the connection was lost");
+        self.create(topic, partitions, deduplication);
+    }
+
+    fn remove(&mut self, topic: &str, loss: Loss, kind: TransportErrorKind, cause: &str) {
+        self.topics.remove(topic);
+        let of_topic = |(id, at): (&PartitionId, &mut Partition)| {
+            (at.at.topic == topic && !std::mem::replace(&mut at.deleted, true)).then_some(*id)
+        };
+        let deleted: Vec<PartitionId> = self.partitions.iter_mut().filter_map(of_topic).collect();
+        self.note(format!("deleted {topic}"));
+        for id in deleted {
+            for session in self.attached(|session| session.partition == id) {
+                self.lose_with(session, loss, kind, cause);
+            }
+        }
+    }
+
+    /// Ends all sessions of a partition; its ledger rolls. Without a given loss, each session's is drawn.
+    pub(super) fn unload(&mut self, id: PartitionId, loss: Option<Loss>) {
+        let ledger = self.ledger();
+        let until = self.now() + UNLOAD_TIME;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.log.roll(ledger);
+        partition.unavailable_until = partition.unavailable_until.max(until);
+        let name = Arc::clone(&partition.name);
+        self.note(format!("unloaded {name}, ledger {ledger}"));
+        for session in self.attached(|session| session.partition == id) {
+            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
+            self.lose(session, loss, "the topic was unloaded");
+        }
+    }
+
+    /// A topic is away for a while, all of it. What is under way to it is stored when it is back.
+    pub(super) fn take_away(&mut self, topic: &str, time: Duration, loss: Option<Loss>) {
+        self.note(format!("{topic} is away for {time:?}"));
+        let until = self.now() + time;
+        for id in self.live() {
+            let Some(partition) = self.partitions.get_mut(&id) else { continue };
+            if partition.at.topic != topic {
+                continue;
+            }
+            partition.unavailable_until = partition.unavailable_until.max(until);
+            partition.stalled_until = partition.stalled_until.max(until);
+            for session in self.attached(|session| session.partition == id) {
+                let loss = loss.unwrap_or_else(|| self.draw_loss(session));
+                self.lose(session, loss, "the topic is away");
+            }
+        }
+    }
+
+    /// The broker goes down and comes back, with all its data but perhaps not with all acks.
+    pub(super) fn restart(&mut self, down: Duration, forget_acks: bool, loss: Option<Loss>) {
+        if self.outage != Outage::None {
+            return;
+        }
+        let acks = if forget_acks { ", acks forgotten" } else { "" };
+        self.note(format!("the broker goes down for {down:?}{acks}"));
+        for session in self.attached(|_| true) {
+            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
+            self.lose(session, loss, "the broker went down");
+        }
+        // What was not lost just now arrived just before; what is to land much later waits for the broker.
+        let soon = self.now() + self.faults.publish_delay.max.max(self.faults.ack_delay.max);
+        for (at, effect) in self.agenda.extract(|effect| effect.is_up(None)) {
+            if at <= soon { self.perform(effect) } else { self.at(at, effect) }
+        }
+        for id in self.live() {
+            let ledger = self.ledger();
+            let Some(partition) = self.partitions.get_mut(&id) else { continue };
+            partition.log.roll(ledger);
+            if forget_acks {
+                partition.subscriptions.values_mut().for_each(|it| it.forget_unstored());
+            }
+        }
+        self.begin_outage(Outage::Refuses, down);
+    }
+
+    /// Nothing moves for a while. Clients notice only when it takes long.
+    pub(super) fn hang(&mut self, time: Duration) {
+        if self.outage != Outage::None {
+            return;
+        }
+        self.note(format!("the broker hangs for {time:?}"));
+        self.begin_outage(Outage::Hangs, time);
+        if time > CLIENT_KEEP_ALIVE {
+            self.after(CLIENT_KEEP_ALIVE, Effect::HangNoticed { outage: self.outages });
+        }
+    }
+
+    fn begin_outage(&mut self, outage: Outage, time: Duration) {
+        self.outage = outage;
+        self.outages += 1;
+        self.after(time, Effect::Back { outage: self.outages });
+        self.signals.changed.notify_waiters();
+    }
+
+    pub(super) fn back(&mut self, outage: u32) {
+        if self.outages != outage || self.outage == Outage::None {
+            return;
+        }
+        self.outage = Outage::None;
+        self.note("the broker is back".to_owned());
+        for effect in std::mem::take(&mut self.hung) {
+            self.perform(effect);
+        }
+        self.signals.changed.notify_waiters();
+    }
+
+    pub(super) fn hang_noticed(&mut self, outage: u32) {
+        if self.outages == outage && self.outage == Outage::Hangs {
+            for session in self.attached(|_| true) {
+                let loss = self.draw_loss(session);
+                self.lose(session, loss, "the broker does not answer");
+            }
+        }
+    }
+
+    /// Nothing is stored for a while; what arrives is stored then.
+    pub(super) fn stall_publishes(&mut self, id: PartitionId, time: Duration) {
+        let until = self.now() + time;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.stalled_until = partition.stalled_until.max(until);
+        let name = Arc::clone(&partition.name);
+        self.note(format!("nothing is stored on {name} for {time:?}"));
+    }
+
+    /// Nobody may do anything with the partition any more, or everybody may again.
+    pub(super) fn forbid(&mut self, id: PartitionId, forbidden: bool) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.forbidden = forbidden;
+        let name = Arc::clone(&partition.name);
+        self.note(format!("{name} is forbidden: {forbidden}"));
+        let kind = TransportErrorKind::Unauthorized;
+        for session in self.attached(|session| forbidden && session.partition == id) {
+            self.lose_with(session, Loss::Error, kind, "no permission");
+        }
+    }
+
+    /// Nothing is dispatched until a consumer joins.
+    pub(super) fn stall_subscription(&mut self, id: PartitionId, subscription: &str) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        if let Some(it) = partition.subscriptions.get_mut(subscription) {
+            it.stalled = true;
+            let name = Arc::clone(&partition.name);
+            self.note(format!("{subscription} on {name} falls silent"));
+        }
+    }
+
+    /// Compacts up to an index, or to one that is drawn.
+    pub(super) fn compact(&mut self, id: PartitionId, upto: Option<usize>) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let (from, to) = partition.log.horizons();
+        let upto = upto.unwrap_or_else(|| self.rng.usize(from..=to));
+        partition.log.compact(upto);
+        let (horizon, _) = partition.log.horizons();
+        let name = Arc::clone(&partition.name);
+        self.note(format!("compacted {name}: {horizon} of {to} messages"));
+    }
+
+    pub(super) fn compact_somewhere(&mut self, id: PartitionId) {
+        self.compact(id, None);
+    }
+
+    /// Drops what all subscriptions have acknowledged. Of a partition without subscriptions goes what was compacted: the compacted
+    /// view holds it, and a broker trims no further than its cursor.
+    pub(super) fn trim(&mut self, id: PartitionId) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        let positions = partition.subscriptions.values().map(|it| it.mark_delete);
+        let upto = match positions.min() {
+            None => partition.log.compacted_to(),
+            Some(upto) => upto,
+        };
+        let Some(upto) = upto else { return };
+        let count = partition.log.trim(upto);
+        let name = Arc::clone(&partition.name);
+        self.note(format!("trimmed {count} messages of {name}"));
+    }
+
+    /// The partitions that are not deleted.
+    pub(super) fn live(&self) -> Vec<PartitionId> {
+        let live = self.partitions.iter().filter(|(_, partition)| !partition.deleted);
+        live.map(|(id, _)| *id).collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! From a publisher to the log: batches, fates, deduplication, receipts.
+
+use super::agenda::{Down, Effect, Flight, PartitionId, SessionId, Up};
+use super::faults::{Fate, Loss};
+use super::history::Happening;
+use super::log::Body;
+use super::session::{BATCH_MAX, InFlight, ReceiptSender};
+use super::state::{State, lost};
+use longhaul_transport::{
+    Batching, EntryId, PublishError, Published, TransportError, moment::Moment,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// How long a publisher waits for a batch to fill.
+const BATCH_TIME: Duration = Duration::from_millis(1);
+/// How long a client waits for the broker's answer.
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest message that the broker takes: Pulsar's default.
+pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
+
+/// Whether a publisher may hand over a message.
+#[derive(Debug)]
+pub(super) enum Room {
+    Left(Arc<Notify>),
+    Full(Arc<Notify>),
+    Error(TransportError),
+}
+
+impl State {
+    /// Whether there is room in the client's queue.
+    pub(super) fn room(&mut self, id: SessionId) -> Room {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Room::Error(lost("publisher", "the session is closed"));
+        };
+        if let Some(error) = session.error() {
+            return Room::Error(error);
+        }
+        let bell = Arc::clone(&session.bell);
+        if self.has_room(id) { Room::Left(bell) } else { Room::Full(bell) }
+    }
+
+    /// The same, without asking for an error: some are told once.
+    pub(super) fn has_room(&mut self, id: SessionId) -> bool {
+        let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
+        session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())
+    }
+
+    /// Takes a message into the client's queue, or says why it is not open.
+    pub(super) fn offer(
+        &mut self,
+        id: SessionId,
+        body: Body,
+    ) -> Result<oneshot::Receiver<Published>, TransportError> {
+        let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
+        let Some(publishing) = session.and_then(|session| session.publishing()) else {
+            return Err(lost("publisher", "the session is over"));
+        };
+        let (sender, receiver) = oneshot::channel();
+        if body.payload.len() > MESSAGE_MAX {
+            let cause = format!("{} bytes, at most {MESSAGE_MAX}", body.payload.len());
+            sender.send(Err(PublishError::Refused(cause))).ok();
+            return Ok(receiver);
+        }
+        publishing.batch.push((body, sender));
+        let count = publishing.batch.len();
+        if publishing.batching == Batching::Off || count >= BATCH_MAX {
+            self.flush(id);
+        } else if count == 1 {
+            self.after(BATCH_TIME, Effect::Flush(id));
+        }
+        Ok(receiver)
+    }
+
+    /// Sends the batch as one entry.
+    pub(super) fn flush(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let (connection, partition) = (session.connection, session.partition);
+        let Some(publishing) = session.publishing().filter(|queue| !queue.batch.is_empty()) else {
+            return;
+        };
+        let sequence = publishing.sequence;
+        publishing.sequence += 1;
+        let batch = std::mem::take(&mut publishing.batch);
+        let (bodies, receipts): (Vec<Body>, Vec<ReceiptSender>) = batch.into_iter().unzip();
+        let wall_ms =
+            self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
+        let publish_time_ms = wall_ms.unwrap_or_default();
+        let bodies = Arc::new(bodies);
+        let entry = InFlight { bodies, receipts, publish_time_ms, sent: self.now() };
+        if let Some(publishing) = self.sessions.get_mut(&id).and_then(|it| it.publishing()) {
+            publishing.in_flight.insert(sequence, entry);
+        }
+        let forced = self.partitions.get_mut(&partition).and_then(|it| it.next_fates.pop_front());
+        let fate = forced.unwrap_or_else(|| self.draw_fate());
+        self.meet_fate(id, sequence, fate);
+    }
+
+    fn draw_fate(&mut self) -> Fate {
+        if self.chance(self.faults.publish_lost) {
+            Fate::Lost
+        } else if self.chance(self.faults.receipt_lost) {
+            Fate::ReceiptLost
+        } else if self.chance(self.faults.publish_late) {
+            Fate::Late(self.draw(self.faults.publish_late_by))
+        } else if self.chance(self.faults.publish_refused) {
+            Fate::Refused
+        } else if self.chance(self.faults.resend) {
+            let after = self.draw(self.faults.resend_after);
+            if self.rng.bool() { Fate::Resent(after) } else { Fate::ResentForReceipt(after) }
+        } else {
+            Fate::Stored
+        }
+    }
+
+    fn meet_fate(&mut self, id: SessionId, sequence: u64, fate: Fate) {
+        if fate != Fate::Stored {
+            self.note(format!("session {id}: entry {sequence} will be {fate:?}"));
+        }
+        match fate {
+            Fate::Stored => self.transmit(id, sequence, Duration::ZERO, true),
+            Fate::Lost => self.after(OPERATION_TIMEOUT, Effect::GiveUp { session: id, sequence }),
+            Fate::ReceiptLost => {
+                self.transmit(id, sequence, Duration::ZERO, false);
+                self.after(OPERATION_TIMEOUT, Effect::GiveUp { session: id, sequence });
+            }
+            Fate::Late(by) => {
+                let flight = self.flight(id, sequence, false);
+                self.lose(id, Loss::Error, "the connection broke while publishing");
+                if let Some(flight) = flight {
+                    self.after(by, Effect::Up(Up::Land(flight)));
+                }
+            }
+            Fate::Resent(after) => {
+                self.transmit(id, sequence, Duration::ZERO, true);
+                self.transmit(id, sequence, after, true);
+            }
+            Fate::ResentForReceipt(after) => {
+                self.transmit(id, sequence, Duration::ZERO, false);
+                self.transmit(id, sequence, after, true);
+            }
+            Fate::Refused => {
+                let refused = PublishError::Refused("the broker does not store it".to_owned());
+                self.answer(id, sequence, &Err(refused));
+            }
+        }
+    }
+
+    /// Sends an entry whose session is attached; else it waits for the session to be attached again, or to fail.
+    pub(super) fn transmit(
+        &mut self,
+        id: SessionId,
+        sequence: u64,
+        after: Duration,
+        answered: bool,
+    ) {
+        let Some(flight) = self.flight(id, sequence, answered) else { return };
+        let delay = self.draw(self.faults.publish_delay);
+        let at = self.now() + delay;
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
+            return;
+        };
+        let connection = session.connection;
+        // A resend does not hold up what follows it.
+        let at = if after.is_zero() { session.outbound_at(at) } else { at + after };
+        self.send_up(connection, at, Up::Land(flight));
+    }
+
+    fn flight(&mut self, id: SessionId, sequence: u64, answered: bool) -> Option<Flight> {
+        let session = self.sessions.get_mut(&id)?;
+        let (link, partition, by) = (session.link(id), session.partition, Arc::clone(&session.by));
+        let publishing = session.publishing()?;
+        let batched = publishing.batching == Batching::On;
+        let entry = publishing.in_flight.get(&sequence)?;
+        let InFlight { publish_time_ms, sent, .. } = *entry;
+        let bodies = Arc::clone(&entry.bodies);
+        Some(Flight {
+            link,
+            by,
+            partition,
+            sequence,
+            bodies,
+            batched,
+            publish_time_ms,
+            sent,
+            answered,
+        })
+    }
+
+    /// An entry reaches the broker.
+    pub(super) fn land(&mut self, flight: Flight) {
+        let deduplicated = self.is_deduplicated(flight.partition);
+        let now = self.now();
+        let Some(partition) = self.partitions.get_mut(&flight.partition) else { return };
+        if partition.deleted {
+            return;
+        }
+        if partition.stalled_until > now {
+            let until = partition.stalled_until;
+            self.at(until, Effect::Up(Up::Land(flight)));
+            return;
+        }
+        let Flight { link, sequence, answered, .. } = flight;
+        // One above the highest sequence that was stored.
+        let next = partition.sequences.entry(link.session).or_default();
+        let repeated = sequence < *next;
+        *next = (*next).max(sequence + 1);
+        let answer = if deduplicated && repeated {
+            let name = self.name(flight.partition);
+            self.note(format!("dropped a resend of session {} on {name}", link.session));
+            Err(PublishError::Unknown("stored before, the broker does not say where".to_owned()))
+        } else {
+            let Flight { partition, by, bodies, batched, publish_time_ms, sent, .. } = flight;
+            let entry = self.store(partition, (by, sent), &bodies, batched, publish_time_ms);
+            Ok(entry)
+        };
+        if answered {
+            let delay = self.draw(self.faults.receipt_delay);
+            self.send_down(link, delay, Down::Receipt { sequence, answer });
+        }
+    }
+
+    fn is_deduplicated(&self, partition: PartitionId) -> bool {
+        let topic = self.partitions.get(&partition).map(|partition| &partition.at.topic);
+        topic.and_then(|topic| self.topics.get(topic)).is_some_and(|topic| topic.deduplication)
+    }
+
+    /// Appends an entry and wakes those who wait for it. Who sent it, and when.
+    pub(super) fn store(
+        &mut self,
+        id: PartitionId,
+        (by, sent): (Arc<str>, Moment),
+        bodies: &[Body],
+        batched: bool,
+        publish_time_ms: u64,
+    ) -> EntryId {
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            unreachable!("partitions are marked as deleted, and never removed")
+        };
+        let entry = partition.log.append(bodies, batched, publish_time_ms);
+        let followers: Vec<SessionId> = partition.followers.iter().copied().collect();
+        let subscriptions: Vec<Arc<str>> = partition.subscriptions.keys().cloned().collect();
+        let stored = Happening::Stored {
+            by,
+            partition: Arc::clone(&partition.name),
+            entry,
+            messages: bodies.len(),
+            key: bodies.first().and_then(|body| body.key.clone()),
+            sent,
+        };
+        self.happened(stored);
+        for follower in followers {
+            self.feed(follower);
+        }
+        for subscription in subscriptions {
+            self.dispatch(id, &subscription);
+        }
+        entry
+    }
+
+    /// The broker's answer reaches the client.
+    pub(super) fn answer(
+        &mut self,
+        id: SessionId,
+        sequence: u64,
+        answer: &Result<EntryId, PublishError>,
+    ) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let bell = Arc::clone(&session.bell);
+        let Some(publishing) = session.publishing() else { return };
+        if let Some(entry) = publishing.in_flight.remove(&sequence) {
+            entry.answer(publishing.batching == Batching::On, answer);
+            bell.notify_one();
+        }
+    }
+
+    pub(super) fn give_up(&mut self, session: SessionId, sequence: u64) {
+        let cause = PublishError::Unknown("no answer in time".to_owned());
+        self.answer(session, sequence, &Err(cause));
+    }
+}

@@ -1,0 +1,230 @@
+//! What a client has open: connections and the sessions on them.
+
+use super::Freezer;
+use super::agenda::{AckSender, ConnectionId, Effect, Link, PartitionId, SessionId};
+use super::log::Body;
+use longhaul_transport::{
+    Batching, EntryId, Follow, Message, Position, PublishError, TransportError, clock::Clock,
+    moment::Moment,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::{Notify, oneshot};
+
+/// Publishes that a client queues before it lets its caller wait.
+pub(super) const PUBLISH_QUEUE_MAX: usize = 1_000;
+/// Messages of one batch.
+pub(super) const BATCH_MAX: usize = 1_000;
+/// Messages on their way to a follower or in its queue. Small, so that compactions happen while it reads.
+pub(super) const FOLLOWER_QUEUE: usize = 32;
+
+/// The network between one process and the broker.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) name: Arc<str>,
+    pub(super) clock: Clock,
+    pub(super) freezer: Freezer,
+    /// Nobody can connect, until it is restored.
+    pub(super) cut: bool,
+    /// The process is gone.
+    pub(super) killed: bool,
+    /// Nothing comes through, in either direction.
+    pub(super) frozen: bool,
+    /// Numbers the freezes, so that what was planned for one of them does not touch the next.
+    pub(super) freeze: u32,
+    /// What waits on either side until the thaw.
+    pub(super) held: Vec<Effect>,
+    /// What is not to come through, once.
+    pub(super) missing: Option<Missing>,
+}
+
+/// The next message of a partition for which this holds, given all that was ever stored there.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) partition: PartitionId,
+    pub(super) matches: fn(&[Message], &Message) -> bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: ConnectionId,
+    pub(super) by: Arc<str>,
+    pub(super) partition: PartitionId,
+    /// The broker knows the session.
+    pub(super) attached: bool,
+    /// The broker has ended the session while the client was frozen; the client learns of it at the thaw.
+    pub(super) given_up: bool,
+    /// Numbers the attachments and detachments.
+    pub(super) generation: u32,
+    pub(super) verdict: Verdict,
+    pub(super) inbox: VecDeque<Message>,
+    /// Messages on their way here.
+    pub(super) coming: usize,
+    /// When the last of what is on its way to the broker arrives: nothing overtakes it.
+    pub(super) outbound: Moment,
+    /// The same, on the way to the client.
+    pub(super) inbound: Moment,
+    /// Rings when there is something new for the one who waits.
+    pub(super) bell: Arc<Notify>,
+    pub(super) role: Role,
+}
+
+/// What the client knows about the end of its session.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    Open,
+    Failed(TransportError),
+    /// The error is told once.
+    FailedOnce(TransportError),
+    Silent,
+}
+
+#[derive(Debug)]
+pub(super) enum Role {
+    Publisher(Publishing),
+    Consumer(Consuming),
+    Follower(Following),
+}
+
+#[derive(Debug)]
+pub(super) struct Publishing {
+    pub(super) batching: Batching,
+    pub(super) sequence: u64,
+    pub(super) batch: Vec<(Body, ReceiptSender)>,
+    /// What was sent and not yet answered, by sequence.
+    pub(super) in_flight: BTreeMap<u64, InFlight>,
+}
+
+pub(super) type ReceiptSender = oneshot::Sender<Result<Position, PublishError>>;
+
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) bodies: Arc<Vec<Body>>,
+    pub(super) receipts: Vec<ReceiptSender>,
+    pub(super) publish_time_ms: u64,
+    /// When the client handed it over.
+    pub(super) sent: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Consuming {
+    pub(super) subscription: Arc<str>,
+    /// Receipts of acks that went nowhere: the round trip that stands for a receipt succeeds after a reconnect.
+    pub(super) receipts: Vec<AckSender>,
+    /// Deliveries that were asked for and have not come; below zero when the rest of a batch came with the last one.
+    pub(super) permits: i64,
+    /// See [`Faults::prefetch`](super::faults::Faults::prefetch).
+    pub(super) prefetch: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Following {
+    pub(super) follow: Follow,
+    /// The last message that was sent to the follower.
+    pub(super) cursor: Option<Position>,
+}
+
+/// What a client finds when it asks for its next message.
+#[derive(Debug)]
+pub(super) enum Next {
+    Message(Box<Message>),
+    Error(TransportError),
+    Wait(Arc<Notify>),
+}
+
+impl Session {
+    pub(super) const fn link(&self, session: SessionId) -> Link {
+        Link { session, generation: self.generation }
+    }
+
+    pub(super) const fn publishing(&mut self) -> Option<&mut Publishing> {
+        match &mut self.role {
+            Role::Publisher(publishing) => Some(publishing),
+            Role::Consumer(_) | Role::Follower(_) => None,
+        }
+    }
+
+    pub(super) const fn consuming(&mut self) -> Option<&mut Consuming> {
+        match &mut self.role {
+            Role::Consumer(consuming) => Some(consuming),
+            Role::Publisher(_) | Role::Follower(_) => None,
+        }
+    }
+
+    pub(super) const fn following(&mut self) -> Option<&mut Following> {
+        match &mut self.role {
+            Role::Follower(following) => Some(following),
+            Role::Publisher(_) | Role::Consumer(_) => None,
+        }
+    }
+
+    /// What the broker may send: what was asked for, or, where a client asks by itself, the free places in its queue.
+    pub(super) fn room(&self) -> usize {
+        let queue = match &self.role {
+            Role::Consumer(it) if it.prefetch == 0 => {
+                return usize::try_from(it.permits).unwrap_or_default();
+            }
+            Role::Consumer(it) => it.prefetch,
+            Role::Follower(_) => FOLLOWER_QUEUE,
+            Role::Publisher(_) => 0,
+        };
+        queue.saturating_sub(self.inbox.len() + self.coming)
+    }
+
+    /// The error of a session that is over; an error that is told once turns into silence.
+    pub(super) fn error(&mut self) -> Option<TransportError> {
+        match &self.verdict {
+            Verdict::Open | Verdict::Silent => None,
+            Verdict::Failed(error) => Some(error.clone()),
+            Verdict::FailedOnce(error) => {
+                let error = error.clone();
+                self.verdict = Verdict::Silent;
+                Some(error)
+            }
+        }
+    }
+
+    /// Whether the client knows of no end.
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.verdict, Verdict::Open)
+    }
+
+    /// The moment at which something for the broker arrives, behind all that was sent before.
+    pub(super) fn outbound_at(&mut self, at: Moment) -> Moment {
+        self.outbound = self.outbound.max(at);
+        self.outbound
+    }
+
+    /// The moment at which something for the client arrives.
+    pub(super) fn inbound_at(&mut self, at: Moment) -> Moment {
+        self.inbound = self.inbound.max(at);
+        self.inbound
+    }
+}
+
+impl Publishing {
+    pub(super) fn is_full(&self) -> bool {
+        let in_flight: usize = self.in_flight.values().map(|entry| entry.receipts.len()).sum();
+        self.batch.len() + in_flight >= PUBLISH_QUEUE_MAX
+    }
+
+    /// Nobody will answer any more.
+    pub(super) fn abandon(&mut self, cause: &str) {
+        let in_flight = std::mem::take(&mut self.in_flight).into_values();
+        let sent = in_flight.flat_map(|entry| entry.receipts);
+        let waiting = std::mem::take(&mut self.batch).into_iter().map(|(_, receipt)| receipt);
+        for receipt in sent.chain(waiting) {
+            receipt.send(Err(PublishError::Unknown(cause.to_owned()))).ok();
+        }
+    }
+}
+
+impl InFlight {
+    /// Tells everybody whose message was in the entry.
+    pub(super) fn answer(self, batched: bool, answer: &Result<EntryId, PublishError>) {
+        for (index, receipt) in (0_u32..).zip(self.receipts) {
+            let place = |id: &EntryId| super::log::position(*id, batched.then_some(index));
+            receipt.send(answer.as_ref().map(place).map_err(Clone::clone)).ok();
+        }
+    }
+}

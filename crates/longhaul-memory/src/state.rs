@@ -1,0 +1,300 @@
+//! Everything the broker knows, behind one lock that is never held across an await.
+//!
+//! Each effect is performed by the function of the same name in the file of its role: `publish`, `consume`, `follow`,
+//! `lifecycle`, `chaos`.
+
+use super::agenda::{Agenda, ConnectionId, Down, Effect, Link, PartitionId, SessionId, Up};
+use super::faults::{Fate, Faults, Span};
+use super::history::{Happening, History};
+use super::log::Log;
+use super::session::{Connection, Session};
+use super::subscription::Subscription;
+use longhaul_transport::{
+    EntryId, TopicPartition, TransportError, TransportErrorKind, clock::Clock, moment::Moment,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Ledgers are numbered from here, for all partitions together, as in Pulsar.
+const FIRST_LEDGER: u64 = 10;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) clock: Clock,
+    pub(super) rng: fastrand::Rng,
+    pub(super) faults: Faults,
+    /// Numbers the fault plans, so that what an earlier one had planned does not happen.
+    pub(super) plan: u32,
+    pub(super) history: History,
+    pub(super) agenda: Agenda,
+    /// The pump sleeps until then; `None` when nothing is planned.
+    asleep_until: Option<Moment>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) topics: BTreeMap<String, Topic>,
+    pub(super) partitions: BTreeMap<PartitionId, Partition>,
+    pub(super) connections: BTreeMap<ConnectionId, Connection>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) outage: Outage,
+    /// Numbers the outages.
+    pub(super) outages: u32,
+    /// What waits until the broker moves again.
+    pub(super) hung: Vec<Effect>,
+    next_ledger: u64,
+    next_id: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// Wakes the pump.
+    pub(super) wake: Notify,
+    /// The broker or a connection can perhaps be reached again.
+    pub(super) changed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outage {
+    None,
+    /// Nobody listens.
+    Refuses,
+    /// Nothing moves.
+    Hangs,
+}
+
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) partitions: Option<u32>,
+    pub(super) deduplication: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub(super) name: Arc<str>,
+    pub(super) at: TopicPartition,
+    pub(super) deleted: bool,
+    pub(super) log: Log,
+    pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
+    pub(super) followers: BTreeSet<SessionId>,
+    /// The highest sequence of each publisher session.
+    pub(super) sequences: BTreeMap<SessionId, u64>,
+    /// Entries whose delivery ends the session, because no client can read them.
+    pub(super) undecodable: BTreeSet<EntryId>,
+    pub(super) unavailable_until: Moment,
+    pub(super) stalled_until: Moment,
+    /// Nobody may open it.
+    pub(super) forbidden: bool,
+    /// What a test wants to happen to the next entries, requests and acks.
+    pub(super) next_fates: VecDeque<Fate>,
+    pub(super) next_errors: u32,
+    pub(super) next_lost_acks: u32,
+}
+
+impl State {
+    pub(super) fn new(clock: Clock, seed: u64) -> Self {
+        Self {
+            clock,
+            rng: fastrand::Rng::with_seed(seed),
+            faults: Faults::quiet(),
+            plan: 0,
+            history: History::default(),
+            agenda: Agenda::default(),
+            asleep_until: None,
+            signals: Arc::default(),
+            topics: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            outage: Outage::None,
+            outages: 0,
+            hung: Vec::new(),
+            next_ledger: FIRST_LEDGER,
+            next_id: 0,
+        }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(super) fn ledger(&mut self) -> u64 {
+        self.next_ledger += 1;
+        self.next_ledger
+    }
+
+    pub(super) fn happened(&mut self, what: Happening) {
+        self.history.push(self.clock.now(), what);
+    }
+
+    pub(super) fn note(&mut self, text: String) {
+        self.happened(Happening::Note(text));
+    }
+
+    pub(super) fn after(&mut self, delay: Duration, effect: Effect) {
+        self.at(self.now() + delay, effect);
+    }
+
+    pub(super) fn at(&mut self, at: Moment, effect: Effect) {
+        self.agenda.put(at, effect);
+        if self.asleep_until.is_none_or(|until| at < until) {
+            self.signals.wake.notify_one();
+        }
+    }
+
+    /// Performs all that is due, and says when the next is.
+    pub(super) fn run_due(&mut self) -> Option<Moment> {
+        // Whatever is planned from here on is seen by this very loop: nobody needs waking.
+        self.asleep_until = Some(Moment::default());
+        let now = self.now();
+        while let Some(effect) = self.agenda.pop_due(now) {
+            self.perform(effect);
+        }
+        self.asleep_until = self.agenda.first();
+        self.asleep_until
+    }
+
+    pub(super) fn perform(&mut self, effect: Effect) {
+        let waits = match self.outage {
+            Outage::None => false,
+            Outage::Refuses => effect.is_up(None),
+            Outage::Hangs => effect.waits_for_broker(),
+        };
+        if waits {
+            self.hung.push(effect);
+            return;
+        }
+        match effect {
+            Effect::Up(Up::Land(flight)) => self.land(flight),
+            Effect::Up(Up::Ack(flight)) => self.take_ack(flight),
+            Effect::Up(Up::HandBack { link, entry }) => self.take_back(link, entry),
+            Effect::Down(link, down) => self.come_down(link, down),
+            Effect::Flush(session) => self.flush(session),
+            Effect::GiveUp { session, sequence } => self.give_up(session, sequence),
+            Effect::Fail { link, error } => self.fail_silent(link, error),
+            Effect::Reattach(link) => self.reattach(link),
+            Effect::Closed(session) => self.forget(session),
+            Effect::Redeliver { partition, subscription, entry } => {
+                self.redeliver_early(partition, &subscription, entry);
+            }
+            Effect::StoreMarkDelete { partition, subscription } => {
+                self.store_mark_delete(partition, &subscription);
+            }
+            Effect::Compact(partition) => self.compact_somewhere(partition),
+            Effect::Lose(link) => self.lose_drawn(link),
+            Effect::KeepAlive { connection, freeze } => self.keep_alive_over(connection, freeze),
+            Effect::Resume { connection, freeze } => self.resume_after(connection, freeze),
+            Effect::Restore(connection) => self.restore(connection),
+            Effect::Back { outage } => self.back(outage),
+            Effect::HangNoticed { outage } => self.hang_noticed(outage),
+            Effect::Chaos { kind, plan } => self.chaos(kind, plan),
+        }
+    }
+
+    /// Something reaches a client, unless its session is another by now or its connection is frozen.
+    fn come_down(&mut self, link: Link, down: Down) {
+        let Some(session) = self.sessions.get(&link.session) else { return };
+        if session.link(link.session) != link {
+            return;
+        }
+        let connection = self.connections.get_mut(&session.connection);
+        if let Some(connection) = connection.filter(|connection| connection.frozen) {
+            connection.held.push(Effect::Down(link, down));
+            return;
+        }
+        match down {
+            Down::Receipt { sequence, answer } => self.answer(link.session, sequence, &answer),
+            Down::AckReceipt(receipt) => drop(receipt.send(Ok(()))),
+            Down::Arrive(messages) => self.arrive(link, messages),
+        }
+    }
+
+    /// Sends something to the broker, at a moment, or as soon as the connection thaws.
+    pub(super) fn send_up(&mut self, connection: ConnectionId, at: Moment, up: Up) {
+        let effect = Effect::Up(up);
+        match self.connections.get_mut(&connection) {
+            Some(connection) if connection.frozen => connection.held.push(effect),
+            _ => self.at(at, effect),
+        }
+    }
+
+    /// Sends something to a client, behind what was sent before.
+    pub(super) fn send_down(&mut self, link: Link, delay: Duration, down: Down) {
+        let at = self.now() + delay;
+        let session = self.sessions.get_mut(&link.session);
+        let at = session.map_or(at, |session| session.inbound_at(at));
+        self.at(at, Effect::Down(link, down));
+    }
+
+    pub(super) fn chance(&mut self, rate: f64) -> bool {
+        rate > 0.0 && self.rng.f64() < rate
+    }
+
+    pub(super) fn draw(&mut self, span: Span) -> Duration {
+        span.draw(&mut self.rng)
+    }
+
+    /// Draws an index below `count`; `None` when there is none.
+    pub(super) fn pick(&mut self, count: usize) -> Option<usize> {
+        (count > 0).then(|| self.rng.usize(..count))
+    }
+
+    pub(super) fn find(&self, at: &TopicPartition) -> Option<PartitionId> {
+        let live = |partition: &&Partition| !partition.deleted && partition.at == *at;
+        let (id, _) = self.partitions.iter().find(|(_, partition)| live(partition))?;
+        Some(*id)
+    }
+
+    pub(super) fn name(&self, partition: PartitionId) -> Arc<str> {
+        self.partitions
+            .get(&partition)
+            .map_or_else(|| Arc::from(""), |partition| Arc::clone(&partition.name))
+    }
+
+    pub(super) fn attached(&self, matches: impl Fn(&Session) -> bool) -> Vec<SessionId> {
+        let attached = self.sessions.iter().filter(|(_, session)| session.attached);
+        attached.filter(|(_, session)| matches(session)).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Partition {
+    pub(super) fn new(at: TopicPartition, ledger: u64) -> Self {
+        Self {
+            name: Arc::from(at.to_string()),
+            at,
+            deleted: false,
+            log: Log::new(ledger),
+            subscriptions: BTreeMap::new(),
+            followers: BTreeSet::new(),
+            sequences: BTreeMap::new(),
+            undecodable: BTreeSet::new(),
+            unavailable_until: Moment::default(),
+            stalled_until: Moment::default(),
+            forbidden: false,
+            next_fates: VecDeque::new(),
+            next_errors: 0,
+            next_lost_acks: 0,
+        }
+    }
+
+    /// Takes one of what a test has planned.
+    pub(super) const fn take_one(planned: &mut u32) -> bool {
+        let any = *planned > 0;
+        *planned = planned.saturating_sub(1);
+        any
+    }
+}
+
+/// An error with an address.
+pub(super) fn error(kind: TransportErrorKind, at: &str, cause: &str) -> TransportError {
+    TransportError { kind, address: format!("memory: {at}"), cause: cause.to_owned() }
+}
+
+/// The connection is gone.
+pub(super) fn lost(at: &str, cause: &str) -> TransportError {
+    error(TransportErrorKind::Unreachable, at, cause)
+}

@@ -1,0 +1,278 @@
+//! What happened to the tasks of a ledger, over all workers, and whether it was allowed to.
+//!
+//! Whoever drives workers tells a [`Judge`] what each of them read, started, showed, acknowledged and sealed, and it answers with
+//! [`Violation`]s. A judge is a value like any other (it can be cloned, compared and hashed), because the model carries one in each
+//! of its states.
+
+use longhaul::TaskId;
+use longhaul::internals::protocol::entry::{Entry, Outcome};
+use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::invariants::{
+    ACK, Breach, DEAD_LETTER, Judgement, KEYS, OWNER, SEAL, SEALED, START, TERMINAL, VIEW,
+    Violation, ack, inside_own_claim, not_cancelled, showing, showing_end,
+};
+use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a claim that comes back late
+/// is not run), not the order of the log; so the model without clocks finds it.
+pub const SUPERSEDED_START: &str = "a superseded attempt started after the terminal was accepted";
+
+/// Remembers every key that was published, for C-02. The keys that are shared on purpose do not count, nor do tombstones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeysUsed(BTreeSet<Key>);
+
+impl KeysUsed {
+    /// Takes the next publish of anybody.
+    pub fn published(&mut self, entry: &Entry) -> Option<Violation> {
+        let key = match (entry, entry.key()) {
+            (Entry::Tombstone(_), _) => return None,
+            (_, key @ (Key::Once(_) | Key::Seal(_))) => key,
+            (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => return None,
+        };
+        let what = "a write-once key was used again";
+        (!self.0.insert(key)).then_some(Violation { id: KEYS, what, task: entry.task() })
+    }
+}
+
+/// What happened to the tasks of one ledger, over all workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Judge {
+    attempts_max: u32,
+    tasks: BTreeMap<TaskId, Deeds>,
+    violations: Vec<Violation>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Deeds {
+    owners: Vec<(Epoch, OwnerId)>,
+    starts: Vec<Started>,
+    terminal: Option<Terminal>,
+    shown: Option<Phase>,
+    dead_letter: bool,
+    acked: bool,
+    sealed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Started {
+    epoch: Epoch,
+    attempt: u32,
+    released: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Terminal {
+    epoch: Epoch,
+    owner: OwnerId,
+    phase: Phase,
+}
+
+impl Terminal {
+    fn of(fold: &TaskFold) -> Option<Self> {
+        let TaskFold { epoch, owner, phase, .. } = *fold;
+        phase.is_terminal().then_some(Self { epoch, owner, phase })
+    }
+}
+
+impl Judge {
+    /// One of a ledger whose tasks have this many attempts.
+    #[must_use]
+    pub fn new(attempts_max: u32) -> Self {
+        Self { attempts_max, ..Self::default() }
+    }
+
+    /// What was violated so far.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Takes what was violated so far.
+    pub fn take_violations(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.violations)
+    }
+
+    /// The phase in which the task ended, as the first follower saw it.
+    #[must_use]
+    pub fn terminal(&self, task: TaskId) -> Option<Phase> {
+        self.tasks.get(&task)?.terminal.map(|terminal| terminal.phase)
+    }
+
+    /// Whether a seal of the task has landed.
+    #[must_use]
+    pub fn is_sealed(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|deeds| deeds.sealed)
+    }
+
+    /// The last phase that the metadata topic shows.
+    #[must_use]
+    pub fn shown(&self, task: TaskId) -> Option<Phase> {
+        self.tasks.get(&task)?.shown
+    }
+
+    /// A follower accepted an entry and now folds `fold`.
+    pub fn accepted(&mut self, entry: &Entry, fold: &TaskFold) {
+        let Some(task) = entry.task() else { return };
+        match entry {
+            Entry::Claim(claim) => self.owned(task, claim.key.epoch, claim.key.owner),
+            Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)) => {
+                self.released(task, done.key.epoch);
+            }
+            Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {}
+            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => return,
+        }
+        let Some(seen) = Terminal::of(fold) else { return };
+        let deeds = self.tasks.entry(task).or_default();
+        match deeds.terminal {
+            None => deeds.terminal = Some(seen),
+            Some(first) if first != seen => {
+                self.violated(TERMINAL, "a second, different terminal was accepted", task);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A processor starts, its worker folding `fold`.
+    pub fn started(
+        &mut self,
+        task: TaskId,
+        (epoch, owner): (Epoch, OwnerId),
+        attempt: u32,
+        fold: &TaskFold,
+    ) {
+        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, self.attempts_max));
+        self.judged(task, not_cancelled(fold));
+        let deeds = self.tasks.entry(task).or_default();
+        let same_epoch = deeds.starts.iter().any(|start| start.epoch == epoch);
+        let again = |start: &Started| start.attempt == attempt && !start.released;
+        let same_attempt = deeds.starts.iter().any(again);
+        let superseded = deeds.terminal.map(|terminal| epoch <= terminal.epoch);
+        let sealed = deeds.sealed;
+        deeds.starts.push(Started { epoch, attempt, released: false });
+        deeds.starts.sort_by_key(|start| (start.epoch, start.attempt));
+        if same_epoch {
+            self.violated(START, "an epoch was started twice", task);
+        }
+        if same_attempt {
+            self.violated(START, "an attempt number was started twice without a release", task);
+        }
+        match superseded {
+            Some(true) => self.violated(TERMINAL, SUPERSEDED_START, task),
+            Some(false) => self.violated(TERMINAL, "an attempt started after the terminal", task),
+            None => {}
+        }
+        if sealed {
+            self.violated(SEALED, "an attempt started after its task was sealed", task);
+        }
+    }
+
+    /// The metadata topic shows this phase, published by a worker that folds `fold`.
+    pub fn view_shown(&mut self, task: TaskId, phase: Phase, fold: &TaskFold) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.shown = Some(phase);
+        let wrong =
+            phase.is_terminal() && deeds.terminal.is_some_and(|terminal| terminal.phase != phase);
+        let judgement = if phase.is_terminal() {
+            showing_end(fold, phase, deeds.dead_letter)
+        } else {
+            showing(fold, phase)
+        };
+        self.judged(task, judgement);
+        if wrong {
+            self.violated(VIEW, "the view shows another end than the ledger had first", task);
+        }
+    }
+
+    /// The dead letter was stored.
+    pub fn dead_letter_stored(&mut self, task: TaskId) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.dead_letter = true;
+        if deeds.terminal.is_some_and(|terminal| terminal.phase != Phase::Final) {
+            let what = "a task that did not fail for good has a dead letter";
+            self.violated(DEAD_LETTER, what, task);
+        }
+    }
+
+    /// The message was acknowledged.
+    pub fn acked(&mut self, task: TaskId) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.acked = true;
+        let end = deeds.terminal.map_or(Phase::New, |terminal| terminal.phase);
+        let judgement = ack(end, deeds.shown == Some(end), deeds.dead_letter);
+        self.judged(task, judgement);
+    }
+
+    /// What is wrong when the task's message is acknowledged and a bootstrap of the ledger as it is now folds `fresh`.
+    #[must_use]
+    pub fn bootstrap_shows(&self, task: TaskId, fresh: &TaskFold) -> Option<Violation> {
+        let deeds = self.tasks.get(&task)?;
+        let what = match (Terminal::of(fresh), deeds.terminal) {
+            (Some(seen), _) if seen.phase == Phase::Sealed && deeds.sealed => return None,
+            (None, _) => "acknowledged, but a bootstrap shows no terminal",
+            (Some(seen), Some(first)) if seen != first => {
+                "acknowledged, but a bootstrap shows another terminal"
+            }
+            (Some(_), _) => return None,
+        };
+        Some(Violation { id: ACK, what, task: Some(task) })
+    }
+
+    /// A seal of the task has landed; `fold` is what the log says of it before the seal.
+    pub fn sealed(&mut self, task: TaskId, fold: &TaskFold) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.sealed = true;
+        let closed = deeds.acked && deeds.shown.is_some_and(Phase::is_terminal);
+        let judgement = sealing(fold.phase);
+        self.judged(task, judgement);
+        if judgement.is_ok() && !closed {
+            self.violated(SEAL, "a task was sealed before its view and its ack", task);
+        }
+    }
+
+    fn owned(&mut self, task: TaskId, epoch: Epoch, owner: OwnerId) {
+        let deeds = self.tasks.entry(task).or_default();
+        match deeds.owners.iter().find(|(other, _)| *other == epoch) {
+            None => {
+                deeds.owners.push((epoch, owner));
+                deeds.owners.sort_unstable();
+            }
+            Some((_, first)) if *first != owner => {
+                self.violated(OWNER, "an epoch has two owners", task);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn released(&mut self, task: TaskId, epoch: Epoch) {
+        let Some(deeds) = self.tasks.get_mut(&task) else { return };
+        for start in deeds.starts.iter_mut().filter(|start| start.epoch == epoch) {
+            start.released = true;
+        }
+    }
+
+    fn judged(&mut self, task: TaskId, judgement: Judgement) {
+        if let Err(Breach { id, what }) = judgement {
+            self.violated(id, what, task);
+        }
+    }
+
+    fn violated(&mut self, id: &'static str, what: &'static str, task: TaskId) {
+        self.violations.push(Violation { id, what, task: Some(task) });
+    }
+}
+
+/// C-18, the part that a fold can tell: a seal names a task in this phase.
+///
+/// # Errors
+/// The task is not over.
+pub const fn sealing(phase: Phase) -> Judgement {
+    if phase.is_terminal() {
+        Ok(())
+    } else {
+        Err(Breach { id: SEAL, what: "a seal names a task that is not over" })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! The numbers of the invariants.
+
+/// Any compaction of a ledger folds to what the ledger folds to.
+pub const COMPACTION: &str = "C-01";
+/// No write-once key is used by two publishes.
+pub const KEYS: &str = "C-02";
+/// An epoch of a task has one owner, over all incarnations, ever.
+pub const OWNER: &str = "C-03";
+/// A processor starts only inside its own accepted claim, once per epoch, at most `attempts_max` times; an attempt number
+/// starts again only after it was released.
+pub const START: &str = "C-04";
+/// A terminal state is absorbing: no follower sees another one, and nothing starts after it.
+pub const TERMINAL: &str = "C-05";
+/// An ack follows an accepted terminal, and every fresh bootstrap shows that terminal, or a seal of the task.
+pub const ACK: &str = "C-06";
+/// Followers at equal positions are equal.
+pub const FOLLOWERS: &str = "C-07";
+/// From every state all tasks can still become terminal and acknowledged.
+pub const PROGRESS: &str = "C-08";
+/// An accepted own claim that nothing runs is released.
+pub const ORPHAN: &str = "C-09";
+/// The metadata topic shows an outcome only if the ledger does, and does so before the ack.
+pub const VIEW: &str = "C-10";
+/// A cancel that was read before the own claim keeps it from starting.
+pub const CANCEL: &str = "C-11";
+/// Of the messages of one idempotency key one is run, and every answer names it.
+pub const BINDING: &str = "C-12";
+/// Reading the ledger again from its start changes nothing.
+pub const REREAD: &str = "C-13";
+/// With a broker that keeps both copies of a resent entry the violation of C-01 is found.
+pub const RESEND: &str = "C-14";
+/// Nothing starts after a seal of the task has landed.
+pub const SEALED: &str = "C-15";
+/// Without a delivery nothing is claimed but a RUNNING or RETRY task whose payload was read.
+pub const ADOPTION: &str = "C-16";
+/// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are not.
+pub const TAKEOVER: &str = "C-17";
+/// A seal names only tasks that are over, dead letter, view and ack included; and before it was read nothing of them is tombstoned.
+pub const SEAL: &str = "C-18";
+/// With `isolation = lease` no two bodies of a task run at once.
+pub const OVERLAP: &str = "C-19";
+/// An ack by a worker without the delivery, a second one, and one of a sealed task have no effect.
+pub const FOREIGN_ACK: &str = "C-20";
+/// The dead letter of a task that failed for good is stored before the task is shown as failed and acknowledged, and no other
+/// task has one.
+pub const DEAD_LETTER: &str = "C-21";
+/// An outcome is published only of an epoch that the ledger shows as its owner's and running, and only by who has started it; but what
+/// was not started may be given back, or cancelled on request.
+pub const OUTCOME: &str = "C-22";
+/// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a worker that neither holds it nor ran
+/// it last not before 2 H later.
+pub const DUE: &str = "C-23";
