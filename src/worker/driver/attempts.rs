@@ -138,6 +138,10 @@ impl Driver {
                 }
             }
             lane.core.handle_finished(task, epoch, outcome);
+            if !lane.is_shown(running.payload_bytes) {
+                // A large one would wait for the outcome and for the metadata topic, while the next task has its slot.
+                lane.core.handle_payload_spent(task);
+            }
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match stuck {

@@ -73,10 +73,7 @@ impl Driver {
                     Event::Payload { lane: id, id: task, message: read.await.ok().flatten() }
                 }));
             }
-            Action::DropPayload(task) => {
-                lane.payloads.remove(task);
-                lane.not_shown.remove(&task);
-            }
+            Action::DropPayload(task) => lane.drop_payload(task),
             Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
             Action::ShowOutcome(task) => self.show_end(id, task, Showing::Outcome),
             Action::DeadLetter(task) => self.dead_letter(id, task),

@@ -182,6 +182,17 @@ impl Lane {
         payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
     }
 
+    /// Drops a payload. One that M does not show is not read again for the entry that shows the end of an own attempt.
+    pub(super) fn drop_payload(&mut self, id: TaskId) {
+        let dropped = self.payloads.remove(id);
+        let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
+        if large && self.bodies.contains(id) {
+            self.not_shown.insert(id);
+        } else {
+            self.not_shown.remove(&id);
+        }
+    }
+
     /// Whether a payload of this size goes to M.
     pub(super) const fn is_shown(&self, payload_bytes: usize) -> bool {
         payload_bytes <= self.shown_task_bytes_max

@@ -344,6 +344,20 @@ impl Machine {
         }
     }
 
+    /// An attempt has ended, and neither the outcome nor what follows it takes the payload. Were the outcome not accepted, nothing would
+    /// follow here.
+    pub fn payload_spent(&mut self, id: TaskId) {
+        let spent = |task: &Task| {
+            matches!(
+                task.stage,
+                Stage::Finishing { outcome: Outcome::Completed | Outcome::Cancelled, .. }
+            )
+        };
+        if self.task(id).is_some_and(|task| spent(&task)) {
+            self.drop_payload(id);
+        }
+    }
+
     /// The payload is not at hand although it was said to be.
     pub fn payload_missing(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {

@@ -343,6 +343,12 @@ impl Partition {
         self.settle();
     }
 
+    /// An attempt has ended, and nothing that may follow takes its payload.
+    pub fn handle_payload_spent(&mut self, id: TaskId) {
+        self.machine.payload_spent(id);
+        self.settle();
+    }
+
     /// A processor is gone: its slot is free.
     pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.bodies.remove(&(id, epoch)).is_some() {

@@ -214,3 +214,31 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     assert!(bench.driver.stats.read().self_fenced >= 1);
     assert_eq!(lane.payloads.len(), 0);
 }
+
+/// A payload of a megabyte stayed until the end of its task was stored on the metadata topic, which does not show it; and the next task had
+/// its slot.
+#[tokio::test(start_paused = true)]
+async fn a_large_payload_goes_with_the_end_of_its_attempt() {
+    for (shown_task_bytes_max, held) in [(1024 * 1024, 1024 * 1024), (64 * 1024, 0)] {
+        let config = WorkerConfig { shown_task_bytes_max, ..WorkerConfig::default() };
+        let mut bench = Bench::new(config, None, |context| async move {
+            // The metadata topic is away by then.
+            tokio::time::sleep(2 * SECOND).await;
+            at_once(context).await
+        });
+        let metadata = bench.metadata();
+        let payload = Bytes::from(vec![b'x'; 1024 * 1024]);
+        let message = Outgoing { payload, ..Outgoing::default() };
+        bench.broker.publish(&bench.at(&bench.names.task, -1), message);
+        bench.run_for(SECOND).await;
+        bench.broker.stall_publishes(&metadata, 20 * SECOND);
+        bench.run_for(10 * SECOND).await;
+        let lane = &bench.driver.lanes[-1];
+        assert_eq!((lane.payloads.bytes(), lane.bodies.len()), (held, 1));
+        bench.run_for(60 * SECOND).await;
+        assert!(bench.shown().last().is_some_and(|(_, shown)| shown.is_terminal()));
+        assert_eq!(bench.unfinished(), 0);
+        let lane = &bench.driver.lanes[-1];
+        assert_eq!(lane.payloads.len() + lane.not_shown.len() + lane.bodies.len(), 0);
+    }
+}

@@ -129,3 +129,27 @@ fn the_payload_of_what_was_set_aside_meanwhile_is_dropped() {
     bench.machine.payload_read(T, true);
     assert_eq!(bench.actions(), [Action::DropPayload(T)]);
 }
+
+/// What completes a task, or ends one that was cancelled, takes no payload, however often it has to be published; a dead letter and another
+/// attempt do.
+#[test]
+fn a_payload_is_spent_with_an_attempt_that_needs_it_no_more() {
+    let next = NextAttempt::default();
+    for (outcome, spent) in [
+        (Outcome::Completed, true),
+        (Outcome::Cancelled, true),
+        (Outcome::Final, false),
+        (Outcome::Failed(next), false),
+        (Outcome::Released(next), false),
+    ] {
+        let mut bench = Bench::new();
+        bench.machine.delivered(T, None);
+        let claim = bench.claim(T);
+        bench.land(&claim);
+        bench.machine.payload_spent(T);
+        assert!(bench.has_payload(), "it runs");
+        bench.machine.finished(T, Epoch(1), outcome);
+        bench.machine.payload_spent(T);
+        assert_eq!(bench.has_payload(), !spent, "{outcome:?}");
+    }
+}
