@@ -156,6 +156,8 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
         next_attempt_at: None,
         progress: None,
         warning: None,
+        detail: None,
+        task_key: None,
     }
 }
 

@@ -13,6 +13,7 @@ mod lanes;
 mod leaving;
 mod pump;
 mod refusals;
+mod remarks;
 mod renewing;
 mod showing;
 mod telling;
