@@ -1,51 +1,13 @@
 //! What people learn of a worker's tasks without asking for each.
 
 use super::*;
+use crate::captured::Log;
 use crate::task::TaskState;
-use std::io::{self, Write};
-use tracing_subscriber::fmt::MakeWriter;
-
-/// The log, in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    /// The lines that have these words.
-    fn with(&self, words: &[&str]) -> Vec<String> {
-        let text = String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-            .into_owned();
-        let fits = |line: &&str| words.iter().all(|word| line.contains(word));
-        text.lines().filter(fits).map(str::to_owned).collect()
-    }
-}
 
 /// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
-    let log = Log::default();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
-    let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::capture();
     let config = WorkerConfig { attempts_max: 2, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |context| async move {
         let what = context.properties().get("what").cloned().unwrap_or_default();
