@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::captured::Log;
+use crate::protocol::entry::Heartbeat;
 use crate::task::TaskState;
 
 /// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
@@ -45,4 +46,38 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     assert_eq!(stats.durations, [(Duration::from_millis(2_048), 5)]);
     let ended = bench.shown().into_iter().filter(|(_, shown)| shown.is_terminal());
     assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 2);
+}
+
+/// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was told why tasks failed for good early.
+#[tokio::test(start_paused = true)]
+async fn workers_that_disagree_about_attempts_are_told_of_once() {
+    let (log, _guard) = Log::capture();
+    let mut bench =
+        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let warnings = |words: &[&str]| log.with(&[&["WARN", "numbers of attempts"], words].concat());
+    let beat = |owner, attempts_max| {
+        Entry::Heartbeat(Heartbeat {
+            owner: OwnerId(owner),
+            subscription: "longhaul".to_owned(),
+            number: 1,
+            receipted: 0,
+            underway: Some(0),
+            uptime_ms: 1,
+            attempts_max,
+        })
+    };
+    // One of a worker that was gone before this one came.
+    bench.write(&beat(6, Some(9)));
+    bench.run_for(SECOND).await;
+    for _ in 0..2 {
+        for (owner, attempts_max) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
+            bench.write(&beat(owner, attempts_max));
+        }
+        bench.run_for(SECOND).await;
+    }
+    let names =
+        ["attempts_max=3", "other_attempts_max=5", "other_worker=000000000000000000000000000000ab"];
+    assert_eq!((warnings(&[]).len(), warnings(&names).len()), (1, 1), "{:#?}", log.with(&[]));
+    let own = bench.driver.lanes[-1].core.machine().owner();
+    assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
 }
