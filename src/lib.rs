@@ -15,6 +15,8 @@
     )
 )]
 
+#[cfg(test)]
+mod captured;
 mod client;
 mod config;
 mod ledger;

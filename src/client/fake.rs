@@ -111,6 +111,8 @@ pub(super) fn processing(id: TaskId, attempts: u32) -> TaskMetadata {
         next_attempt_at: None,
         progress: None,
         warning: None,
+        detail: None,
+        task_key: None,
     }
 }
 

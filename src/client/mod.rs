@@ -42,7 +42,7 @@ use crate::transport::session::{
     ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials,
 };
 use crate::transport::{TopicPartition, Transport, TransportError};
-use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
+use crate::worker::{Connections, Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
 use publishers::Publishers;
 use routes::Routes;
@@ -86,6 +86,8 @@ struct Inner {
     /// What workers do before they start.
     preflight: Preflight,
     transport: Arc<dyn Transport>,
+    /// How its followers stand with the broker.
+    connections: Arc<Connections>,
     routes: Routes,
     publishers: Publishers,
     views: Views,
@@ -186,11 +188,21 @@ impl Client {
     }
 
     fn new(settings: Settings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
-        let routes = Routes::new(Arc::clone(&transport));
+        let connections = Arc::new(Connections::of_client());
+        let routes = Routes::new(Arc::clone(&transport), Arc::clone(&connections));
         let publishers = Publishers::new(Arc::clone(&transport));
-        let views = Views::new(Arc::clone(&transport));
+        let views = Views::new(Arc::clone(&transport), Arc::clone(&connections));
         let existence = Existence::new(Arc::clone(&transport));
-        let inner = Inner { settings, preflight, transport, routes, publishers, views, existence };
+        let inner = Inner {
+            settings,
+            preflight,
+            transport,
+            connections,
+            routes,
+            publishers,
+            views,
+            existence,
+        };
         Self { inner: Arc::new(inner) }
     }
 

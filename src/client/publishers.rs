@@ -90,7 +90,8 @@ async fn serve(
                 publisher.put(message, on_receipt);
             }
             Err(error) => {
-                tracing::warn!(%topic, %error, "cannot publish");
+                // Whoever publishes is told.
+                tracing::debug!(%topic, %error, "cannot publish");
                 let not_sent = || Err(PublishFailure::NotSent(error.clone()));
                 drop(answer.send(not_sent()));
                 // Who has waited as long as this one need not wait as long again for the same answer.

@@ -73,7 +73,7 @@ impl Client {
             return Ok(result);
         }
         Err(WaitError::Failed {
-            reason: end.failure_reason.clone().unwrap_or_default(),
+            reason: end.reason().unwrap_or_default().to_owned(),
             outcome: end.outcome.unwrap_or(TaskOutcome::Final),
             attempts: end.attempts,
         })

@@ -5,6 +5,7 @@
 
 use super::service::{Tasks, persistently};
 use crate::transport::{Transport, TransportError};
+use crate::worker::{Connections, Monitor};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ pub(super) const PARTITIONS_AGE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Routes {
     transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
     routes: Mutex<HashMap<String, Route>>,
     tasks: Tasks,
 }
@@ -44,8 +46,8 @@ impl Route {
 }
 
 impl Routes {
-    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, routes: Mutex::default(), tasks: Tasks::default() }
+    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
+        Self { transport, connections, routes: Mutex::default(), tasks: Tasks::default() }
     }
 
     /// The partition for the next task; -1 on a topic that has none.
@@ -70,7 +72,8 @@ impl Routes {
             return route.clone();
         }
         let (sender, count) = watch::channel(Count::NotYet);
-        self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender));
+        let monitor = Monitor::new(&self.connections);
+        self.tasks.spawn(look(Arc::clone(&self.transport), topic.to_owned(), sender, monitor));
         let route = Route { count, turn: Arc::default() };
         routes.insert(topic.to_owned(), route.clone());
         route
@@ -78,7 +81,12 @@ impl Routes {
 }
 
 /// The service: ends when the first look fails, so that the next caller starts it again.
-async fn look(transport: Arc<dyn Transport>, topic: String, count: watch::Sender<Count>) {
+async fn look(
+    transport: Arc<dyn Transport>,
+    topic: String,
+    count: watch::Sender<Count>,
+    monitor: Monitor,
+) {
     let first = persistently(&topic, || {
         let (transport, topic) = (Arc::clone(&transport), topic.clone());
         Box::pin(async move { transport.partitions(&topic).await })
@@ -92,9 +100,10 @@ async fn look(transport: Arc<dyn Transport>, topic: String, count: watch::Sender
     };
     loop {
         sleep(PARTITIONS_AGE_MAX).await;
-        match transport.partitions(&topic).await {
-            Ok(known) => drop(count.send_replace(Count::Known(known))),
-            Err(error) => tracing::warn!(topic, %error, "cannot count partitions"),
+        let counted = transport.partitions(&topic).await;
+        monitor.tell(counted.as_ref().err());
+        if let Ok(known) = counted {
+            count.send_replace(Count::Known(known));
         }
     }
 }

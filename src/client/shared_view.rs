@@ -11,7 +11,7 @@ use crate::task::{Position, TaskId, TaskMetadata};
 use crate::transport::{
     Follow, Follower, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
-use crate::worker::Backoff;
+use crate::worker::{Backoff, Connections, Monitor};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,7 @@ const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Views {
     transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
     views: Mutex<HashMap<TopicPartition, View>>,
     tasks: Tasks,
 }
@@ -70,8 +71,8 @@ struct Question {
 }
 
 impl Views {
-    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, views: Mutex::default(), tasks: Tasks::default() }
+    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
+        Self { transport, connections, views: Mutex::default(), tasks: Tasks::default() }
     }
 
     /// Waits for the end of a task, without a limit.
@@ -116,6 +117,7 @@ impl Views {
         let service = Service {
             transport: Arc::clone(&self.transport),
             topic: topic.clone(),
+            monitor: Monitor::new(&self.connections),
             shared: Arc::clone(&shared),
             asked,
             open: Vec::new(),
@@ -172,6 +174,7 @@ impl Drop for Waiter {
 struct Service {
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
+    monitor: Monitor,
     shared: Arc<Shared>,
     asked: mpsc::Receiver<Question>,
     /// Questions that are answered when the follower has come to the end that the topic had when they were taken up.
@@ -189,11 +192,13 @@ impl Service {
             match opened {
                 Ok(follower) => {
                     has_followed = true;
+                    self.monitor.opened();
                     let error = self.session(follower, &mut backoff).await;
-                    tracing::warn!(%topic, %error, "follower lost");
+                    tracing::debug!(%topic, %error, "follower lost");
+                    self.monitor.failed(&error);
                 }
                 Err(error) if has_followed && error.kind == TransportErrorKind::Unreachable => {
-                    tracing::warn!(%topic, %error, "cannot follow; trying again");
+                    self.monitor.failed(&error);
                     self.refuse(&error);
                 }
                 Err(error) => return self.end(&error),
@@ -274,7 +279,8 @@ impl Service {
 
     /// Tells everyone that the topic cannot be followed.
     fn end(mut self, error: &TransportError) {
-        tracing::warn!(topic = %self.topic, %error, "cannot follow");
+        // Everyone who waits is told.
+        tracing::debug!(topic = %self.topic, %error, "cannot follow");
         // Closed first: who comes from now on starts another service.
         self.asked.close();
         self.refuse(error);

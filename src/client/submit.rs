@@ -6,7 +6,8 @@
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::{Client, partition};
-use crate::task::{PayloadError, TaskId, ToPayload, text::MAX_TASK_DURATION};
+use crate::task::text::{MAX_TASK_DURATION, TASK_KEY, TASK_KEY_BYTES_MAX};
+use crate::task::{PayloadError, TaskId, ToPayload};
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use crate::worker::{BudgetError, format_budget};
@@ -32,6 +33,9 @@ pub enum SubmitError {
     /// The longest duration is zero, or above a hundred years.
     #[error("{0}")]
     MaxDuration(String),
+    /// The key is empty, or has more than 256 bytes.
+    #[error("the key of a task has 1 to {TASK_KEY_BYTES_MAX} bytes, this one has {0}")]
+    Key(usize),
     /// The broker cannot be reached, or keeps us out: the task does not exist.
     #[error("the task was not submitted")]
     Transport(#[source] TransportError),
@@ -55,7 +59,8 @@ pub enum SubmitError {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::connect("pulsar://localhost:6650").await?;
 /// let submission = client.submission("tasks", &Text("transcode 4711".to_owned()));
-/// let task = submission.property("customer", "4711").max_duration(Duration::from_secs(3600)).send().await?;
+/// let submission = submission.property("customer", "4711").key("order-4711");
+/// let task = submission.max_duration(Duration::from_secs(3600)).send().await?;
 /// println!("{task}");
 /// # Ok(())
 /// # }
@@ -133,6 +138,13 @@ impl Submission {
         self
     }
 
+    /// What you call the task: entries on the metadata topic carry it ([`TaskMetadata::task_key`](crate::TaskMetadata::task_key)), and
+    /// [`Client::find`] and [`Client::watch_key`] look for it. Text of 1 to 256 bytes. It is a name and nothing else: two tasks may have
+    /// the same, and both are run.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.property(TASK_KEY, key)
+    }
+
     /// The longest that one attempt may take; then it is cancelled and has failed.
     pub fn max_duration(mut self, budget: Duration) -> Self {
         match format_budget(budget) {
@@ -149,6 +161,11 @@ impl Submission {
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
         let Self { client, topic, payload, properties, budget } = self;
         budget.map_err(|error| SubmitError::MaxDuration(error.to_string()))?;
+        if let Some(key) = properties.get(TASK_KEY)
+            && !(1..=TASK_KEY_BYTES_MAX).contains(&key.len())
+        {
+            return Err(SubmitError::Key(key.len()));
+        }
         let payload = payload.map_err(SubmitError::Encode)?;
         let topic = client.names(&topic)?.task;
         let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;

@@ -57,6 +57,8 @@ macro_rules! waiting {
     }};
 }
 
+mod watching;
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_result() {
     let bench = bench();
@@ -329,65 +331,6 @@ async fn a_cancellation_goes_to_the_partition_of_its_task() {
     let bench = bench();
     bench.client.cancel(&task(TaskId { partition: 2, ..ID })).await.unwrap();
     assert!(bench.fake.world().logs.contains_key(&partition(bench.ledger.topic.clone(), 2)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_shows_updates_evictions_and_garbage() {
-    let bench = bench();
-    bench.show(&processing(ID, 1), 1);
-    let mut watch = bench.client.watch("tasks").await.unwrap();
-    bench.fake.append(&bench.metadata, tombstone(0, ID));
-    let mut garbage = entry(0, &processing(ID, 1), None);
-    garbage.payload = Bytes::from_static(b"{}");
-    bench.fake.append(&bench.metadata, garbage);
-    bench.show(&completed(OTHER, 2), 2);
-    let events: Vec<_> = watch.by_ref().take(4).try_collect().await.unwrap();
-    let updated = |id, metadata, epoch| WatchEvent::Updated { id, metadata, epoch: Some(epoch) };
-    assert_eq!(events[0], updated(ID, processing(ID, 1), 1));
-    assert_eq!(events[1], WatchEvent::Evicted { id: ID });
-    let WatchEvent::Undecodable { key, position, .. } = &events[2] else { panic!("{events:?}") };
-    assert_eq!((key.as_deref(), position.entry), (Some("1:1:-1"), 2));
-    assert_eq!(events[3], updated(OTHER, completed(OTHER, 2), 2));
-    assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_after_a_break_and_shows_nothing_twice() {
-    let bench = bench();
-    bench.show(&processing(ID, 1), 1);
-    let mut watch = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
-    bench.fake.world().refusals.push_back(TransportErrorKind::Unreachable);
-    bench.fake.break_followers();
-    bench.show(&completed(ID, 1), 1);
-    let event = watch.next().await.unwrap().unwrap();
-    assert!(matches!(&event, WatchEvent::Updated { metadata, .. } if metadata.is_terminal()));
-
-    bench.fake.world().refusals.push_back(TransportErrorKind::NotFound);
-    bench.fake.break_followers();
-    let end = watch.next().await;
-    assert!(matches!(end, Some(Err(WatchError::Transport(_)))), "{end:?}");
-    assert!(watch.next().await.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_covers_all_partitions_and_new_ones() {
-    let bench = bench();
-    let name = bench.metadata.topic.clone();
-    bench.fake.world().partitions.insert(name.clone(), 2);
-    let mut watch = bench.client.watch("tasks").await.unwrap();
-    bench.fake.world().partitions.insert(name.clone(), 3);
-    for index in 0..3 {
-        let id = TaskId { partition: index, ..ID };
-        bench.fake.append(&partition(name.clone(), index), entry(0, &processing(id, 1), Some(1)));
-    }
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let event = watch.next().await.unwrap().unwrap();
-        let WatchEvent::Updated { id, .. } = event else { panic!("{event:?}") };
-        seen.push(id.partition);
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, [0, 1, 2]);
 }
 
 #[tokio::test(start_paused = true)]

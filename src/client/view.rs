@@ -83,6 +83,8 @@ impl TaskView {
                 tracing::warn!(?key, ?position, cause, "not an entry of the metadata topic");
                 Change::Nothing
             }
+            // No entry says so.
+            WatchEvent::CaughtUp => Change::Nothing,
         }
     }
 

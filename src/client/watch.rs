@@ -5,13 +5,15 @@
 
 use super::Client;
 use super::service::persistently;
+use super::task_ref::TaskRef;
 use crate::task::{Position, TaskId, TaskMetadata, epoch_of};
 use crate::topics::TopicNameError;
 use crate::transport::{
     Follow, Follower, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
-use crate::worker::Backoff;
+use crate::worker::{Backoff, Connections, Monitor};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,6 +21,7 @@ use tokio::time::sleep;
 
 /// What a watch sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all events are of the large one")]
 #[non_exhaustive]
 pub enum WatchEvent {
     /// A task has a new entry.
@@ -36,6 +39,9 @@ pub enum WatchEvent {
         /// The task.
         id: TaskId,
     },
+    /// What stood on the topic when the watch began has been shown; what follows is news. Comes once. A watch from the latest
+    /// entry begins with it.
+    CaughtUp,
     /// An entry that is not one.
     Undecodable {
         /// Its key, which ought to be a task id.
@@ -114,7 +120,37 @@ pub struct Watch {
     steps: SelectAll<BoxStream<'static, Step>>,
     /// Partitions that are followed.
     partitions: u32,
+    /// Of those that it began with, the ones that have not shown all that stood there.
+    behind: usize,
+    /// The key of the tasks that are wanted, if not all are.
+    wanted: Option<Wanted>,
     ended: bool,
+}
+
+/// Tasks that their submitters gave one key.
+#[derive(Debug)]
+struct Wanted {
+    key: String,
+    /// Those that were shown: the entry that removes one says its id alone.
+    tasks: HashSet<TaskId>,
+}
+
+impl Wanted {
+    /// Whether the event is about one of them.
+    fn is_about(&mut self, event: &WatchEvent) -> bool {
+        match event {
+            WatchEvent::Updated { id, metadata, .. } => {
+                let fits = metadata.task_key.as_ref() == Some(&self.key);
+                if fits {
+                    self.tasks.insert(*id);
+                }
+                fits || self.tasks.contains(id)
+            }
+            WatchEvent::Evicted { id } => self.tasks.remove(id),
+            WatchEvent::CaughtUp => true,
+            WatchEvent::Undecodable { .. } => false,
+        }
+    }
 }
 
 impl std::fmt::Debug for Watch {
@@ -123,8 +159,11 @@ impl std::fmt::Debug for Watch {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all steps are of the large one")]
 enum Step {
     Event(WatchEvent),
+    /// A partition has shown what stood there.
+    CaughtUp,
     Failed(TransportError),
     Partitions(u32),
 }
@@ -145,10 +184,12 @@ impl Client {
     pub async fn watch_from(&self, topic: &str, from: WatchFrom) -> Result<Watch, WatchError> {
         let names = self.names(topic)?;
         let transport = Arc::clone(&self.inner.transport);
-        let source = Source { transport, topic: names.metadata };
+        let connections = Arc::clone(&self.inner.connections);
+        let source = Source { transport, topic: names.metadata, connections };
         let mut steps = SelectAll::new();
         let partitions = source.partitions(names.task).await.map_err(WatchError::Transport)?;
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
+        let behind = usize::try_from(count.max(1)).unwrap_or(1);
         for partition in if count == 0 { -1..0 } else { 0..count } {
             let opened = source.partition(partition).open(from).await;
             steps.push(opened.map_err(WatchError::Transport)?.steps());
@@ -156,7 +197,62 @@ impl Client {
         if count > 0 {
             steps.push(source.growth());
         }
-        Ok(Watch { source, steps, partitions: partitions.unwrap_or_default(), ended: false })
+        let partitions = partitions.unwrap_or_default();
+        Ok(Watch { source, steps, partitions, behind, wanted: None, ended: false })
+    }
+
+    /// Watches the tasks of a topic that their submitters gave this key: see [`Submission::key`](crate::Submission::key). It reads
+    /// all entries and shows those of these tasks.
+    ///
+    /// ```no_run
+    /// use longhaul::{Client, WatchEvent};
+    ///
+    /// # async fn until_the_end(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut watch = client.watch_key("tasks", "order-4711").await?;
+    /// while let Some(event) = watch.next().await {
+    ///     if let WatchEvent::Updated { metadata, .. } = event?
+    ///         && metadata.is_terminal()
+    ///     {
+    ///         println!("{:?}", metadata.result);
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub async fn watch_key(
+        &self,
+        topic: &str,
+        key: impl Into<String>,
+    ) -> Result<Watch, WatchError> {
+        let wanted = Wanted { key: key.into(), tasks: HashSet::new() };
+        Ok(Watch { wanted: Some(wanted), ..self.watch(topic).await? })
+    }
+
+    /// The task that its submitter gave this key, if a worker has claimed it and its entry is not evicted yet: the one that was claimed
+    /// last, if there are several. It reads the metadata topic once from the start, and keeps nothing of it.
+    ///
+    /// # Errors
+    /// As [`watch`](Self::watch).
+    pub async fn find(&self, topic: &str, key: &str) -> Result<Option<TaskRef>, WatchError> {
+        let task_topic = self.names(topic)?.task;
+        let mut watch = self.watch_key(topic, key).await?;
+        let mut shown = HashMap::new();
+        while let Some(event) = watch.next().await {
+            match event? {
+                WatchEvent::Updated { id, metadata, .. } => {
+                    shown.insert(id, metadata.created);
+                }
+                WatchEvent::Evicted { id } => drop(shown.remove(&id)),
+                WatchEvent::CaughtUp => break,
+                WatchEvent::Undecodable { .. } => {}
+            }
+        }
+        let newest = shown.into_iter().max_by_key(|(id, created)| (*created, *id));
+        Ok(newest.map(|(id, _)| TaskRef { topic: task_topic, id }))
     }
 }
 
@@ -174,7 +270,17 @@ impl Stream for Watch {
         let this = self.get_mut();
         while !this.ended {
             match ready!(this.steps.poll_next_unpin(context)) {
-                Some(Step::Event(event)) => return Poll::Ready(Some(Ok(event))),
+                Some(Step::Event(event)) => {
+                    if this.wanted.as_mut().is_none_or(|wanted| wanted.is_about(&event)) {
+                        return Poll::Ready(Some(Ok(event)));
+                    }
+                }
+                Some(Step::CaughtUp) => {
+                    this.behind = this.behind.saturating_sub(1);
+                    if this.behind == 0 {
+                        return Poll::Ready(Some(Ok(WatchEvent::CaughtUp)));
+                    }
+                }
                 Some(Step::Failed(error)) => {
                     this.ended = true;
                     return Poll::Ready(Some(Err(WatchError::Transport(error))));
@@ -199,6 +305,8 @@ struct Source {
     transport: Arc<dyn Transport>,
     /// Full name of the metadata topic.
     topic: String,
+    /// How the client stands with the broker.
+    connections: Arc<Connections>,
 }
 
 impl Source {
@@ -220,15 +328,14 @@ impl Source {
 
     /// Looks for new partitions, without end.
     fn growth(&self) -> BoxStream<'static, Step> {
-        let looks = stream::unfold(self.clone(), |source| async {
+        let monitor = Monitor::new(&self.connections);
+        let looks = stream::unfold((self.clone(), monitor), |(source, monitor)| async {
             loop {
                 sleep(super::routes::PARTITIONS_AGE_MAX).await;
-                match source.transport.partitions(&source.topic).await {
-                    Ok(Some(count)) => return Some((Step::Partitions(count), source)),
-                    Ok(None) => {}
-                    Err(error) => {
-                        tracing::warn!(topic = source.topic, %error, "cannot count partitions");
-                    }
+                let counted = source.transport.partitions(&source.topic).await;
+                monitor.tell(counted.as_ref().err());
+                if let Ok(Some(count)) = counted {
+                    return Some((Step::Partitions(count), (source, monitor)));
                 }
             }
         });
@@ -239,8 +346,10 @@ impl Source {
         PartitionWatch {
             transport: Arc::clone(&self.transport),
             topic: super::partition(self.topic.clone(), partition),
+            monitor: Monitor::new(&self.connections),
             follower: None,
             last: None,
+            until: None,
             backoff: Backoff::new(fastrand::Rng::new()),
             failed: false,
         }
@@ -251,9 +360,12 @@ impl Source {
 struct PartitionWatch {
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
+    monitor: Monitor,
     follower: Option<Box<dyn Follower>>,
     /// What lies at or before it was shown, or is older than the watch.
     last: Option<Position>,
+    /// What stood there when the watch began ends here (`None`: nothing did), until it has been shown.
+    until: Option<Option<Position>>,
     backoff: Backoff,
     failed: bool,
 }
@@ -270,16 +382,17 @@ impl PartitionWatch {
             Box::pin(async move {
                 let mut follower =
                     transport.follower(&topic, Follow { start, compacted: true }).await?;
-                // Remembered, because a follower that is opened again starts at the earliest.
-                let last = match from {
-                    WatchFrom::Earliest => None,
-                    WatchFrom::Latest => follower.last_position().await?,
-                };
-                Ok((follower, last))
+                let end = follower.last_position().await?;
+                Ok((follower, end))
             })
         });
-        let (follower, last) = opened.await?;
-        (self.follower, self.last) = (Some(follower), last);
+        let (follower, end) = opened.await?;
+        self.follower = Some(follower);
+        self.until = Some(end);
+        if from == WatchFrom::Latest {
+            // Remembered, because a follower that is opened again starts at the earliest.
+            self.last = end;
+        }
         Ok(self)
     }
 
@@ -294,6 +407,10 @@ impl PartitionWatch {
     /// The next event, or the error after which there is none.
     async fn step(&mut self) -> Option<Step> {
         while !self.failed {
+            if self.until.is_some_and(|end| self.last >= end) {
+                self.until = None;
+                return Some(Step::CaughtUp);
+            }
             let error = match self.next().await {
                 Ok(message) if self.last.is_some_and(|last| message.position <= last) => continue,
                 // Its id means another task here.
@@ -310,7 +427,7 @@ impl PartitionWatch {
             };
             self.follower = None;
             if error.kind == TransportErrorKind::Unreachable {
-                tracing::warn!(topic = %self.topic, %error, "watch interrupted");
+                self.monitor.failed(&error);
                 self.backoff.wait().await;
             } else {
                 self.failed = true;
@@ -325,6 +442,7 @@ impl PartitionWatch {
             let start = self.last.map_or(Start::Earliest, Start::After);
             let follow = Follow { start, compacted: true };
             self.follower = Some(self.transport.follower(&self.topic, follow).await?);
+            self.monitor.opened();
         }
         match &mut self.follower {
             Some(follower) => follower.next().await,

@@ -12,6 +12,7 @@
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
+//! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
 //! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
@@ -130,6 +131,8 @@ pub struct Heartbeat {
     pub underway: Option<u64>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
+    /// How many attempts the sender gives a task, so that people learn of workers that disagree; nothing follows from it.
+    pub attempts_max: Option<u32>,
 }
 
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
@@ -228,6 +231,9 @@ impl Entry {
                     out.put("w", underway);
                 }
                 out.put("u", heartbeat.uptime_ms);
+                if let Some(attempts_max) = heartbeat.attempts_max {
+                    out.put("m", attempts_max);
+                }
             }
             Self::Seal(seal) => {
                 let Counts { completed, failed, cancelled, expired } = seal.counts;
@@ -424,6 +430,8 @@ impl<'a> Reader<'a> {
             receipted: self.number("c")?,
             underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
             uptime_ms: self.number("u")?,
+            // Nobody's silence may hang on what is for people.
+            attempts_max: self.number("m").ok(),
         })
     }
 }

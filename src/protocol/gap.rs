@@ -70,6 +70,7 @@ mod tests {
             receipted,
             underway: Some(underway),
             uptime_ms,
+            attempts_max: None,
         }
     }
 

@@ -100,7 +100,7 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>());
     let done = (any_once(), any::<u32>(), any_outcome());
-    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64)>());
+    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>)>());
     prop_oneof![
         claim.prop_map(|(key, attempt, kind, more, created)| {
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
@@ -112,7 +112,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
         any_task().prop_map(Entry::Cancel),
-        heartbeat.prop_map(|(owner, subscription, (number, receipted, underway, uptime_ms))| {
+        heartbeat.prop_map(|(owner, subscription, told)| {
+            let (number, receipted, underway, uptime_ms, attempts_max) = told;
             let owner = OwnerId(owner);
             Entry::Heartbeat(Heartbeat {
                 owner,
@@ -121,6 +122,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 receipted,
                 underway,
                 uptime_ms,
+                attempts_max,
             })
         }),
         any_seal().prop_map(Entry::Seal),
@@ -243,7 +245,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|m|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

@@ -35,6 +35,14 @@ impl RetryPolicy {
     pub fn delay(&self, attempt: u32, sample: u32) -> Duration {
         self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
     }
+
+    /// The delay after an attempt that will fail again until its worker was replaced, whichever attempt it was: uniformly between half
+    /// the highest ceiling and all of it.
+    #[must_use]
+    pub fn late_delay(&self, sample: u32) -> Duration {
+        let half = self.max.min(DELAY_MAX) / 2;
+        half + half.mul_f64(f64::from(sample) / f64::from(u32::MAX))
+    }
 }
 
 /// The shortest snooze. Each round leaves two entries on the ledger, until a claim with a base has made them superfluous.
@@ -50,6 +58,8 @@ pub enum Failure {
     Retry,
     /// Try again after this delay.
     RetryAfter(Duration),
+    /// Try again after one of the longest delays of the policy: another worker may do better by then.
+    RetryLate,
     /// Do not try again.
     Fatal,
     /// Try again after this delay, and do not count the attempt.
@@ -73,9 +83,12 @@ pub fn outcome_of_failure(
     match failure {
         Failure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
         Failure::Fatal => Outcome::Final,
-        Failure::Retry | Failure::RetryAfter(_) if attempt >= attempts_max => Outcome::Final,
+        Failure::Retry | Failure::RetryAfter(_) | Failure::RetryLate if attempt >= attempts_max => {
+            Outcome::Final
+        }
         Failure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),
         Failure::RetryAfter(delay) => Outcome::Failed(after(delay)),
+        Failure::RetryLate => Outcome::Failed(after(policy.late_delay(sample))),
     }
 }
 
@@ -98,6 +111,7 @@ mod tests {
             |failure, attempt| outcome_of_failure(failure, attempt, 3, &policy, u32::MAX, 10);
         assert_eq!(outcome(Failure::Retry, 3), Outcome::Final);
         assert_eq!(outcome(Failure::RetryAfter(Duration::ZERO), 3), Outcome::Final);
+        assert_eq!(outcome(Failure::RetryLate, 3), Outcome::Final);
         assert_eq!(outcome(Failure::Fatal, 1), Outcome::Final);
         let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
         assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
@@ -116,9 +130,8 @@ mod tests {
     #[test]
     fn no_delay_is_too_long() {
         let policy = RetryPolicy { base: Duration::MAX, max: Duration::MAX };
-        for failure in
-            [Failure::Retry, Failure::RetryAfter(Duration::MAX), Failure::Snooze(Duration::MAX)]
-        {
+        let (after, snooze) = (Failure::RetryAfter(Duration::MAX), Failure::Snooze(Duration::MAX));
+        for failure in [Failure::Retry, Failure::RetryLate, after, snooze] {
             match outcome_of_failure(failure, 1, 3, &policy, u32::MAX, 10) {
                 Outcome::Failed(next) | Outcome::Released(next) => {
                     assert!(next.at_ms < u64::MAX / 2 && next.delay_ms > 1_000_000_000);
@@ -145,6 +158,17 @@ mod tests {
             let outcome = outcome_of_failure(Failure::Retry, attempt, max, &policy, u32::MAX, 0);
             let next = NextAttempt { at_ms: 1_000 * seconds, delay_ms: 1_000 * seconds };
             assert_eq!(outcome, Outcome::Failed(next));
+        }
+    }
+
+    /// A worker of an old version read a task of a new one three times within two seconds, and called it failed for good.
+    #[test]
+    fn a_late_delay_is_long_after_the_first_attempt_too() {
+        let policy = RetryPolicy::default();
+        for (sample, seconds) in [(0, 150), (u32::MAX, 300)] {
+            let outcome = outcome_of_failure(Failure::RetryLate, 1, 3, &policy, sample, 10);
+            let delay_ms = 1000 * seconds;
+            assert_eq!(outcome, Outcome::Failed(NextAttempt { at_ms: 10 + delay_ms, delay_ms }));
         }
     }
 

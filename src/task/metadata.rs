@@ -102,6 +102,12 @@ pub struct TaskMetadata {
     /// Something that whoever watches should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// Says plainly what the failure reason does not: its text is that of the Java reference where that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out when it has none, or it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_key: Option<String>,
 }
 
 impl TaskMetadata {
@@ -121,6 +127,12 @@ impl TaskMetadata {
         }
         // A result without bytes may be left out.
         T::from_payload(self.result.as_ref().unwrap_or(&Bytes::new())).map(Some)
+    }
+
+    /// Why the last attempt failed, in the plainest words that there are.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.detail.as_deref().or(self.failure_reason.as_deref())
     }
 }
 
@@ -157,6 +169,9 @@ impl std::fmt::Debug for TaskMetadata {
             .field("outcome", &self.outcome)
             .field("next_attempt_at", &self.next_attempt_at)
             .field("progress", &self.progress)
+            .field("warning", &self.warning)
+            .field("detail", &self.detail)
+            .field("task_key", &self.task_key)
             .finish_non_exhaustive()
     }
 }
@@ -219,6 +234,8 @@ mod tests {
             next_attempt_at: None,
             progress: None,
             warning: None,
+            detail: None,
+            task_key: None,
         }
     }
 
@@ -238,6 +255,22 @@ mod tests {
         assert!(json(&failed).ends_with(
             r#""task":"Zm9v","failureReason":"Processing error: failed","outcome":"FINAL"}"#
         ));
+    }
+
+    /// Java readers know the fields of the reference by their names, and other readers ours by those of the documents.
+    #[test]
+    fn the_names_of_the_fields_that_the_reference_has_not() {
+        let told = TaskMetadata {
+            next_attempt_at: Some(3),
+            progress: Some(Progress { done: 1, total: 2, message: String::new() }),
+            warning: Some("w".to_owned()),
+            detail: Some("d".to_owned()),
+            task_key: Some("k".to_owned()),
+            ..metadata()
+        };
+        let json = serde_json::to_string(&told).unwrap();
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k"}"#;
+        assert!(json.ends_with(names), "{json}");
     }
 
     #[test]

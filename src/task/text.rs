@@ -3,6 +3,12 @@
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
 pub(crate) const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 
+/// Message property of a task: what its submitter calls it.
+pub(crate) const TASK_KEY: &str = "TASK_KEY";
+
+/// The longest key of a task, in bytes: each of its entries on the metadata topic carries it.
+pub(crate) const TASK_KEY_BYTES_MAX: usize = 256;
+
 /// The last attempt failed or was lost, and there is none left.
 pub(crate) const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
 
@@ -48,6 +54,34 @@ pub(crate) fn panicked(message: &str, place: Option<&str>) -> String {
 /// The payload is not what the processor expects.
 pub(crate) fn undecodable(cause: &str) -> String {
     format!("Task payload could not be decoded: {cause}")
+}
+
+/// What [`OVER_BUDGET`] means.
+pub(crate) fn over_budget(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The attempt took longer than its budget of {limit}."),
+        None => "The attempt took longer than its budget.".to_owned(),
+    }
+}
+
+/// What [`ALL_ATTEMPTS_FAILED`] means.
+pub(crate) fn no_attempt_left(attempts: u32) -> String {
+    format!("No attempt is left after {attempts}: the last one failed, or its worker fell silent.")
+}
+
+/// The property says no duration.
+pub(crate) fn budget_ignored(cause: &str, limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => {
+            format!("{MAX_TASK_DURATION} is {cause}: the worker's own limit of {limit} applies")
+        }
+        None => format!("{MAX_TASK_DURATION} is {cause}: no limit applies"),
+    }
+}
+
+/// The key is too long to be shown.
+pub(crate) fn key_too_long(bytes: usize) -> String {
+    format!("{TASK_KEY} is not shown: it has {bytes} bytes, the limit is {TASK_KEY_BYTES_MAX}")
 }
 
 /// The result is larger than the worker's limit.

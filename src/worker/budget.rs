@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The longest budget that is written: a hundred years. A longer one is none.
 const BUDGET_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// No duration needs a longer text.
+const TEXT_BYTES_MAX: usize = 100;
+
 /// Text or duration cannot be a budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a budget: `{text}`: {problem}")]
@@ -24,6 +27,9 @@ pub(super) fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
     const SHOWN_MAX: usize = 40;
     let error =
         |problem: String| BudgetError { text: text.chars().take(SHOWN_MAX).collect(), problem };
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(error(format!("it has more than {TEXT_BYTES_MAX} bytes")));
+    }
     let unsigned = text.trim_start_matches(['+', '-']);
     if !unsigned.starts_with(['P', 'p']) || unsigned.contains(['W', 'w']) {
         return Err(error("expected an ISO 8601 duration such as PT1H30M".to_owned()));
@@ -35,6 +41,24 @@ pub(super) fn parse_budget(text: &str) -> Result<Duration, BudgetError> {
     match Duration::try_from(signed) {
         Ok(budget) if !budget.is_zero() => Ok(budget),
         _ => Err(error("it must be above zero".to_owned())),
+    }
+}
+
+/// What limits an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// `None`: nothing does.
+    pub(super) limit: Option<Duration>,
+    /// Why it is not what the task's message says.
+    pub(super) problem: Option<BudgetError>,
+}
+
+/// What limits an attempt: what the message of its task says or, where it says nothing or nonsense, what the worker does by itself.
+pub(super) fn budget_of(property: Option<&str>, by_default: Option<Duration>) -> Budget {
+    match property.map(parse_budget) {
+        None => Budget { limit: by_default, problem: None },
+        Some(Ok(limit)) => Budget { limit: Some(limit), problem: None },
+        Some(Err(error)) => Budget { limit: by_default, problem: Some(error) },
     }
 }
 
@@ -148,6 +172,26 @@ mod tests {
             assert!(error.to_string().starts_with("not a budget: `"), "{error}");
         }
     }
+
+    #[test]
+    fn what_is_no_budget_leaves_the_one_of_the_worker() {
+        let (own, given) = (Some(Duration::from_secs(9)), Duration::from_secs(1));
+        let (none, good, bad) = (None, Some("PT1S"), Some("1h"));
+        for by_default in [None, own] {
+            assert_eq!(budget_of(none, by_default), Budget { limit: by_default, problem: None });
+            assert_eq!(budget_of(good, by_default), Budget { limit: Some(given), problem: None });
+            let Budget { limit, problem } = budget_of(bad, by_default);
+            assert_eq!((limit, problem.is_some()), (by_default, true));
+        }
+    }
+
+    /// A property may have megabytes, and what is wrong with it is told in a message.
+    #[test]
+    fn the_error_about_a_long_text_is_short() {
+        let error = parse_budget(&format!("PT{}S", "1".repeat(1_000_000))).unwrap_err();
+        assert!(error.to_string().len() < 200, "{error}");
+    }
+
     #[test]
     fn budgets_are_written_as_the_reference_reads_them() {
         let text = |seconds| format_budget(Duration::from_secs_f64(seconds));

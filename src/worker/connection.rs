@@ -1,4 +1,5 @@
-//! Whether a worker's sessions with the broker are open: publishers, followers and consumers of all its partitions together.
+//! Whether the sessions of a worker, or of a client, with the broker are open: publishers, followers and consumers of all partitions
+//! together. The log tells each outage once, and when it is over.
 
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
@@ -30,10 +31,12 @@ pub enum ConnectionState {
     },
 }
 
-/// The sessions of one worker.
+/// The sessions of one worker, or of one client.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     clock: Clock,
+    /// Whose they are, for the log.
+    of: &'static str,
     state: Mutex<State>,
 }
 
@@ -69,14 +72,18 @@ fn is_same(one: &TransportError, other: &TransportError) -> bool {
 
 /// One session, in the hands of the service that keeps it open.
 #[derive(Debug)]
-pub(super) struct Monitor {
+pub(crate) struct Monitor {
     id: u64,
     connections: Arc<Connections>,
 }
 
 impl Connections {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, state: Mutex::default() }
+        Self { clock, of: "worker", state: Mutex::default() }
+    }
+
+    pub(crate) fn of_client() -> Self {
+        Self { clock: Clock::System, of: "client", state: Mutex::default() }
     }
 
     pub(super) fn state(&self) -> ConnectionState {
@@ -112,11 +119,11 @@ impl Connections {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        let now = self.clock.now();
+        let (now, of) = (self.clock.now(), self.of);
         match (state.told.take(), state.cause().cloned()) {
             (None, None) => {}
             (Some(_), None) => {
-                tracing::info!(elapsed = ?now.since(state.since), "connected again");
+                tracing::info!(of, elapsed = ?now.since(state.since), "connected again");
             }
             (Some(told), Some(cause)) if is_same(&told, &cause) => state.told = Some(told),
             (told, Some(cause)) => {
@@ -125,9 +132,9 @@ impl Connections {
                 }
                 if cause.kind.is_permanent() {
                     state.refusals += 1;
-                    tracing::error!(%cause, "refused: somebody must change that; trying again meanwhile");
+                    tracing::error!(of, %cause, "refused: somebody must change that; trying again meanwhile");
                 } else {
-                    tracing::warn!(%cause, "connection lost: reconnecting");
+                    tracing::warn!(of, %cause, "connection lost: reconnecting");
                 }
                 state.told = Some(cause);
             }
@@ -136,14 +143,14 @@ impl Connections {
 }
 
 impl Monitor {
-    pub(super) fn new(connections: &Arc<Connections>) -> Self {
+    pub(crate) fn new(connections: &Arc<Connections>) -> Self {
         let mut state = connections.lock();
         state.next += 1;
         Self { id: state.next, connections: Arc::clone(connections) }
     }
 
     /// The session is open.
-    pub(super) fn opened(&self) {
+    pub(crate) fn opened(&self) {
         self.connections.change(|state| drop(state.down.remove(&self.id)));
     }
 
@@ -174,17 +181,29 @@ impl Monitor {
         self.connections.lock().stalled += 1;
     }
 
-    /// The session cannot be opened.
-    pub(super) fn failed(&self, cause: &TransportError) {
+    /// The session cannot be opened, or was lost.
+    pub(crate) fn failed(&self, cause: &TransportError) {
         self.connections.change(|state| drop(state.down.insert(self.id, cause.clone())));
+    }
+
+    /// What came of something that is done again and again without a session of its own: this went wrong, or nothing.
+    pub(crate) fn tell(&self, cause: Option<&TransportError>) {
+        match cause {
+            None => self.opened(),
+            Some(cause) => self.failed(cause),
+        }
     }
 }
 
 impl Drop for Monitor {
-    /// Nobody wants it open any more.
+    /// Nobody wants it open any more. If nothing else stands in the way nothing was made good, either: that is no news.
     fn drop(&mut self) {
-        self.accepted();
-        self.opened();
+        let mut state = self.connections.lock();
+        state.down.remove(&self.id);
+        state.refused.remove(&self.id);
+        if state.cause().is_none() {
+            state.told = None;
+        }
     }
 }
 

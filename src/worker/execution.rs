@@ -33,8 +33,10 @@ impl<P: TaskProcessor> ErasedProcessor for P {
         async move {
             let task = match P::Task::from_payload(&payload) {
                 Ok(task) => task,
+                // The task may be meant for a newer version of the processor, which another worker has already or this one gets next.
                 Err(cause) => {
-                    return Ending::Failed(Failure::Fatal, text::undecodable(&cause.to_string()));
+                    let reason = text::undecodable(&cause.to_string());
+                    return Ending::Failed(Failure::RetryLate, reason);
                 }
             };
             drop(payload);
@@ -166,6 +168,7 @@ pub(crate) async fn attend(
     let ended = |ending| Ended { task, epoch, ending, stuck: None };
     let payload = match payload {
         Ok(payload) => payload,
+        // It was sent in chunks, encrypted or damaged: no worker can read it.
         Err(cause) => return ended(Ending::Failed(Failure::Fatal, text::undecodable(&cause))),
     };
     let mut limit: BoxFuture<'static, ()> = match shared.deadline {

@@ -28,6 +28,7 @@ mod test_context;
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
 pub use connection::ConnectionState;
+pub(crate) use connection::{Connections, Monitor};
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};

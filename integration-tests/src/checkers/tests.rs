@@ -334,6 +334,7 @@ fn what_compaction_lost_is_found() {
             receipted: 0,
             underway: None,
             uptime_ms: 0,
+            attempts_max: None,
         })
     };
     let mut story = Story::new().put(heartbeat(1), "").put(heartbeat(2), "");

@@ -250,6 +250,13 @@ async fn the_page_shows_what_really_stands_on_the_topics() -> Result<()> {
     let slow = bench.submit("wait", &[("MAX_TASK_DURATION", "PT0.2S")]).await?;
     bench.show("over-budget", slow, waits).await?;
 
+    let unlimited = bench.submit("none", &[("MAX_TASK_DURATION", "2 hours")]).await?;
+    bench.show("bad-duration", unlimited, field("state", "COMPLETED")).await?;
+    let keyed = bench.submit("none", &[("TASK_KEY", "order-4711")]).await?;
+    bench.show("keyed", keyed, field("taskKey", "order-4711")).await?;
+    let found = bench.client.find("tasks", "order-4711").await?.context("the key is not found")?;
+    ensure!(found.id == keyed, "{found}");
+
     let cancel = bench.submit("wait", &[]).await?;
     bench.show("claimed-again", cancel, field("state", "PROCESSING")).await?;
     bench.examples.remove("claimed-again");

@@ -156,6 +156,8 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
         next_attempt_at: None,
         progress: None,
         warning: None,
+        detail: None,
+        task_key: None,
     }
 }
 
@@ -251,6 +253,8 @@ async fn tasks_take_turns_on_partitions_and_cancellations_follow_them() -> Resul
     ensure!(cancelled == tasks.iter().map(|task| format!("{}/cancel", task.id)).collect());
 
     let mut watch = client.watch(&names.task).await?;
+    let event = within("the present", watch.next()).await?.context("no more events")??;
+    ensure!(event == WatchEvent::CaughtUp, "{event:?}");
     for partition in 0..3 {
         let of_it = tasks.iter().filter(|task| task.id.partition == partition);
         let failed = |task: &TaskRef| TaskMetadata {
@@ -329,6 +333,8 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
         (0..10).map(|entry| (shown(id(entry), TaskState::Processing, 1), 1)).collect();
     writer.show(&before).await?;
     let mut watch = bench.client.watch_from(&bench.names.task, WatchFrom::Latest).await?;
+    let event = within("the present", watch.next()).await?.context("no more events")??;
+    ensure!(event == WatchEvent::CaughtUp, "{event:?}");
     let mut seen = Vec::new();
     for round in 0..3 {
         let mut writer = bench.writer(-1).await?;

@@ -28,6 +28,7 @@ fn heartbeat(underway: Option<u64>) -> Entry {
         receipted: 12,
         underway,
         uptime_ms: 13,
+        attempts_max: underway.map(|_| 14),
     })
 }
 
@@ -68,7 +69,11 @@ fn written() -> Vec<(Entry, String, &'static str)> {
     all.extend([
         (Entry::Cancel(TASK), format!("{TASK}/cancel"), "k=cancel t=TASK"),
         (heartbeat(None), format!("hb/{OWNER}"), "k=hb o=OWNER sub=workers q=11 c=12 u=13"),
-        (heartbeat(Some(1)), format!("hb/{OWNER}"), "k=hb o=OWNER sub=workers q=11 c=12 w=1 u=13"),
+        (
+            heartbeat(Some(1)),
+            format!("hb/{OWNER}"),
+            "k=hb o=OWNER sub=workers q=11 c=12 w=1 u=13 m=14",
+        ),
         (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
         (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
         (Entry::Tombstone(Key::Once(KEY)), format!("{TASK}/4/{OWNER}/9"), ""),
@@ -96,7 +101,7 @@ fn each_entry_has_its_form() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 2] = ["f", "w"];
+const OPTIONAL: [&str; 3] = ["f", "w", "m"];
 
 #[test]
 fn an_entry_without_one_of_its_properties_is_none() {

@@ -11,7 +11,7 @@ use crate::protocol::entry::Outcome;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
-use crate::worker::budget::{Deadline, parse_budget};
+use crate::worker::budget::{Budget, Deadline};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
 use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports};
@@ -34,12 +34,11 @@ impl Driver {
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
+        let Budget { limit, problem } = payload.budget(lane.limit_by_default);
+        if let Some(error) = problem {
+            tracing::warn!(task = %task_id, %error, ?limit, "budget ignored");
+        }
         let Payload { bytes, properties, undecodable } = payload;
-        let budget = properties.get(text::MAX_TASK_DURATION).and_then(|property| {
-            parse_budget(property)
-                .inspect_err(|error| tracing::warn!(task = %task_id, %error, "budget ignored"))
-                .ok()
-        });
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
@@ -52,7 +51,7 @@ impl Driver {
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
-        let deadline = budget.map(|budget| Deadline::Clock { clock, at: now + budget, look_every });
+        let deadline = limit.map(|limit| Deadline::Clock { clock, at: now + limit, look_every });
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
@@ -129,7 +128,8 @@ impl Driver {
         } else if let Some(outcome) = outcome {
             let (topic, attempt) = (&lane.topics.task, running.attempt);
             let took = now.since(running.started_at);
-            Told { topic, id: task, epoch, attempt }.ends(outcome, &body, took);
+            let reason = lane.plain_reason(task, &body, attempt);
+            Told { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);

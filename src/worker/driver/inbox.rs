@@ -20,7 +20,8 @@ impl Driver {
         now: Moment,
     ) {
         let wall_ms = self.env.clock.wall_ms();
-        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        let id = lane;
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation != generation {
             return;
         }
@@ -54,6 +55,9 @@ impl Driver {
                     }
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
+                }
+                if let Entry::Heartbeat(heartbeat) = &inbound.entry {
+                    self.compare(id, heartbeat);
                 }
             }
             Err(EntryError::Replicated) => self.stats.replicated(),

@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -103,6 +104,8 @@ pub(super) struct Lane {
     pub(super) payloads: Held<Payload>,
     /// Larger ones are left out of the entries on M.
     pub(super) shown_task_bytes_max: usize,
+    /// What limits an attempt whose task's message does not.
+    pub(super) limit_by_default: Option<Duration>,
     /// Tasks that are left out of their entries on M: with them an entry or a dead letter was refused, or they are gone.
     pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
@@ -221,6 +224,7 @@ impl Lane {
             topics,
             payloads: Held::default(),
             shown_task_bytes_max,
+            limit_by_default: None,
             not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
             running_bytes: 0,

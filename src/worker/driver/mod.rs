@@ -11,8 +11,10 @@ mod inbox;
 mod lane;
 mod lanes;
 mod leaving;
+mod peers;
 mod pump;
 mod refusals;
+mod remarks;
 mod renewing;
 mod showing;
 mod telling;
@@ -148,6 +150,8 @@ pub(super) struct Driver {
     showing: usize,
     refused: Option<LedgerConfigError>,
     growth: Growth,
+    /// Numbers of attempts that other workers go by, as far as they were told.
+    other_attempts: Vec<u32>,
 }
 
 impl Driver {
@@ -189,6 +193,7 @@ impl Driver {
             showing: 0,
             refused: None,
             growth: Growth::default(),
+            other_attempts: Vec::new(),
         };
         driver.open_lanes(partitions);
         driver

@@ -56,7 +56,9 @@ impl Driver {
         running.shown_at = now;
         running.showing = true;
         let progress = running.checkpoints.reports.take_progress();
-        let metadata = view::processing(task_id, &task, lane.payload(task_id), progress, wall_ms);
+        let payload = lane.payload(task_id);
+        let mut metadata = view::processing(task_id, &task, payload, progress, wall_ms);
+        lane.remark(task_id, &mut metadata);
         // It rests on the heartbeats of now: as long as others bear a silence it must not land later than that.
         let expires = Some(now + self.config.heartbeat);
         let message = view::message(&metadata, &task);

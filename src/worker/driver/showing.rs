@@ -68,7 +68,8 @@ impl Driver {
             self.read_task_to_show(id, task_id, kind);
             return;
         }
-        let metadata = view::ended(task_id, &task, lane.payload(task_id), body, wall_ms);
+        let mut metadata = view::ended(task_id, &task, lane.payload(task_id), body, wall_ms);
+        lane.remark(task_id, &mut metadata);
         let message = view::message(&metadata, &task);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
@@ -238,8 +239,15 @@ impl Driver {
         match lane.payloads.get(task_id).cloned() {
             Some(payload) => {
                 let bytes = Some(payload.bytes);
-                let letter =
+                let detail = match &body {
+                    Body::Reason(reason) => lane.detail(task_id, reason, task.fold.attempt),
+                    Body::Result(_) => None,
+                };
+                let mut letter =
                     view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
+                if let Some(detail) = detail {
+                    letter.properties.insert("detail", detail);
+                }
                 let on_receipt = lane.tell_with_pause(move |fate| Event::DeadLetter {
                     lane: id,
                     id: task_id,

@@ -4,7 +4,6 @@ use crate::protocol::entry::{NextAttempt, Outcome};
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
 use crate::transport::TopicPartition;
-use crate::worker::driver::view::Body;
 use crate::worker::machine::Task;
 use crate::worker::stats::Stats;
 use std::time::Duration;
@@ -38,12 +37,8 @@ impl Told<'_> {
     }
 
     /// Its processor has ended. What it led to counts when the ledger has accepted it.
-    pub(super) fn ends(&self, outcome: Outcome, body: &Body, took: Duration) {
+    pub(super) fn ends(&self, outcome: Outcome, reason: &str, took: Duration) {
         let Self { topic, id, epoch, attempt } = self;
-        let reason = match body {
-            Body::Reason(reason) => reason.as_str(),
-            Body::Result(_) => "",
-        };
         match outcome {
             Outcome::Completed => {
                 tracing::info!(%id, attempt, %epoch, %topic, ?took, "task completed");

@@ -20,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 mod aside;
 mod bounds;
 mod checkpoints;
+mod entries;
 mod intake;
 mod late;
 mod repairing;

@@ -128,6 +128,8 @@ fn base(
         next_attempt_at: None,
         progress: None,
         warning: None,
+        detail: None,
+        task_key: None,
     }
 }
 

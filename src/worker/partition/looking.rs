@@ -143,6 +143,7 @@ impl Partition {
             receipted: sent.receipted,
             underway: Some(sent.underway),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+            attempts_max: Some(self.settings.attempts_max),
         });
         self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
     }

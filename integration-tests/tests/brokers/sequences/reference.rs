@@ -38,6 +38,7 @@ struct Expected {
     /// Fields that the reference does not have.
     outcome: Option<&'static str>,
     retries: bool,
+    detail: Option<&'static str>,
 }
 
 const FIVE_MINUTES: Duration = Duration::from_secs(300);
@@ -56,6 +57,7 @@ const fn processing(attempts: i32) -> Expected {
         failure_reason: None,
         outcome: None,
         retries: false,
+        detail: None,
     }
 }
 
@@ -119,7 +121,10 @@ pub(crate) const FIRST_ATTEMPT_EXCEEDS_MAX_DURATION: Sequence = Sequence {
     keep_alive: Duration::from_secs(4),
     entries: &[
         processing(1),
-        failed(1, "Process was cancelled: null"),
+        Expected {
+            detail: Some("The attempt took longer than its budget of PT3S."),
+            ..failed(1, "Process was cancelled: null")
+        },
         processing(2),
         completed(2, "bar"),
     ],
@@ -260,6 +265,9 @@ impl Expected {
             let latest = updated + u64::try_from(BACKOFF_MAX.as_millis())?;
             ensure!((created..=latest).contains(&at), "the next attempt is at {at}: {json}");
             json += &format!(r#","nextAttemptAt":{at}"#);
+        }
+        if let Some(detail) = self.detail {
+            json += &format!(r#","detail":"{detail}""#);
         }
         Ok(json + "}")
     }

@@ -1,51 +1,14 @@
 //! What people learn of a worker's tasks without asking for each.
 
 use super::*;
+use crate::captured::Log;
+use crate::protocol::entry::Heartbeat;
 use crate::task::TaskState;
-use std::io::{self, Write};
-use tracing_subscriber::fmt::MakeWriter;
-
-/// The log, in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    /// The lines that have these words.
-    fn with(&self, words: &[&str]) -> Vec<String> {
-        let text = String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-            .into_owned();
-        let fits = |line: &&str| words.iter().all(|word| line.contains(word));
-        text.lines().filter(fits).map(str::to_owned).collect()
-    }
-}
 
 /// A worker said nothing of its tasks at any level, and what a processor logged did not say of which task it was.
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
-    let log = Log::default();
-    // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
-    let _other = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::capture();
     let config = WorkerConfig { attempts_max: 2, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |context| async move {
         let what = context.properties().get("what").cloned().unwrap_or_default();
@@ -83,4 +46,38 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     assert_eq!(stats.durations, [(Duration::from_millis(2_048), 5)]);
     let ended = bench.shown().into_iter().filter(|(_, shown)| shown.is_terminal());
     assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 2);
+}
+
+/// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was told why tasks failed for good early.
+#[tokio::test(start_paused = true)]
+async fn workers_that_disagree_about_attempts_are_told_of_once() {
+    let (log, _guard) = Log::capture();
+    let mut bench =
+        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let warnings = |words: &[&str]| log.with(&[&["WARN", "numbers of attempts"], words].concat());
+    let beat = |owner, attempts_max| {
+        Entry::Heartbeat(Heartbeat {
+            owner: OwnerId(owner),
+            subscription: "longhaul".to_owned(),
+            number: 1,
+            receipted: 0,
+            underway: Some(0),
+            uptime_ms: 1,
+            attempts_max,
+        })
+    };
+    // One of a worker that was gone before this one came.
+    bench.write(&beat(6, Some(9)));
+    bench.run_for(SECOND).await;
+    for _ in 0..2 {
+        for (owner, attempts_max) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
+            bench.write(&beat(owner, attempts_max));
+        }
+        bench.run_for(SECOND).await;
+    }
+    let names =
+        ["attempts_max=3", "other_attempts_max=5", "other_worker=000000000000000000000000000000ab"];
+    assert_eq!((warnings(&[]).len(), warnings(&names).len()), (1, 1), "{:#?}", log.with(&[]));
+    let own = bench.driver.lanes[-1].core.machine().owner();
+    assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
 }

@@ -77,6 +77,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         receipted,
         underway: Some(0),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
+        attempts_max: None,
     })
 }
 
@@ -164,7 +165,16 @@ impl Solo {
             let uptime_ms = beat.uptime_ms;
             let subscription = beat.subscription.clone();
             let (number, receipted, underway) = (1, 0, Some(0));
-            let other = Heartbeat { owner, subscription, number, receipted, underway, uptime_ms };
+            let attempts_max = None;
+            let other = Heartbeat {
+                owner,
+                subscription,
+                number,
+                receipted,
+                underway,
+                uptime_ms,
+                attempts_max,
+            };
             self.read(Entry::Heartbeat(other));
         }
         self.beats.push(beat.clone());

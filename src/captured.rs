@@ -1,0 +1,56 @@
+//! What a test logs, to be looked at by it.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing::Dispatch;
+use tracing::dispatcher::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The log, in memory.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// The log is captured until it is dropped.
+pub(crate) struct Guard {
+    _captured: DefaultGuard,
+    _other: Dispatch,
+}
+
+impl Log {
+    /// Captures what this thread logs.
+    pub(crate) fn capture() -> (Self, Guard) {
+        let log = Self::default();
+        // With a single subscriber in the process, tracing asks that of whichever test comes to a line first, which has none.
+        let other = Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
+        let own = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+        let guard = Guard { _captured: tracing::subscriber::set_default(own), _other: other };
+        (log, guard)
+    }
+
+    /// The lines that have these words.
+    pub(crate) fn with(&self, words: &[&str]) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_owned();
+        let fits = |line: &&str| words.iter().all(|word| line.contains(word));
+        text.lines().filter(fits).map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! What a watch shows, and what the log says of outages.
+
+use super::*;
+use crate::captured::Log;
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_shows_updates_evictions_and_garbage() {
+    let bench = bench();
+    bench.show(&processing(ID, 1), 1);
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    bench.fake.append(&bench.metadata, tombstone(0, ID));
+    let mut garbage = entry(0, &processing(ID, 1), None);
+    garbage.payload = Bytes::from_static(b"{}");
+    bench.fake.append(&bench.metadata, garbage);
+    bench.show(&completed(OTHER, 2), 2);
+    let events: Vec<_> = watch.by_ref().take(5).try_collect().await.unwrap();
+    let updated = |id, metadata, epoch| WatchEvent::Updated { id, metadata, epoch: Some(epoch) };
+    assert_eq!(events[0], updated(ID, processing(ID, 1), 1));
+    assert_eq!(events[1], WatchEvent::CaughtUp);
+    assert_eq!(events[2], WatchEvent::Evicted { id: ID });
+    let WatchEvent::Undecodable { key, position, .. } = &events[3] else { panic!("{events:?}") };
+    assert_eq!((key.as_deref(), position.entry), (Some("1:1:-1"), 2));
+    assert_eq!(events[4], updated(OTHER, completed(OTHER, 2), 2));
+    assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_after_a_break_and_shows_nothing_twice() {
+    let bench = bench();
+    bench.show(&processing(ID, 1), 1);
+    let mut watch = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
+    bench.fake.world().refusals.push_back(TransportErrorKind::Unreachable);
+    bench.fake.break_followers();
+    bench.show(&completed(ID, 1), 1);
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    let event = watch.next().await.unwrap().unwrap();
+    assert!(matches!(&event, WatchEvent::Updated { metadata, .. } if metadata.is_terminal()));
+
+    bench.fake.world().refusals.push_back(TransportErrorKind::NotFound);
+    bench.fake.break_followers();
+    let end = watch.next().await;
+    assert!(matches!(end, Some(Err(WatchError::Transport(_)))), "{end:?}");
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_covers_all_partitions_and_new_ones() {
+    let bench = bench();
+    let name = bench.metadata.topic.clone();
+    bench.fake.world().partitions.insert(name.clone(), 2);
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    bench.fake.world().partitions.insert(name.clone(), 3);
+    for index in 0..3 {
+        let id = TaskId { partition: index, ..ID };
+        bench.fake.append(&partition(name.clone(), index), entry(0, &processing(id, 1), Some(1)));
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        let event = watch.next().await.unwrap().unwrap();
+        if event == WatchEvent::CaughtUp {
+            continue;
+        }
+        let WatchEvent::Updated { id, .. } = event else { panic!("{event:?}") };
+        seen.push(id.partition);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2]);
+}
+
+/// Nobody could tell what a watch told of the past from what it told of the present, and so not when a table of all tasks was complete.
+#[tokio::test(start_paused = true)]
+async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
+    let bench = bench();
+    let name = bench.metadata.topic.clone();
+    bench.fake.world().partitions.insert(name.clone(), 3);
+    let show = |index, entry_id| {
+        let id = TaskId { partition: index, entry: entry_id, ..ID };
+        bench.fake.append(&partition(name.clone(), index), entry(0, &processing(id, 1), Some(1)));
+    };
+    // The third one is empty.
+    for (index, entry_id) in [(0, 1), (1, 1), (1, 2)] {
+        show(index, entry_id);
+    }
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    // What it finds after an outage is what it would have found before.
+    bench.fake.break_followers();
+    for _ in 0..3 {
+        let event = watch.next().await.unwrap().unwrap();
+        assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
+    }
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
+    show(0, 3);
+    let event = watch.next().await.unwrap().unwrap();
+    assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
+    let mut latest = bench.client.watch_from("tasks", WatchFrom::Latest).await.unwrap();
+    assert_eq!(latest.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+}
+
+/// A task as it is shown with a key.
+fn keyed(metadata: TaskMetadata, key: &str, created: u64) -> TaskMetadata {
+    TaskMetadata { task_key: Some(key.to_owned()), created, ..metadata }
+}
+
+/// Whoever did not know the id of a task had to read everything and could not ask.
+#[tokio::test(start_paused = true)]
+async fn a_task_is_found_and_watched_by_the_key_that_its_submitter_gave_it() {
+    let bench = bench();
+    assert_eq!(bench.client.find("tasks", "order").await.unwrap(), None);
+    let newer = TaskId { entry: 9, ..ID };
+    bench.show(&keyed(processing(newer, 1), "order", 7), 1);
+    bench.show(&keyed(processing(ID, 1), "order", 3), 1);
+    bench.show(&keyed(processing(OTHER, 1), "another", 9), 1);
+    let find = || bench.client.find("tasks", "order");
+    assert_eq!(find().await.unwrap(), Some(task(newer)));
+    bench.fake.append(&bench.metadata, tombstone(0, newer));
+    assert_eq!(find().await.unwrap(), Some(task(ID)));
+
+    let mut watch = bench.client.watch_key("tasks", "another").await.unwrap();
+    // An entry that has lost the key, for its worker could not read the task's message any more.
+    bench.show(&completed(OTHER, 2), 2);
+    bench.show(&keyed(completed(ID, 1), "order", 3), 1);
+    bench.fake.append(&bench.metadata, tombstone(0, ID));
+    bench.fake.append(&bench.metadata, tombstone(0, OTHER));
+    let events: Vec<_> = watch.by_ref().take(4).try_collect().await.unwrap();
+    let attempts = |event: &WatchEvent| {
+        let WatchEvent::Updated { id: OTHER, metadata, .. } = event else { return None };
+        Some(metadata.attempts)
+    };
+    assert_eq!((attempts(&events[0]), attempts(&events[2])), (Some(1), Some(2)), "{events:?}");
+    assert_eq!(events[1], WatchEvent::CaughtUp);
+    assert_eq!(events[3], WatchEvent::Evicted { id: OTHER });
+    assert!(timeout(Duration::from_secs(1), watch.next()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
+    let bench = bench();
+    let submission = || bench.client.submission("tasks", &Text("task".to_owned()));
+    for key in [String::new(), "x".repeat(257)] {
+        let refused = submission().key(key.clone()).send().await;
+        assert!(
+            matches!(refused, Err(SubmitError::Key(bytes)) if bytes == key.len()),
+            "{refused:?}"
+        );
+    }
+    submission().key("order").send().await.unwrap();
+    let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
+    assert_eq!((log.len(), log[0].properties.get("TASK_KEY")), (1, Some("order")));
+}
+
+/// Each try of each follower of a client was warned of, so that an outage of a minute filled the log, and nothing said that it was over.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_a_client_is_told_once_and_so_is_its_end() {
+    let (log, _guard) = Log::capture();
+    let bench = bench();
+    let mut wait = waiting!(bench);
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    for outage in 1..=2 {
+        bench.fake.world().refusals.extend([TransportErrorKind::Unreachable; 10]);
+        bench.fake.break_followers();
+        assert!(timeout(Duration::from_secs(60), watch.next()).await.is_err());
+        assert!(bench.fake.world().refusals.is_empty());
+        let lines = |words: &[&str]| log.with(&[&["of=\"client\""], words].concat()).len();
+        assert_eq!(lines(&["WARN", "connection lost"]), outage, "{:#?}", log.with(&[]));
+        assert_eq!(lines(&["INFO", "connected again"]), outage, "{:#?}", log.with(&[]));
+        assert_eq!(log.with(&["WARN"]).len(), outage, "{:#?}", log.with(&[]));
+    }
+    bench.show(&completed(ID, 1), 1);
+    assert_eq!(wait.join_next().await.unwrap().unwrap().unwrap(), "done");
+}

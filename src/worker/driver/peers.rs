@@ -1,0 +1,29 @@
+//! Workers of one ledger that go by different numbers of attempts: whether a task fails for good then depends on who has it. Nothing is
+//! refused for that, for a rolling deploy may want just this; but somebody should know.
+
+use super::Driver;
+use crate::protocol::entry::Heartbeat;
+
+/// The most different numbers that are told. A fleet has two while it changes.
+const TOLD_MAX: usize = 8;
+
+impl Driver {
+    /// A heartbeat was read: what its sender says of its settings is compared, and each difference told once.
+    pub(super) fn compare(&mut self, id: i32, heartbeat: &Heartbeat) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let machine = lane.core.machine();
+        let (own, ours) = (machine.owner(), self.config.attempts_max);
+        let Some(theirs) = heartbeat.attempts_max.filter(|theirs| *theirs != ours) else { return };
+        // What is read at the start may be the last word of a worker that is gone.
+        let is_known = !machine.is_ready() || self.other_attempts.contains(&theirs);
+        if is_known || self.other_attempts.len() >= TOLD_MAX {
+            return;
+        }
+        self.other_attempts.push(theirs);
+        tracing::warn!(
+            topic = %lane.topics.task, worker = %own, attempts_max = ours,
+            other_worker = %heartbeat.owner, other_attempts_max = theirs,
+            "two workers give tasks different numbers of attempts: set `attempts_max` to the same on all of them"
+        );
+    }
+}
