@@ -40,7 +40,7 @@ impl Machine {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.held = false;
             task.deeds.acked = task.fold.phase.is_terminal();
-            if task.stage == Stage::Closing(Step::Ack) {
+            if task.stage.step() == Some(Step::Ack) {
                 task.stage = Stage::Closing(Step::Closed);
             }
             let gone = is_gone(task);
@@ -61,27 +61,23 @@ impl Machine {
 
     /// A delivery of a terminal task came: its outcome was shown, or is to be shown now; then the ack.
     pub(super) fn close_again(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(id) else { return };
-        match task.stage {
-            Stage::Closing(Step::Closed) => self.try_ack(id),
+        let Some(stage) = self.task(id).map(|task| task.stage) else { return };
+        match stage.step() {
+            Some(Step::Closed) => self.try_ack(id),
             // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
-            Stage::Closing(Step::Ack) => self.act(Action::Ack(id.entry_id())),
-            Stage::Idle | Stage::Reading => self.begin_closing(id),
-            Stage::Claiming { .. }
-            | Stage::Running(_)
-            | Stage::Finishing { .. }
-            | Stage::Closing(_)
-            | Stage::Aside { .. } => {}
+            Some(Step::Ack) => self.act(Action::Ack(id.entry_id())),
+            None if stage.is_free() => self.begin_closing(id),
+            Some(Step::DeadLetter | Step::View | Step::Written) | None => {}
         }
     }
 
     /// A task that turned terminal is this worker's business if it holds it, or waits for it to acknowledge a batch.
     pub(super) fn look_at_terminal(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        if !task.fold.phase.is_terminal() || !matches!(task.stage, Stage::Idle | Stage::Reading) {
+        if !task.fold.phase.is_terminal() || !task.stage.is_free() {
             return;
         }
-        let is_written = |member: &Task| member.stage == Stage::Closing(Step::Written);
+        let is_written = |member: &Task| member.stage.step() == Some(Step::Written);
         let held = task.held;
         if held || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
             self.begin_closing(id);
@@ -107,7 +103,7 @@ impl Machine {
 
     fn try_ack(&mut self, id: TaskId) {
         let size = self.tasks.get(id).and_then(|task| task.batch_size).unwrap_or(1);
-        let written = |stage| matches!(stage, Stage::Closing(step) if step >= Step::Written);
+        let written = |stage: Stage| stage.step() >= Some(Step::Written);
         let members: Vec<_> = self
             .tasks
             .members(id.entry_id())
@@ -131,15 +127,7 @@ impl Machine {
     }
 
     fn step(&self, id: TaskId) -> Option<Step> {
-        match self.tasks.get(id)?.stage {
-            Stage::Closing(step) => Some(step),
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Running(_)
-            | Stage::Finishing { .. }
-            | Stage::Aside { .. } => None,
-        }
+        self.task(id)?.stage.step()
     }
 
     pub(super) fn drop_payload(&mut self, id: TaskId) {

@@ -12,13 +12,12 @@ impl Machine {
     /// Ends the incarnation: view, deliveries and pending publishes are dropped, and the ledger must be read from the start.
     /// The caller drops the publishes that are still queued and closes the consumer.
     pub fn fence(&mut self, owner: OwnerId) {
-        self.former.push(self.owner);
-        self.owner = owner;
         self.ready = false;
         self.position = None;
         self.sealing.begin_anew();
         self.tasks.keep_only(keep);
-        self.forget_former();
+        let at_work: Vec<OwnerId> = self.owners_at_work().collect();
+        self.owners.renew(owner, &at_work);
     }
 
     /// The processor of this attempt was to start, and will not.
@@ -49,13 +48,7 @@ impl Machine {
     /// The owner ids whose heartbeats must go on: the own one, and those of kept attempts.
     #[must_use]
     pub fn owners_alive(&self) -> Vec<OwnerId> {
-        let mut owners = vec![self.owner];
-        if !self.former.is_empty() {
-            owners.extend(self.owners_at_work().filter(|owner| self.former.contains(owner)));
-            owners.sort_unstable();
-            owners.dedup();
-        }
-        owners
+        self.owners.alive(self.owners_at_work())
     }
 
     fn owners_at_work(&self) -> impl Iterator<Item = OwnerId> {
@@ -76,34 +69,11 @@ impl Machine {
             self.act(Action::Stop { task: id, epoch, why: Stop::Cancelled });
         }
     }
-
-    /// Claims of a former id may land for a while, so ids are kept; but a process that is fenced for years must not grow.
-    /// An id under which an attempt still runs is never forgotten.
-    fn forget_former(&mut self) {
-        const FORMER_MAX: usize = 64;
-        let at_work: Vec<OwnerId> = self.owners_at_work().collect();
-        let mut excess = self.former.len().saturating_sub(FORMER_MAX);
-        self.former.retain(|owner| {
-            let kept = excess == 0 || at_work.contains(owner);
-            excess -= usize::from(!kept);
-            kept
-        });
-    }
 }
 
 /// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was not read back.
 fn keep(task: &Task) -> Option<Task> {
-    let run = match task.stage {
-        Stage::Running(run) => run,
-        Stage::Finishing { epoch, owner, outcome, .. } => {
-            Run { epoch, owner, ended: Some(outcome) }
-        }
-        Stage::Idle
-        | Stage::Reading
-        | Stage::Claiming { .. }
-        | Stage::Closing(_)
-        | Stage::Aside { .. } => return None,
-    };
+    let run = task.stage.run()?;
     let Task { batch_size, payload, deeds, .. } = *task;
     let kept = Task { stage: Stage::Running(run), batch_size, payload, deeds, ..Task::default() };
     Some(kept)

@@ -71,9 +71,11 @@ impl FinishedTasks {
     /// Whether nothing is being done about a task, and it has ended.
     pub(super) fn takes(task: &Task) -> bool {
         let ended = task.fold.phase.is_terminal() && task.fold.phase != Phase::Sealed;
-        let at_rest = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
         let here = task.held || task.payload || task.deeds.started().is_some();
-        ended && at_rest && !here && task.fold.next_attempt == NextAttempt::default()
+        ended
+            && task.stage.is_at_rest()
+            && !here
+            && task.fold.next_attempt == NextAttempt::default()
     }
 
     /// Puts a task in that is not there, and of which [`FinishedTasks::takes`] is true.

@@ -104,7 +104,13 @@ impl Machine {
         match action {
             Action::Start { task, epoch, attempt } => {
                 let (fold, deeds) = self.known(*task);
-                invariants::start(&fold, &deeds, (*epoch, self.owner), *attempt, self.attempts_max)
+                invariants::start(
+                    &fold,
+                    &deeds,
+                    (*epoch, self.owner()),
+                    *attempt,
+                    self.attempts_max,
+                )
             }
             Action::Publish(Entry::Claim(claim)) => {
                 let task = self.task(claim.key.task);

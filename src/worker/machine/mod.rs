@@ -20,10 +20,12 @@
 //! - An accepted own claim that nothing here runs is released (C-09).
 //! - An ack follows an accepted terminal (C-06), with dead letter and view before it.
 
+mod action;
 mod closing;
 mod fence;
 mod finished;
 mod guard;
+mod owners;
 mod reading;
 mod sealing;
 mod task;
@@ -31,9 +33,11 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use action::{Action, Stop};
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
+use owners::Owners;
 use reading::is_gone;
 use sealing::Sealing;
 pub(in crate::worker) use sealing::TOMBSTONES_AT_ONCE_MAX;
@@ -42,8 +46,7 @@ use tasks::Tasks;
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::invariants::Violation;
-use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::task::{EntryId, Position, TaskId};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -52,75 +55,12 @@ use std::collections::VecDeque;
 /// pile of them.
 const KEYS_MAX: usize = 16;
 
-/// What the machine asks its driver to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Publish to the ledger. When the fate of a claim or an outcome becomes unknown, say [`Machine::publish_failed`].
-    Publish(Entry),
-    /// Start the processor.
-    Start {
-        /// The task.
-        task: TaskId,
-        /// Epoch of the claim: with the task id, the fencing token.
-        epoch: Epoch,
-        /// The attempt, from 1.
-        attempt: u32,
-    },
-    /// Stop the processor of this epoch. Only [`Stop::Cancelled`] wants to hear how it ended.
-    Stop {
-        /// The task.
-        task: TaskId,
-        /// The epoch.
-        epoch: Epoch,
-        /// Why.
-        why: Stop,
-    },
-    /// Read the payload from the task topic, then say [`Machine::payload_read`].
-    ReadPayload(TaskId),
-    /// The payload is not needed any more.
-    DropPayload(TaskId),
-    /// Show on the metadata topic that the attempt failed and another one follows.
-    ShowRetry(TaskId),
-    /// Publish the dead letter, then say [`Machine::dead_letter_stored`].
-    DeadLetter(TaskId),
-    /// Show the outcome on the metadata topic, then say [`Machine::view_stored`].
-    ShowOutcome(TaskId),
-    /// Acknowledge, then say [`Machine::acked`].
-    Ack(EntryId),
-    /// Give the delivery back to the broker.
-    HandBack(EntryId),
-    /// Publish these tombstones to the ledger, in any order, then say [`Machine::tombstoned`].
-    Tombstone(Vec<Key>),
-    /// An invariant forbade the next step about the task: it was not taken, and this worker does nothing more about the task. Tell
-    /// people, count it, and drop what is kept of the task.
-    SetAside {
-        /// The invariant, and what the step was.
-        violation: Violation,
-        /// The epoch of the task, as the ledger shows it.
-        epoch: Epoch,
-    },
-}
-
-/// Why a processor is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stop {
-    /// A higher epoch was accepted: the work belongs to somebody else.
-    Fenced,
-    /// The task was cancelled.
-    Cancelled,
-    /// The task was set aside.
-    SetAside,
-}
-
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     attempts_max: u32,
     keys_max: usize,
-    /// The current incarnation.
-    owner: OwnerId,
-    /// Earlier owner ids of this process: claims of theirs may still land, and attempts kept through a self-fence run on.
-    former: Vec<OwnerId>,
+    owners: Owners,
     /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
     serial: u64,
     /// The bootstrap has ended: what is read now is live.
@@ -141,8 +81,7 @@ impl Machine {
         Self {
             attempts_max,
             keys_max: KEYS_MAX,
-            owner,
-            former: Vec::new(),
+            owners: Owners::new(owner),
             serial: 0,
             ready: false,
             live_from: None,
@@ -162,7 +101,7 @@ impl Machine {
     /// The current owner id.
     #[must_use]
     pub const fn owner(&self) -> OwnerId {
-        self.owner
+        self.owners.current()
     }
 
     /// Whether the bootstrap has ended.
@@ -247,7 +186,7 @@ impl Machine {
     /// Whether an owner id is this process's, now or formerly.
     #[must_use]
     pub fn is_own(&self, owner: OwnerId) -> bool {
-        owner == self.owner || self.former.contains(&owner)
+        self.owners.contains(owner)
     }
 
     /// The next thing to do.
@@ -368,10 +307,7 @@ impl Machine {
     /// Whether nothing is being done about the task, nor is to be written about its end.
     #[must_use]
     pub fn is_at_rest(&self, id: TaskId) -> bool {
-        let rests = |task: &Task| {
-            matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed)) || task.is_aside()
-        };
-        self.task(id).is_none_or(|task| rests(&task))
+        self.task(id).is_none_or(|task| task.stage.is_at_rest() || task.is_aside())
     }
 
     /// Asks for the payload.
@@ -395,7 +331,7 @@ impl Machine {
             task.stage = Stage::Idle;
             self.look_at_terminal(id);
         } else if task.is_aside()
-            || task.fold.phase.is_terminal() && task.stage != Stage::Closing(Step::DeadLetter)
+            || task.fold.phase.is_terminal() && task.stage.step() != Some(Step::DeadLetter)
         {
             self.drop_payload(id);
         }
@@ -404,7 +340,7 @@ impl Machine {
     /// Publishes a claim of the next epoch.
     pub fn claim(&mut self, id: TaskId, claim: NextClaim) {
         let serial = self.next_serial();
-        let owner = self.owner;
+        let owner = self.owner();
         let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
@@ -448,25 +384,17 @@ impl Machine {
     /// An outcome is published again under a fresh key: both may land, the first counts.
     pub fn publish_failed(&mut self, key: OnceKey) {
         let Some(task) = self.tasks.get_mut(key.task) else { return };
-        match task.stage {
-            Stage::Claiming { serial, .. } if serial == key.serial => {
-                task.stage = Stage::Idle;
-                self.look_at_terminal(key.task);
-            }
-            Stage::Finishing { serial, epoch, owner, outcome } if serial == key.serial => {
-                self.publish_outcome(key.task, epoch, owner, outcome);
-            }
-            Stage::Aside { release: Some(serial) } if serial == key.serial => {
-                task.stage = Stage::Aside { release: None };
-                self.release_orphan(key.task);
-            }
-            Stage::Idle
-            | Stage::Reading
-            | Stage::Claiming { .. }
-            | Stage::Running(_)
-            | Stage::Finishing { .. }
-            | Stage::Closing(_)
-            | Stage::Aside { .. } => {}
+        if task.stage.serial() != Some(key.serial) {
+            return;
+        }
+        if let Stage::Finishing { epoch, owner, outcome, .. } = task.stage {
+            self.publish_outcome(key.task, epoch, owner, outcome);
+        } else if task.is_aside() {
+            task.stage = Stage::Aside { release: None };
+            self.release_orphan(key.task);
+        } else {
+            task.stage = Stage::Idle;
+            self.look_at_terminal(key.task);
         }
     }
 

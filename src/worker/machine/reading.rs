@@ -1,6 +1,6 @@
 //! What the machine makes of the entries it reads.
 
-use super::{Action, Machine, Run, Stage, Step, Stop, Task};
+use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Reason, Verdict};
 use crate::protocol::key::{Key, OnceKey};
@@ -85,7 +85,7 @@ impl Machine {
         let Some(task) = self.tasks.get(id) else { return };
         match (task.stage, read.entry) {
             (Stage::Claiming { serial, .. }, Entry::Claim(claim))
-                if claim.key.serial == serial && claim.key.owner == self.owner =>
+                if claim.key.serial == serial && claim.key.owner == self.owner() =>
             {
                 self.claim_came_back(id, claim, accepted, read.late);
             }
@@ -178,7 +178,7 @@ impl Machine {
     /// An accepted own claim that nothing here runs would look alive for ever: its owner's heartbeats go on.
     pub(super) fn release_orphan(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        let awaited = matches!(task.stage, Stage::Aside { release: Some(_) });
+        let awaited = task.is_aside() && task.stage.serial().is_some();
         if self.is_orphan(&task) && !awaited {
             self.release(id);
         }
@@ -197,8 +197,7 @@ impl Machine {
 
 /// Nothing of the task stands in the ledger, and nothing here needs it.
 pub(super) fn is_gone(task: &Task) -> bool {
-    let at_rest = matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed));
-    task.trail.is_empty() && !task.held && at_rest
+    task.trail.is_empty() && !task.held && task.stage.is_at_rest()
 }
 
 fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {

@@ -238,7 +238,7 @@ impl Machine {
         if task.held {
             self.act(Action::Ack(id.entry_id()));
         }
-        if task.payload || !matches!(task.stage, Stage::Idle | Stage::Closing(Step::Closed)) {
+        if task.payload || !task.stage.is_at_rest() {
             self.act(Action::DropPayload(id));
         }
         if !task.trail.is_empty() {
@@ -288,7 +288,7 @@ impl Machine {
     }
 
     fn publish_seal(&mut self, counts: Counts, entries: EntrySet) {
-        let key = SealKey { owner: self.owner, serial: self.next_serial() };
+        let key = SealKey { owner: self.owner(), serial: self.next_serial() };
         self.sealing.underway = Some(key);
         self.act(Action::Publish(Entry::Seal(Seal { key, counts, entries })));
     }

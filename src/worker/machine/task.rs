@@ -76,12 +76,13 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The attempt that runs, or has ended and whose outcome is not on the ledger: its epoch, and the owner of that.
+    /// The attempt that runs, or has ended and whose outcome is not on the ledger.
     #[must_use]
-    pub const fn attempt(self) -> Option<(Epoch, OwnerId)> {
+    pub const fn run(self) -> Option<Run> {
         match self {
-            Self::Running(Run { epoch, owner, .. }) | Self::Finishing { epoch, owner, .. } => {
-                Some((epoch, owner))
+            Self::Running(run) => Some(run),
+            Self::Finishing { epoch, owner, outcome, .. } => {
+                Some(Run { epoch, owner, ended: Some(outcome) })
             }
             Self::Idle
             | Self::Reading
@@ -91,17 +92,58 @@ impl Stage {
         }
     }
 
-    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a batch is whoever's who sees their
-    /// end; so are payloads.
+    /// The epoch of [`Stage::run`], and the owner of that.
+    #[must_use]
+    pub fn attempt(self) -> Option<(Epoch, OwnerId)> {
+        self.run().map(|run| (run.epoch, run.owner))
+    }
+
+    /// The serial of what is on its way to the ledger: a claim, an outcome, or what gives an epoch back.
+    #[must_use]
+    pub const fn serial(self) -> Option<u64> {
+        match self {
+            Self::Claiming { serial, .. } | Self::Finishing { serial, .. } => Some(serial),
+            Self::Aside { release } => release,
+            Self::Idle | Self::Reading | Self::Running(_) | Self::Closing(_) => None,
+        }
+    }
+
+    /// What is left to do about a terminal task, by a worker that sees to it.
+    #[must_use]
+    pub const fn step(self) -> Option<Step> {
+        if let Self::Closing(step) = self { Some(step) } else { None }
+    }
+
+    /// Whether a claim is on its way.
+    #[must_use]
+    pub const fn is_claiming(self) -> bool {
+        matches!(self, Self::Claiming { .. })
+    }
+
+    /// Nothing is on its way but perhaps the payload: an end of the task can be seen to.
+    #[must_use]
+    pub const fn is_free(self) -> bool {
+        matches!(self, Self::Idle | Self::Reading)
+    }
+
+    /// Nothing is being done, nor left to be done.
+    #[must_use]
+    pub const fn is_at_rest(self) -> bool {
+        matches!(self, Self::Idle | Self::Closing(Step::Closed))
+    }
+
+    /// Nothing is under way that somebody waits for. The ack that waits for the other tasks of a batch is sent by whoever sees their end,
+    /// and payloads are read again.
     #[must_use]
     pub const fn is_quiet(self) -> bool {
         match self {
-            Self::Idle | Self::Reading | Self::Aside { release: None } => true,
             Self::Closing(step) => matches!(step, Step::Written | Step::Closed),
-            Self::Claiming { .. }
-            | Self::Running(_)
+            Self::Running(_) => false,
+            Self::Idle
+            | Self::Reading
+            | Self::Claiming { .. }
             | Self::Finishing { .. }
-            | Self::Aside { release: Some(_) } => false,
+            | Self::Aside { .. } => self.serial().is_none(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::protocol::claim::Decision;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::invariants::{CANCEL, FOLLOWERS, FOREIGN_ACK, REREAD};
+use crate::protocol::key::Key;
 use crate::protocol::properties::ledger;
 use proptest::prelude::*;
 

@@ -23,7 +23,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
-use crate::worker::machine::{Action, Machine, ReadEntry, Stage, Step};
+use crate::worker::machine::{Action, Machine, ReadEntry, Step};
 use looking::Open;
 use sealing::Finished;
 use sent::Sent;
@@ -416,8 +416,7 @@ impl Partition {
     /// The task's dead letter is to be published now.
     #[must_use]
     pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
-        let stage = self.machine.task(id).map(|task| task.stage);
-        stage == Some(Stage::Closing(Step::DeadLetter))
+        self.machine.task(id).is_some_and(|task| task.stage.step() == Some(Step::DeadLetter))
     }
 
     /// How many deliveries are held that wait for a slot.
@@ -473,17 +472,18 @@ impl Partition {
     /// Whether every claim that has a slot is still on its way.
     #[cfg(test)]
     fn claims_are_settled(&self) -> bool {
-        let claiming =
-            |id| matches!(self.machine.task(id)?.stage, Stage::Claiming { .. }).then_some(());
-        self.claims.keys().all(|id| claiming(*id).is_some())
+        self.claims.keys().all(|id| self.is_claiming(*id))
     }
 
     /// Gives back the slot of a claim that came to nothing. Call it where that may have happened, after [`Partition::settle`].
     fn settle_claim(&mut self, id: TaskId) {
-        let stage = self.machine.task(id).map(|task| task.stage);
-        if !matches!(stage, Some(Stage::Claiming { .. })) && self.claims.remove(&id).is_some() {
+        if !self.is_claiming(id) && self.claims.remove(&id).is_some() {
             self.freed += 1;
         }
+    }
+
+    fn is_claiming(&self, id: TaskId) -> bool {
+        self.machine.task(id).is_some_and(|task| task.stage.is_claiming())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use crate::protocol::seal::Seal;
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Stage, Step, TOMBSTONES_AT_ONCE_MAX, Task};
+use crate::worker::machine::{Stage, TOMBSTONES_AT_ONCE_MAX, Task};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -275,9 +275,7 @@ impl Partition {
 
     /// Whether something is on its way that closes a task of this entry.
     fn is_closing(&self, entry: EntryId) -> bool {
-        let waits = |task: &Task| {
-            matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::View | Step::Ack))
-        };
+        let waits = |task: &Task| task.stage.step().is_some() && !task.stage.is_quiet();
         self.machine.members(entry).any(|(_, task)| waits(&task))
     }
 

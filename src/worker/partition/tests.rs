@@ -16,7 +16,7 @@ mod sweeping;
 use super::*;
 use crate::protocol::invariants::TAKEOVER;
 use crate::protocol::key::OwnerId;
-use crate::worker::machine::Stop;
+use crate::worker::machine::{Stage, Stop};
 
 const H: Duration = Duration::from_secs(10);
 const WALL_MS: u64 = 1_000_000;
