@@ -15,7 +15,7 @@ pub enum WaitError {
     /// The task failed for good.
     #[error("the task failed after {attempts} attempts: {reason}")]
     Failed {
-        /// Why the last attempt failed.
+        /// Why the last attempt failed, in the plainest words that there are: see [`TaskMetadata::reason`].
         reason: String,
         /// What kind of end it was.
         outcome: TaskOutcome,

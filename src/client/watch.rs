@@ -17,7 +17,11 @@ use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::time::sleep;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// How long a watch that is catching up waits for the next entry before it asks again which one is the last.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// What a watch sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -412,13 +416,16 @@ impl PartitionWatch {
                 return Some(Step::CaughtUp);
             }
             let error = match self.next().await {
-                Ok(message) if self.last.is_some_and(|last| message.position <= last) => continue,
+                Ok(None) => continue,
+                Ok(Some(message)) if self.last.is_some_and(|last| message.position <= last) => {
+                    continue;
+                }
                 // Its id means another task here.
-                Ok(message) if message.replicated_from.is_some() => {
+                Ok(Some(message)) if message.replicated_from.is_some() => {
                     self.last = Some(message.position);
                     continue;
                 }
-                Ok(message) => {
+                Ok(Some(message)) => {
                     self.backoff.reset();
                     self.last = Some(message.position);
                     return Some(Step::Event(WatchEvent::read(&message)));
@@ -437,16 +444,25 @@ impl PartitionWatch {
         None
     }
 
-    async fn next(&mut self) -> Result<Message, TransportError> {
+    /// The next message. While it catches up, `None` when none comes for a while: where it ends was looked up again, for compaction may
+    /// have removed what stood last.
+    async fn next(&mut self) -> Result<Option<Message>, TransportError> {
         if self.follower.is_none() {
             let start = self.last.map_or(Start::Earliest, Start::After);
             let follow = Follow { start, compacted: true };
             self.follower = Some(self.transport.follower(&self.topic, follow).await?);
             self.monitor.opened();
         }
-        match &mut self.follower {
-            Some(follower) => follower.next().await,
-            None => std::future::pending().await,
+        let Some(follower) = &mut self.follower else { return std::future::pending().await };
+        if self.until.is_none() {
+            return follower.next().await.map(Some);
+        }
+        match timeout(LOOK_AGAIN_AFTER, follower.next()).await {
+            Ok(next) => next.map(Some),
+            Err(_) => {
+                self.until = Some(follower.last_position().await?);
+                Ok(None)
+            }
         }
     }
 }

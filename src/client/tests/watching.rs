@@ -97,6 +97,20 @@ async fn a_watch_says_once_that_it_has_caught_up_with_all_partitions() {
     assert_eq!(latest.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
 }
 
+/// Compaction removes tombstones: who began to read when one stood last would have waited for it until something else came.
+#[tokio::test(start_paused = true)]
+async fn a_watch_catches_up_although_what_stood_last_is_gone() {
+    let bench = bench();
+    bench.show(&processing(ID, 1), 1);
+    bench.fake.append(&bench.metadata, tombstone(0, OTHER));
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    bench.fake.world().logs.get_mut(&bench.metadata).unwrap().pop();
+    let event = watch.next().await.unwrap().unwrap();
+    assert!(matches!(event, WatchEvent::Updated { .. }), "{event:?}");
+    let caught_up = timeout(Duration::from_secs(60), watch.next()).await;
+    assert_eq!(caught_up.unwrap().unwrap().unwrap(), WatchEvent::CaughtUp);
+}
+
 /// A task as it is shown with a key.
 fn keyed(metadata: TaskMetadata, key: &str, created: u64) -> TaskMetadata {
     TaskMetadata { task_key: Some(key.to_owned()), created, ..metadata }
