@@ -204,6 +204,9 @@ impl Simulation {
         let partition = all[self.rng.usize(..all.len())];
         let at = TopicPartition { topic: self.names.task.clone(), partition };
         let positions = if batch {
+            let scripts = &mut self.fleet.deeds.lock().scripts;
+            // The broker in memory damages whole entries.
+            scripts.iter_mut().rev().take(count).for_each(|script| script.damaged = false);
             self.broker.publish_batch(&at, messages)
         } else {
             let publish = |(number, message)| match self.fleet.deeds.lock().scripts.get(number) {

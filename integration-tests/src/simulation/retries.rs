@@ -199,13 +199,14 @@ pub(super) fn adopted(evidence: &Evidence<'_>, book: &Book) -> usize {
     book.stories.iter().map(count).sum()
 }
 
-/// A retry waits as long as was drawn for it, and no longer than its ceiling.
+/// A retry waits as long as was drawn for it, and no longer than its ceiling; that of a payload which nobody can read waits long.
 fn check_backoff(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut Vec<String>) {
     for (epoch, failed, delay) in &story.failures {
         let delay = Duration::from_millis(*delay);
         let attempt = attempt_of(story, *epoch);
-        let told = evidence.script(id).is_some_and(|script| script.chooses_delay(attempt));
-        if !told && delay > RetryPolicy::default().ceiling(attempt) {
+        let script = evidence.script(id).unwrap_or_default();
+        let (least, most) = script.backoff(attempt);
+        if !script.chooses_delay(attempt) && !(least..=most).contains(&delay) {
             found.push(format!("task {id} waits for {delay:?} after attempt {attempt}"));
         }
         let next = story.claims.iter().find(|claim| claim.epoch == epoch + 1);
@@ -228,7 +229,8 @@ pub(super) fn long_backoffs(evidence: &Evidence<'_>, id: TaskId, story: &Story) 
     let first = RetryPolicy::default().ceiling(1);
     let long = |(epoch, _, delay): &&(u32, Moment, u64)| {
         let attempt = attempt_of(story, *epoch);
-        let told = evidence.script(id).is_some_and(|script| script.chooses_delay(attempt));
+        let script = evidence.script(id).unwrap_or_default();
+        let told = script.broken || script.chooses_delay(attempt);
         Duration::from_millis(*delay) > first && !told
     };
     story.failures.iter().filter(long).count()

@@ -3,6 +3,7 @@
 use super::ledger::Fate;
 use crate::checkers::fold::End;
 use bytes::Bytes;
+use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
 use longhaul_transport::clock::Clock;
 use longhaul_transport::moment::Moment;
@@ -86,7 +87,9 @@ impl Script {
         let fatal = self.steps.iter().position(|step| *step == Step::Fatal);
         let failures = u32::try_from(fatal.unwrap_or(self.steps.len())).unwrap_or(u32::MAX);
         match () {
-            () if self.broken => Fate { end: End::Final, attempts: 1 },
+            () if self.damaged => Fate { end: End::Final, attempts: 1 },
+            // A worker of another version might read it.
+            () if self.broken => Fate { end: End::Final, attempts: attempts_max },
             () if all_fail => Fate { end: End::Final, attempts: attempts_max },
             () if failures >= attempts_max => Fate { end: End::Final, attempts: attempts_max },
             () if fatal.is_some() => Fate { end: End::Final, attempts: failures + 1 },
@@ -96,7 +99,18 @@ impl Script {
 
     /// Whether an attempt says itself when the next one is due.
     pub(super) fn chooses_delay(&self, attempt: u32) -> bool {
-        matches!(self.steps.get((attempt as usize).saturating_sub(1)), Some(Step::FailFor(_)))
+        let step = self.steps.get((attempt as usize).saturating_sub(1));
+        !self.broken && matches!(step, Some(Step::FailFor(_)))
+    }
+
+    /// How long it may wait after an attempt that does not say so itself: at least, and at most.
+    pub(super) fn backoff(&self, attempt: u32) -> (Duration, Duration) {
+        let policy = RetryPolicy::default();
+        if self.broken {
+            (policy.max / 2, policy.max)
+        } else {
+            (Duration::ZERO, policy.ceiling(attempt))
+        }
     }
 
     /// Whether the budget decides by a hair.
@@ -111,12 +125,12 @@ impl Script {
     }
 
     /// The longest time that all attempts and what lies between them take, when none of them waits for a slot.
-    pub(super) fn longest(&self, attempts_max: u32, backoff: impl Fn(u32) -> Duration) -> Duration {
+    pub(super) fn longest(&self, attempts_max: u32) -> Duration {
         // A checkpoint waits until a second has passed since the last one.
         let attempt = self.works + Duration::from_millis(1_100) * (self.checkpoints + 1);
         let between = |attempt: u32| match self.steps.get(attempt as usize - 1) {
-            Some(Step::FailFor(delay)) => *delay,
-            _ => backoff(attempt),
+            Some(Step::FailFor(delay)) if !self.broken => *delay,
+            _ => self.backoff(attempt).1,
         };
         let attempts: Duration = (1..=attempts_max).map(|it| attempt + between(it)).sum();
         attempts + (attempt + self.snooze) * self.snoozes

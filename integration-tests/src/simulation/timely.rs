@@ -12,7 +12,6 @@ use crate::checkers::fold::Stand;
 use longhaul::TaskId;
 use longhaul::internals::protocol::invariants as ids;
 use longhaul::internals::protocol::rank::SLOT;
-use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul_memory::{Event, Happening};
 use longhaul_transport::moment::Moment;
 use std::sync::Arc;
@@ -148,12 +147,8 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
 
 /// Where nothing goes wrong a task takes as long as its script, and as long as it waits for others.
 fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
-    let policy = RetryPolicy::default();
     let max = evidence.setting.attempts_max;
-    let longest = |task: &TaskId| {
-        let script = evidence.script(*task).unwrap_or_default();
-        script.longest(max, |attempt| policy.ceiling(attempt))
-    };
+    let longest = |task: &TaskId| evidence.script(*task).unwrap_or_default().longest(max);
     // With one slot for all of them, they run one after the other; a partition that was added is seen within a minute.
     let work: Duration = evidence.submitted.keys().map(longest).sum();
     let bound = stretched(work) + Duration::from_secs(90);
