@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod ended;
+mod finishers;
 mod holding;
 mod looking;
 mod sealing;
@@ -23,7 +24,8 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
-use crate::worker::machine::{Action, Machine, ReadEntry, Step};
+use crate::worker::machine::{Action, Machine, ReadEntry, Step, Task};
+use finishers::Finishers;
 use looking::Open;
 use sealing::Finished;
 use sent::Sent;
@@ -103,6 +105,9 @@ pub struct Partition {
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
     finished: Finished,
+    finishers: Finishers,
+    /// This worker was the first by rank when its last heartbeat came back.
+    first: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -142,6 +147,8 @@ impl Partition {
             gaps: Gaps::default(),
             config: None,
             finished: Finished::default(),
+            finishers: Finishers::default(),
+            first: false,
             effects: VecDeque::new(),
             settings,
         }
@@ -209,6 +216,7 @@ impl Partition {
             Entry::Tombstone(Key::Heartbeat(owner)) => {
                 self.silence.left(*owner);
                 self.gaps.left(*owner);
+                self.finisher_left(*owner);
                 return;
             }
             Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
@@ -247,6 +255,7 @@ impl Partition {
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
             }
+            self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             // What this worker has failed at is shown first.
             let failed = matches!(&inbound.entry, Entry::Done(done)
@@ -372,7 +381,7 @@ impl Partition {
 
     /// The entry on the metadata topic has its receipt.
     pub fn handle_view_stored(&mut self, id: TaskId) {
-        self.machine.view_stored(id);
+        self.note_shown(id);
         self.settle();
     }
 
@@ -410,7 +419,10 @@ impl Partition {
     #[must_use]
     pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
         let mut tasks = self.machine.open_tasks_from(first);
-        tasks.find(|(_, task)| !task.stage.is_quiet()).map(|(id, _)| id)
+        // Whoever gets the delivery next waits for the finisher in its turn.
+        let busy =
+            |(id, task): &(TaskId, &Task)| !task.stage.is_quiet() && !self.awaits_finisher(*id);
+        tasks.find(busy).map(|(id, _)| id)
     }
 
     /// The task's dead letter is to be published now.
@@ -450,23 +462,31 @@ impl Partition {
     /// Passes on what the machine wants.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
-            if let Action::Publish(entry) = &action
-                && let Some(key) = entry.counted()
-            {
-                self.sent.published(key.owner);
-            }
-            if let Action::Start { task, epoch, .. } = action {
-                // The slot of the claim is now that of the processor.
-                let sent = self.claims.remove(&task);
-                let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
-                self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
-            }
-            if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
-                self.stalled.insert(task);
-                self.settle_claim(task);
-            }
-            self.effects.push_back(Effect::Do(action));
+            self.pass_on(action);
         }
+    }
+
+    fn pass_on(&mut self, action: Action) {
+        if self.leaves_to_finisher(&action) {
+            return;
+        }
+        if let Action::Publish(entry) = &action
+            && let Some(key) = entry.counted()
+        {
+            self.sent.published(key.owner);
+            self.note_end(entry);
+        }
+        if let Action::Start { task, epoch, .. } = action {
+            // The slot of the claim is now that of the processor.
+            let sent = self.claims.remove(&task);
+            let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
+            self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
+        }
+        if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
+            self.stalled.insert(task);
+            self.settle_claim(task);
+        }
+        self.effects.push_back(Effect::Do(action));
     }
 
     /// Whether every claim that has a slot is still on its way.
