@@ -122,6 +122,7 @@ impl Driver {
         lane.running_bytes -= running.payload_bytes;
         lane.metadata.running.ended((task, epoch));
         let begun = ending != Ending::NotBegun;
+        let given_back = ending == Ending::Released;
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if !begun {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
@@ -134,7 +135,7 @@ impl Driver {
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
-                if !matches!(outcome, Outcome::Released(_)) {
+                if given_back || !matches!(outcome, Outcome::Released(_)) {
                     lane.bodies.insert(task, (epoch, body));
                 }
             }
@@ -182,7 +183,7 @@ impl crate::config::WorkerConfig {
                 (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
             }
             Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
-            Ending::Released => (Some(released()), Body::Result(Bytes::new())),
+            Ending::Released => (Some(released()), Body::Reason(text::GIVEN_BACK.to_owned())),
         }
     }
 }

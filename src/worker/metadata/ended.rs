@@ -6,6 +6,9 @@ use crate::task::TaskId;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// The entry of a task that waits for its next attempt waits no longer than this for its topic: the end of a drain waits for it.
+const RETRY_WAITS_MAX: Duration = Duration::from_secs(5);
+
 /// What an entry on M shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) enum Showing {
@@ -91,7 +94,8 @@ impl Ended {
         } else if phase.is_terminal() && !has.task && !self.is_bare(id) {
             Next::ReadTask
         } else {
-            Next::Publish { expires: (kind == Showing::Retry).then_some(heartbeat) }
+            let brief = heartbeat.min(RETRY_WAITS_MAX);
+            Next::Publish { expires: (kind == Showing::Retry).then_some(brief) }
         }
     }
 
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(outcome(true, false), Next::ReadTask);
         assert_eq!(outcome(true, true), Next::Publish { expires: None });
         let retry = next(&ended, Showing::Retry, Phase::Retry, true, false);
-        assert_eq!(retry, Next::Publish { expires: Some(H) }, "it waits for nothing");
+        assert_eq!(retry, Next::Publish { expires: Some(H / 2) }, "it waits for nothing");
     }
 
     #[test]

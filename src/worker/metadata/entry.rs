@@ -95,7 +95,10 @@ pub(in crate::worker) fn ended(
         Body::Result(bytes) => (Some(bytes), None),
         Body::Reason(reason) => (None, Some(reason)),
     };
-    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(task.fold.next_attempt.at_ms);
+    // An attempt that was given back is due at once.
+    let due_ms = task.fold.next_attempt.at_ms;
+    let due_ms = if due_ms == 0 { wall_ms } else { due_ms };
+    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(due_ms);
     TaskMetadata {
         result,
         failure_reason,

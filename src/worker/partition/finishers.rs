@@ -21,7 +21,7 @@ use crate::protocol::entry::{ClaimKind, Entry, Heartbeat, Outcome};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
-use crate::worker::machine::{Action, Stage, Step};
+use crate::worker::machine::{Action, Stage, Step, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -213,6 +213,22 @@ impl Partition {
     /// The finisher of the task has had its time.
     pub(super) fn give_up_finisher(&mut self, id: TaskId) {
         self.finishers.overdue.insert(id);
+    }
+
+    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
+    #[must_use]
+    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
+        let mut tasks = self.machine.open_tasks_from(first);
+        // Whoever gets the delivery next waits for the finisher in its turn.
+        let busy =
+            |(id, task): &(TaskId, &Task)| !task.stage.is_quiet() && !self.awaits_finisher(*id);
+        tasks.find(busy).map(|(id, _)| id)
+    }
+
+    /// The task's dead letter is to be published now.
+    #[must_use]
+    pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
+        self.machine.task(id).is_some_and(|task| task.stage.step() == Some(Step::DeadLetter))
     }
 
     /// Another owner's heartbeat was read.

@@ -24,7 +24,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
-use crate::worker::machine::{Action, Machine, ReadEntry, Step, Task};
+use crate::worker::machine::{Action, Machine, ReadEntry};
 use finishers::Finishers;
 use looking::Open;
 use sealing::Finished;
@@ -237,6 +237,7 @@ impl Partition {
             || id
                 .and_then(|id| self.claims.get(&id))
                 .is_some_and(|sent| now.since(*sent) > heartbeat);
+        let gives_back = self.draining && self.gives_back(&inbound.entry);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,
             entry: &inbound.entry,
@@ -262,6 +263,11 @@ impl Partition {
                 if matches!(done.outcome, Outcome::Failed(_)) && self.machine.is_own(done.key.owner));
             if !failed {
                 self.drop_payload_until_due(id, now);
+            }
+            if gives_back && verdict == Some(Verdict::Accepted) {
+                // Nobody runs the task until another worker takes it, and that may be long.
+                self.settle();
+                self.pass_on(Action::ShowRetry(id));
             }
         }
         if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
@@ -398,37 +404,10 @@ impl Partition {
         self.settle();
     }
 
-    /// From now on nothing new is claimed, and what waits for a slot is handed back.
-    pub fn drain(&mut self, now: Moment) {
-        self.draining = true;
-        if self.mode == Mode::Live {
-            self.mode = Mode::Draining;
-            for id in self.open.keys() {
-                self.agenda.set(*id, now);
-            }
-        }
-    }
-
     /// Processors that have not ended are here.
     #[must_use]
     pub fn has_bodies(&self) -> bool {
         !self.bodies.is_empty()
-    }
-
-    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
-    #[must_use]
-    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
-        let mut tasks = self.machine.open_tasks_from(first);
-        // Whoever gets the delivery next waits for the finisher in its turn.
-        let busy =
-            |(id, task): &(TaskId, &Task)| !task.stage.is_quiet() && !self.awaits_finisher(*id);
-        tasks.find(busy).map(|(id, _)| id)
-    }
-
-    /// The task's dead letter is to be published now.
-    #[must_use]
-    pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
-        self.machine.task(id).is_some_and(|task| task.stage.step() == Some(Step::DeadLetter))
     }
 
     /// How many deliveries are held that wait for a slot.
