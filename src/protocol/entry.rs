@@ -13,6 +13,7 @@
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
+//! | `p` | of a heartbeat: up to which position of the ledger M shows the ends that the owner has written |
 //! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
@@ -20,7 +21,7 @@ use super::body;
 use super::config::LedgerConfig;
 use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
 use super::seal::{self, Counts, Seal};
-use crate::task::{Properties, PropertyWriter, TaskId};
+use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
@@ -133,6 +134,9 @@ pub struct Heartbeat {
     pub uptime_ms: u64,
     /// How many attempts the sender gives a task, so that people learn of workers that disagree; nothing follows from it.
     pub attempts_max: Option<u32>,
+    /// Of every end that this owner has written up to this position of the ledger, dead letter and entry on M are stored; `None` when it
+    /// does not say.
+    pub shown_to: Option<Position>,
 }
 
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
@@ -233,6 +237,15 @@ impl Entry {
                 out.put("u", heartbeat.uptime_ms);
                 if let Some(attempts_max) = heartbeat.attempts_max {
                     out.put("m", attempts_max);
+                }
+                match heartbeat.shown_to {
+                    Some(Position { ledger, entry, batch_index: None }) => {
+                        out.put("p", format_args!("{ledger}:{entry}"));
+                    }
+                    Some(Position { ledger, entry, batch_index: Some(index) }) => {
+                        out.put("p", format_args!("{ledger}:{entry}:{index}"));
+                    }
+                    None => {}
                 }
             }
             Self::Seal(seal) => {
@@ -432,8 +445,16 @@ impl<'a> Reader<'a> {
             uptime_ms: self.number("u")?,
             // Nobody's silence may hang on what is for people.
             attempts_max: self.number("m").ok(),
+            shown_to: self.properties.get("p").and_then(position),
         })
     }
+}
+
+fn position(text: &str) -> Option<Position> {
+    let mut parts = text.split(':');
+    let (ledger, entry) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let batch_index = parts.next().map(str::parse).transpose().ok()?;
+    parts.next().is_none().then_some(Position { ledger, entry, batch_index })
 }
 
 #[cfg(test)]

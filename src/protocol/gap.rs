@@ -71,6 +71,7 @@ mod tests {
             underway: Some(underway),
             uptime_ms,
             attempts_max: None,
+            shown_to: None,
         }
     }
 

@@ -7,7 +7,7 @@ use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
 use super::seal::{Counts, Seal};
-use crate::task::{Properties, TaskId};
+use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -100,7 +100,9 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 fn any_entry() -> impl Strategy<Value = Entry> {
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>());
     let done = (any_once(), any::<u32>(), any_outcome());
-    let heartbeat = (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>)>());
+    let place = any::<Option<(u64, u64, Option<u32>)>>();
+    let heartbeat =
+        (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>)>(), place);
     prop_oneof![
         claim.prop_map(|(key, attempt, kind, more, created)| {
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
@@ -112,9 +114,11 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
         any_task().prop_map(Entry::Cancel),
-        heartbeat.prop_map(|(owner, subscription, told)| {
+        heartbeat.prop_map(|(owner, subscription, told, place)| {
             let (number, receipted, underway, uptime_ms, attempts_max) = told;
             let owner = OwnerId(owner);
+            let position = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
+            let shown_to = place.map(position);
             Entry::Heartbeat(Heartbeat {
                 owner,
                 subscription,
@@ -123,6 +127,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 underway,
                 uptime_ms,
                 attempts_max,
+                shown_to,
             })
         }),
         any_seal().prop_map(Entry::Seal),
@@ -245,7 +250,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|m|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

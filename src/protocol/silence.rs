@@ -143,6 +143,12 @@ impl Silence {
         }
     }
 
+    /// Whether the owner is an earlier id of its worker.
+    #[must_use]
+    pub fn is_former(&self, owner: OwnerId) -> bool {
+        self.owners.get(&owner).is_some_and(|seen| seen.former)
+    }
+
     /// A heartbeat of another owner was read. Returns by how much its uptime has outrun the own clock: a large value says that this
     /// machine was suspended in a way its clock did not notice.
     pub fn heard_heartbeat(&mut self, owner: OwnerId, uptime: Duration, now: Moment) -> Duration {

@@ -24,6 +24,9 @@ pub(crate) const EXPIRED: &str = "Task expired before it was started";
 /// The worker of the attempt before this one fell silent.
 pub(crate) const WORKER_LOST: &str = "Worker lost";
 
+/// The worker of the attempt was drained before the attempt had ended.
+pub(crate) const GIVEN_BACK: &str = "Given back: the worker was stopped";
+
 /// The longest reason of a failure, in bytes: it must fit into entries and into a property of the dead letter.
 const REASON_BYTES_MAX: usize = 16 * 1024;
 

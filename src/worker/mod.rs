@@ -8,9 +8,9 @@ mod driver;
 mod execution;
 mod handle;
 mod intake;
-mod keeper;
 pub mod machine;
 mod mailbox;
+mod metadata;
 pub mod partition;
 #[cfg(feature = "admin")]
 mod preflight;

@@ -188,6 +188,7 @@ mod tests {
             underway: None,
             uptime_ms: 0,
             attempts_max: None,
+            shown_to: None,
         })
     }
 

@@ -106,6 +106,7 @@ fn of_no_task() -> Vec<Entry> {
         underway: Some(0),
         uptime_ms: 1_000,
         attempts_max: None,
+        shown_to: None,
     };
     let config = LedgerConfig {
         version: 1,

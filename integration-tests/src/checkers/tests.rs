@@ -335,6 +335,7 @@ fn what_compaction_lost_is_found() {
             underway: None,
             uptime_ms: 0,
             attempts_max: None,
+            shown_to: None,
         })
     };
     let mut story = Story::new().put(heartbeat(1), "").put(heartbeat(2), "");

@@ -1,10 +1,12 @@
-//! What people see: the metadata topic says what the ledger says before a task is acknowledged and when all is over, and who failed for
-//! good has a dead letter.
+//! What people see: the metadata topic says what the ledger says before a task is acknowledged and when all is over, says once how a task
+//! ended unless that may be lost, and removes nothing before its time; and who failed for good has a dead letter.
 
 use super::SUBSCRIPTION;
 use super::checks::{Book, Evidence, at};
-use super::ledger::Story;
+use super::ledger::{Stored, Story};
+use super::setting::Course;
 use crate::checkers::fold::End;
+use longhaul::internals::protocol::entry::{Done, Entry, Outcome};
 use longhaul::internals::protocol::invariants as ids;
 use longhaul::{EntryId, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use longhaul_memory::Happening;
@@ -12,10 +14,11 @@ use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An entry on the metadata topic.
 struct Shown {
-    at: Moment,
+    stored: Stored,
     /// `None`: it left.
     what: Option<(TaskMetadata, Option<u32>)>,
 }
@@ -23,34 +26,35 @@ struct Shown {
 /// By task, in log order.
 fn shown(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Vec<Shown>> {
     let mut shown: BTreeMap<TaskId, Vec<Shown>> = BTreeMap::new();
-    for (message, at) in entries(evidence, book, &evidence.names.metadata, &evidence.partitions) {
+    for (message, stored) in entries(evidence, book, &evidence.names.metadata, &evidence.partitions)
+    {
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { continue };
         let epoch = message.properties.get("epoch").and_then(|epoch| epoch.parse().ok());
         let metadata = serde_json::from_slice(&message.payload).ok().filter(|_| !message.null);
         let what = metadata.map(|metadata| (metadata, epoch));
-        shown.entry(task).or_default().push(Shown { at, what });
+        shown.entry(task).or_default().push(Shown { stored, what });
     }
     shown
 }
 
-/// All messages of a topic, and when they were stored.
+/// All messages of a topic, and when and by whom they were stored.
 fn entries(
     evidence: &Evidence<'_>,
     book: &Book,
     topic: &str,
     partitions: &[i32],
-) -> Vec<(Message, Moment)> {
+) -> Vec<(Message, Stored)> {
     let mut all = Vec::new();
     for partition in partitions {
         let place = at(topic, *partition);
         let name: Arc<str> = Arc::from(place.to_string());
         let stored = |message: &Message| {
-            book.times.get(&(Arc::clone(&name), message.position.entry_id())).map(|it| it.at)
+            book.times.get(&(Arc::clone(&name), message.position.entry_id())).cloned()
         };
         let log = evidence.broker.full_log(&place);
         all.extend(log.into_iter().filter_map(|message| {
-            let at = stored(&message)?;
-            Some((message, at))
+            let stored = stored(&message)?;
+            Some((message, stored))
         }));
     }
     all
@@ -86,7 +90,7 @@ fn is_in_order(evidence: &Evidence<'_>, entries: &[Shown], story: &Story) -> boo
     let said = entries.iter().any(|it| says(it, story));
     match entries.last() {
         // What lands there after the ledger has forgotten the task stays: R is far above the time that a publish takes.
-        Some(last) if story.sealed.is_some_and(|sealed| last.at > sealed) => said,
+        Some(last) if story.sealed.is_some_and(|sealed| last.stored.at > sealed) => said,
         Some(Shown { what: None, .. }) => said && evidence.setting.brisk,
         Some(last) => says(last, story) && !evidence.setting.brisk,
         None => false,
@@ -106,6 +110,7 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
     let letters = letters(evidence, book);
     let acks = acks(evidence);
     let none = Vec::new();
+    let started = evidence.fleet.deeds.lock().starts.iter().map(|it| (it.task, it.epoch)).collect();
     for (id, story) in &book.stories {
         let entries = shown.get(id).unwrap_or(&none);
         let mut wrong = |number: &str, what: &str| {
@@ -116,8 +121,9 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         };
         let ended = story.ended.as_ref().map(|(at, ..)| *at);
         for entry in entries {
-            let terminal = entry.what.as_ref().is_some_and(|(metadata, _)| metadata.is_terminal());
-            if terminal && (ended.is_none_or(|ended| ended > entry.at) || !says(entry, story)) {
+            if entry.is_terminal()
+                && (ended.is_none_or(|ended| ended > entry.stored.at) || !says(entry, story))
+            {
                 let shown = entry.what.as_ref().map(|(metadata, _)| {
                     (metadata.state, &metadata.result, &metadata.failure_reason, metadata.attempts)
                 });
@@ -128,13 +134,22 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         if ended.is_some() && !is_in_order(evidence, entries, story) {
             wrong(ids::VIEW, "the metadata topic is not in order");
         }
+        if let Some(what) = shown_too_often(evidence, book, entries, story) {
+            wrong(ids::VIEW, &what);
+        }
+        if let Some(what) = removed_too_soon(evidence, entries) {
+            wrong(ids::VIEW, &what);
+        }
+        if let Some(what) = left_running(evidence, book, &started, *id, entries, story) {
+            wrong(ids::VIEW, &what);
+        }
         let letter = letters.get(id);
         let fails = story.state.end() == Some(End::Final);
         if letter.is_some() && !fails {
             wrong(ids::DEAD_LETTER, "it has a dead letter");
         }
         let told = entries.iter().find(|entry| says(entry, story)).filter(|_| fails);
-        if told.is_some_and(|told| letter.is_none_or(|letter| *letter > told.at)) {
+        if told.is_some_and(|told| letter.is_none_or(|letter| *letter > told.stored.at)) {
             wrong(ids::DEAD_LETTER, "its end was shown before its dead letter was stored");
         }
         let name: Arc<str> = Arc::from(at(&evidence.names.task, id.partition).to_string());
@@ -142,7 +157,7 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
         if ended.is_none_or(|ended| ended > *acked) {
             wrong(ids::ACK, "acknowledged before its end");
         }
-        if !entries.iter().any(|entry| entry.at <= *acked && says(entry, story)) {
+        if !entries.iter().any(|entry| entry.stored.at <= *acked && says(entry, story)) {
             wrong(ids::VIEW, "acknowledged before its end was shown");
         }
         if fails && letter.is_none_or(|letter| letter > acked) {
@@ -151,12 +166,91 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
     }
 }
 
+impl Shown {
+    fn is_terminal(&self) -> bool {
+        self.what.as_ref().is_some_and(|(metadata, _)| metadata.is_terminal())
+    }
+}
+
+/// How a task ended is shown once, unless the first entry may be lost: who ended it had been silent for 2 H. Asked where the broker is sound,
+/// so that each entry is stored, and who is heard is heard by all.
+fn shown_too_often(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    entries: &[Shown],
+    story: &Story,
+) -> Option<String> {
+    let setting = evidence.setting;
+    if !matches!(setting.course, Course::Calm | Course::Crashes) {
+        return None;
+    }
+    let again = entries.windows(2).find(|pair| pair.iter().all(Shown::is_terminal))?;
+    let [first, again] = again else { return None };
+    let owner = story.state.owner;
+    let heard = book.owners.values().filter_map(|owners| owners.get(&owner)).flat_map(|it| &it.1);
+    let before = again.stored.sent;
+    let last = heard.copied().filter(|at| *at <= before).max().unwrap_or_default();
+    // Its clock may be fast by two hundredths, and so may be that of who listens.
+    let silence = before.since(last).mul_f64(1.05);
+    let may_be_lost = setting.course == Course::Crashes && silence >= 2 * setting.heartbeat;
+    let (one, other) = (&first.stored.by, &again.stored.by);
+    (!may_be_lost).then(|| {
+        format!("its end was shown twice, by {one} and by {other}, {silence:?} after its owner was heard")
+    })
+}
+
+/// A task leaves the metadata topic when its retention is over. Not asked where wall clocks are wrong: of two that are ahead each takes the
+/// other's word.
+fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String> {
+    if evidence.setting.skewed {
+        return None;
+    }
+    // Stamps are in whole milliseconds.
+    let retention = evidence.setting.retention.mul_f64(0.99);
+    let first = entries.iter().find(|entry| entry.is_terminal())?.stored.at;
+    let removed = entries.iter().find(|entry| entry.what.is_none() && entry.stored.at > first)?;
+    let stood = removed.stored.at.since(first);
+    (stood < retention).then(|| format!("its end left the metadata topic after {stood:?}"))
+}
+
+/// What a worker has run and given back at the end of a drain is not shown as running until somebody takes it. Asked where the broker is sound.
+fn left_running(
+    evidence: &Evidence<'_>,
+    book: &Book,
+    started: &BTreeSet<(TaskId, u32)>,
+    id: TaskId,
+    entries: &[Shown],
+    story: &Story,
+) -> Option<String> {
+    // So long an entry may take to be stored, and a snooze is given back with a delay.
+    const SOON: Duration = Duration::from_secs(1);
+    if evidence.setting.course != Course::Crashes {
+        return None;
+    }
+    book.logs.get(&id.partition)?.values().find_map(|logged| {
+        let Entry::Done(Done { key, outcome: Outcome::Released(next), .. }) = &logged.entry else {
+            return None;
+        };
+        let (epoch, at) = (key.epoch.0, logged.stored.at);
+        let ran = key.task == id && next.delay_ms == 0 && started.contains(&(id, epoch));
+        if !ran || !story.released.contains(&epoch) {
+            return None;
+        }
+        let taken = story.claims.iter().map(|claim| claim.at).find(|taken| *taken > at);
+        let last = entries.iter().rfind(|entry| entry.stored.at <= at + SOON)?;
+        let (metadata, shown) = last.what.as_ref()?;
+        let runs = metadata.state == TaskState::Processing && *shown == Some(epoch);
+        let waits = taken.is_none_or(|taken| taken.since(at) > SOON);
+        (runs && waits).then(|| format!("epoch {epoch} was given back and is shown as running"))
+    })
+}
+
 /// When the first dead letter of each task was stored.
 fn letters(evidence: &Evidence<'_>, book: &Book) -> BTreeMap<TaskId, Moment> {
     let mut letters = BTreeMap::new();
-    for (message, at) in entries(evidence, book, &evidence.names.dead_letters, &[-1]) {
+    for (message, stored) in entries(evidence, book, &evidence.names.dead_letters, &[-1]) {
         if let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) {
-            letters.entry(task).or_insert(at);
+            letters.entry(task).or_insert(stored.at);
         }
     }
     letters

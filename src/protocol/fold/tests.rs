@@ -227,6 +227,7 @@ fn what_is_of_no_task_changes_nothing() {
         underway: None,
         uptime_ms: 1,
         attempts_max: None,
+        shown_to: None,
     };
     let config = LedgerConfig {
         version: 1,

@@ -4,7 +4,6 @@ use super::checkpoints::Checkpoints;
 use super::effects::{fetch_at_last, released};
 use super::lane::{Payload, Running};
 use super::telling::Told;
-use super::view::Body;
 use super::{Driver, Event};
 use crate::ledger;
 use crate::protocol::entry::Outcome;
@@ -13,6 +12,7 @@ use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Budget, Deadline};
 use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
+use crate::worker::metadata::entry::Body;
 use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports};
 use crate::worker::session::Backoff;
@@ -47,6 +47,8 @@ impl Driver {
         let running = Running::new(halt, attempt, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
+        let shown_bytes = if lane.is_shown(bytes.len()) { bytes.len() } else { 0 };
+        lane.metadata.running.started((task_id, epoch), shown_bytes, now);
         let told = Told { topic: &lane.topics.task, id: task_id, epoch, attempt };
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
@@ -85,7 +87,6 @@ impl Driver {
             })
         });
         self.attempts.spawn(self.env.gate.wrap(run));
-        self.show_processing(id, task_id, epoch);
     }
 
     pub(super) fn halt(&mut self, id: i32, task: TaskId, epoch: Epoch, why: Halt) {
@@ -119,8 +120,9 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
         lane.running_bytes -= running.payload_bytes;
-        lane.renewals.remove((task, epoch));
+        lane.metadata.running.ended((task, epoch));
         let begun = ending != Ending::NotBegun;
+        let given_back = ending == Ending::Released;
         let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
         if !begun {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
@@ -133,7 +135,7 @@ impl Driver {
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
-                if !matches!(outcome, Outcome::Released(_)) {
+                if given_back || !matches!(outcome, Outcome::Released(_)) {
                     lane.bodies.insert(task, (epoch, body));
                 }
             }
@@ -181,7 +183,7 @@ impl crate::config::WorkerConfig {
                 (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
             }
             Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
-            Ending::Released => (Some(released()), Body::Result(Bytes::new())),
+            Ending::Released => (Some(released()), Body::Reason(text::GIVEN_BACK.to_owned())),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Performs what the cores want.
 
 use super::lane::Lane;
-use super::view::{self, Body};
 use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
@@ -11,6 +10,7 @@ use crate::task::{Position, TaskId, text};
 use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::machine::{Action, Stop};
+use crate::worker::metadata::entry::{self, Body};
 use crate::worker::partition::Effect;
 use crate::worker::session::{Backoff, ConsumerCommand};
 use bytes::Bytes;
@@ -97,7 +97,7 @@ impl Driver {
             && let Some(task) = task
         {
             lane.forget_outcome(task);
-            lane.not_shown.remove(&task);
+            lane.metadata.ended.forget(task);
         }
     }
 
@@ -105,7 +105,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
-            Entry::Claim(claim) => Bytes::from_static(view::closing_reason(claim.kind).as_bytes()),
+            Entry::Claim(claim) => Bytes::from_static(entry::closing_reason(claim.kind).as_bytes()),
             Entry::Done(done) => {
                 let own = lane.bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);

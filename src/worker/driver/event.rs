@@ -5,6 +5,7 @@ use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
+use crate::worker::metadata::Showing;
 use crate::worker::session::Consumed;
 
 /// Everything that can happen.
@@ -20,6 +21,7 @@ pub(in crate::worker) enum Event {
     },
     Shown {
         lane: i32,
+        follower: u64,
         messages: Vec<Message>,
     },
     Consumed {
@@ -86,7 +88,7 @@ pub(in crate::worker) enum Event {
         lane: i32,
         fate: Fate,
     },
-    Evicted {
+    Removed {
         lane: i32,
         id: TaskId,
         fate: Fate,
@@ -125,13 +127,4 @@ impl From<Published> for Fate {
             Err(_) => Self::Unknown,
         }
     }
-}
-
-/// What an entry on M shows; decides what is done when its publish failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::worker) enum Showing {
-    Processing,
-    Retry,
-    Outcome,
-    Repair,
 }

@@ -1,9 +1,9 @@
 //! A map from tasks to what is kept of them, that knows how many bytes that is.
 
 use super::lane::Payload;
-use super::view::Body;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
+use crate::worker::metadata::entry::Body;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

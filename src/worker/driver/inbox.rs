@@ -7,7 +7,7 @@ use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
 use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
-use crate::worker::keeper::Shown;
+use crate::worker::metadata::Shown;
 use crate::worker::partition::Inbound;
 use crate::worker::session::Consumed;
 
@@ -124,24 +124,22 @@ impl Driver {
         lane.core.handle_delivery(task, batch_size, now);
     }
 
-    pub(super) fn handle_shown(&mut self, id: i32, message: &Message, now: Moment) {
+    pub(super) fn handle_shown(&mut self, id: i32, follower: u64, message: &Message, now: Moment) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.shown_at.is_some_and(|position| message.position <= position) {
-            return;
-        }
-        lane.shown_at = Some(message.position);
+        let Some(since) = lane.metadata.is_news(follower, message.position) else { return };
         if is_replica(message) {
             return self.stats.replicated();
         }
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
+        let machine = lane.core.machine();
+        let fold = machine.fold(task);
         if message.null {
-            lane.keeper.gone(task, &lane.core.machine().fold(task));
+            lane.metadata.keeper.gone(task, &fold);
         } else if let Ok(metadata) = serde_json::from_slice::<ShownMetadata>(&message.payload) {
             let shown = Shown::of(metadata, epoch_of(&message.properties), message.position);
-            let (machine, rank) = (lane.core.machine(), lane.core.rank(task, now));
-            let (fold, live) = (machine.fold(task), machine.ended_live(task));
-            lane.keeper.read(task, shown, &fold, live, rank, now, wall_ms);
+            let live = machine.ended_live(task, since);
+            lane.metadata.keeper.read(task, shown, &fold, live, now, wall_ms);
         }
     }
 }

@@ -4,7 +4,6 @@
 use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::refusals::Refusals;
-use super::view::Body;
 use super::{Environment, Event, Fate};
 use crate::clock::Clock;
 use crate::ledger;
@@ -12,22 +11,22 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
-use crate::task::{EntryId, Position, TaskId};
+use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
     Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
 };
-use crate::worker::agenda::Agenda;
 use crate::worker::execution::Halt;
 use crate::worker::intake::Load;
-use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
+use crate::worker::metadata::Metadata;
+use crate::worker::metadata::entry::Body;
 use crate::worker::partition::Partition;
 use crate::worker::session::{
     ConsumerCommand, Landmark, Presence, Publish, Sink, consume, follow, publish,
 };
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -67,12 +66,6 @@ pub(super) struct Running {
     pub(super) attempt: u32,
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
-    /// When its entry on M was written last.
-    pub(super) shown_at: Moment,
-    /// That entry is on its way.
-    pub(super) showing: bool,
-    /// Meanwhile it was time for the next one.
-    pub(super) missed: bool,
     pub(super) checkpoints: Checkpoints,
 }
 
@@ -84,35 +77,22 @@ impl Running {
         now: Moment,
         payload_bytes: usize,
     ) -> Self {
-        Self {
-            halt: Some(halt),
-            attempt,
-            payload_bytes,
-            started_at: now,
-            shown_at: now,
-            showing: false,
-            missed: false,
-            checkpoints,
-        }
+        Self { halt: Some(halt), attempt, payload_bytes, started_at: now, checkpoints }
     }
 }
 
 pub(super) struct Lane {
     pub(super) core: Partition,
-    pub(super) keeper: Keeper,
+    pub(super) metadata: Metadata,
     pub(super) topics: LaneTopics,
     pub(super) payloads: Held<Payload>,
     /// Larger ones are left out of the entries on M.
     pub(super) shown_task_bytes_max: usize,
     /// What limits an attempt whose task's message does not.
     pub(super) limit_by_default: Option<Duration>,
-    /// Tasks that are left out of their entries on M: with them an entry or a dead letter was refused, or they are gone.
-    pub(super) not_shown: BTreeSet<TaskId>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
-    /// When to look at which of them, to renew its entry on M.
-    pub(super) renewals: Agenda<(TaskId, Epoch)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) bodies: Held<(Epoch, Body)>,
     /// What attempts gave last that are about to end, or have ended and whose outcome is not on the ledger.
@@ -121,9 +101,6 @@ pub(super) struct Lane {
     pub(super) view: Mailbox<Publish>,
     /// What became of publishes, for the driver.
     answers: Mailbox<Event>,
-    /// Tasks that are to leave M, and how many are about to: tombstones must not hold up live outcomes.
-    pub(super) to_evict: VecDeque<TaskId>,
-    pub(super) evicting: usize,
     dead_letters: Option<Mailbox<Publish>>,
     /// What the ledger has refused.
     pub(super) refusals: Refusals,
@@ -141,15 +118,13 @@ pub(super) struct Lane {
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
     pub(super) service: u64,
-    /// Last position read of the metadata topic. Its follower goes on behind it after an error; in a simulation entries may come
-    /// again from the start.
-    pub(super) shown_at: Option<Position>,
     /// The settings that stand on the ledger: with them it is known again.
     pub(super) landmark: Landmark,
     /// The last entry of this session that was dropped because it comes from another cluster, and whether that was ever told.
     pub(super) replica: Option<EntryId>,
     has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
+    pub(super) metadata_follower: Option<AbortHandle>,
     consumer_service: Option<AbortHandle>,
 }
 
@@ -195,16 +170,15 @@ impl Lane {
         }
     }
 
-    /// Opens a lane: it follows the ledger and the metadata topic, and consumes when the core is ready.
+    /// Opens a lane: it follows the ledger, and consumes when the core is ready.
     pub(super) fn open(
         env: &mut Environment,
         services: &mut JoinSet<()>,
         core: Partition,
-        keeper: Keeper,
+        metadata: Metadata,
         topics: LaneTopics,
         shown_task_bytes_max: usize,
     ) -> Self {
-        let lane = topics.task.partition;
         let ledger = Mailbox::new();
         let view = Mailbox::new();
         let service = env.service(&topics.ledger);
@@ -214,28 +188,20 @@ impl Lane {
         let schema = Schema::TaskMetadata;
         let publishing = publish(service, Batching::Off, schema, view.clone());
         services.spawn(env.gate.wrap(publishing));
-        let shown = Sink::new(env.events.clone(), move |messages| Event::Shown { lane, messages });
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let service = env.service(&topics.metadata);
-        services.spawn(env.gate.wrap(follow(service, from_start, shown, None)));
         let mut opened = Self {
             core,
-            keeper,
+            metadata,
             topics,
             payloads: Held::default(),
             shown_task_bytes_max,
             limit_by_default: None,
-            not_shown: BTreeSet::new(),
             running: BTreeMap::new(),
             running_bytes: 0,
-            renewals: Agenda::default(),
             bodies: Held::default(),
             last_checkpoints: Held::default(),
             ledger,
             view,
             answers: env.answers.clone(),
-            to_evict: VecDeque::new(),
-            evicting: 0,
             dead_letters: None,
             refusals: Refusals::default(),
             refused_letters: Refusals::default(),
@@ -246,11 +212,11 @@ impl Lane {
             counted: Load::default(),
             generation: 0,
             service: 0,
-            shown_at: None,
             landmark: Landmark::default(),
             replica: None,
             has_told_of_replicas: false,
             follower: None,
+            metadata_follower: None,
             consumer_service: None,
         };
         opened.read_from_start(env, services);
@@ -335,9 +301,8 @@ impl Lane {
     /// When to look at it, if nothing happens to it.
     pub(super) fn timeout(&self) -> Moment {
         let ready = self.core.machine().is_ready();
-        let chore = self.keeper.timeout().filter(|_| ready);
-        let times = [self.renewals.next(), chore];
-        times.into_iter().flatten().fold(self.core.timeout(), Moment::min)
+        let next = self.core.timeout();
+        self.metadata.timeout(ready).map_or(next, |at| at.min(next))
     }
 
     /// A seal was read: what is kept here of its tasks is of no more use.
@@ -346,16 +311,15 @@ impl Lane {
             self.bodies.forget(range.tasks());
             self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
-            self.keeper.forget(range.tasks());
+            self.metadata.keeper.forget(range.tasks());
         }
-        // These are few: they are of tasks that have not been shown to the end.
-        self.not_shown.retain(|id| sealed.get(id.entry_id()).is_none());
+        self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
     }
 
     /// The ledger was read to its end: M must not show as unfinished what it says is sealed.
     pub(super) fn watch_sealed(&mut self, now: Moment) {
         let machine = self.core.machine();
-        self.keeper.sealed(|id| machine.is_sealed(id), 0, now);
+        self.metadata.keeper.sealed(|id| machine.is_sealed(id), now);
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.
@@ -363,10 +327,7 @@ impl Lane {
         let Some(id) = entry.task() else { return };
         let machine = self.core.machine();
         let (fold, live) = (machine.fold(id), machine.is_ready());
-        if fold.phase.is_terminal() {
-            let rank = self.core.rank(id, now);
-            self.keeper.ended(id, &fold, live, rank, now);
-        }
+        self.metadata.keeper.ended(id, &fold, live, now);
     }
 
     /// Starts the consumer service, if none runs.

@@ -63,6 +63,11 @@ impl Driver {
 
     /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the wish is to stop at once.
     pub(super) async fn leave(&mut self) {
+        let now = self.env.clock.now();
+        for lane in self.lanes.values_mut() {
+            let heartbeat = lane.core.last_heartbeat(now);
+            lane.publish(&heartbeat, b"", None, OnReceipt::ignored());
+        }
         let goodbyes = self.lanes.values().map(|lane| async {
             let owner = lane.core.machine().owner();
             let tombstone = Entry::Tombstone(Key::Heartbeat(owner));

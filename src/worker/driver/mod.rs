@@ -18,13 +18,12 @@ mod remarks;
 mod renewing;
 mod showing;
 mod telling;
-mod view;
 
 use super::connection::{Connections, Monitor};
 use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
-use super::keeper::Keeper;
 use super::mailbox::Mailbox;
+use super::metadata::{Metadata, Showing};
 use super::partition::{Partition, PartitionSettings, Slots};
 use super::session::{Backoff, Service};
 use super::stats::Stats;
@@ -40,7 +39,7 @@ use crate::topics::TopicNames;
 use crate::transport::{TopicPartition, Transport};
 use effects::REFUSED_PAUSE;
 pub(super) use event::Event;
-use event::{Fate, Showing};
+use event::Fate;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -296,9 +295,9 @@ impl Driver {
             Event::LedgerDeleted { lane, generation } => {
                 self.handle_ledger_deleted(lane, generation);
             }
-            Event::Shown { lane, messages } => {
+            Event::Shown { lane, follower, messages } => {
                 for message in &messages {
-                    self.handle_shown(lane, message, now);
+                    self.handle_shown(lane, follower, message, now);
                 }
             }
             Event::Consumed { lane, service, event } => {
@@ -314,10 +313,7 @@ impl Driver {
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.showing -= 1;
-                if kind == Showing::Processing {
-                    self.handle_processing_receipt(lane, id, epoch);
-                }
-                self.handle_shown_receipt(lane, id, epoch, kind, fate);
+                self.handle_shown_receipt(lane, id, epoch, kind, &fate);
             }
             Event::Body { lane, id, reading, message } => {
                 self.handle_body(lane, id, reading, message.as_ref());
@@ -339,7 +335,7 @@ impl Driver {
                     lane.core.handle_tombstoned(fate == Fate::Stored, now);
                 }
             }
-            Event::Evicted { lane, id, fate } => self.handle_evicted(lane, id, &fate),
+            Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
             Event::Partitions(counts) => {
@@ -400,11 +396,11 @@ impl Driver {
             };
             let owners = (Lane::draw_owner(&mut self.env), Lane::draw_owner(&mut self.env));
             let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());
-            let keeper = Keeper::new(self.config.retention);
+            let metadata = Metadata::new(self.config.retention, self.config.keep_alive);
             let topics = LaneTopics::new(&self.topics, &self.config.subscription, id);
             let (env, services) = (&mut self.env, &mut self.services);
             let shown_max = self.config.shown_task_bytes_max;
-            let lane = Lane::open(env, services, core, keeper, topics, shown_max);
+            let lane = Lane::open(env, services, core, metadata, topics, shown_max);
             self.lanes.insert(id, lane);
         }
     }

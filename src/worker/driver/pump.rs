@@ -70,7 +70,7 @@ impl Driver {
             let Some(lane) = self.lanes.look_at(id) else { return };
             lane.core.run(now, &mut self.slots);
             let ran = self.perform_effects_of(id);
-            self.keep_view(id, now);
+            self.keep_metadata(id, now);
             self.renew(id, now);
             if !ran && self.lanes.get(&id).is_none_or(|lane| !lane.core.has_effects()) {
                 break;

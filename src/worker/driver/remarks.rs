@@ -2,9 +2,9 @@
 //! and in plain words what the reference's reason of a failure means.
 
 use super::lane::{Lane, Payload};
-use super::view::Body;
 use crate::task::{TaskId, TaskMetadata, text};
 use crate::worker::budget::{Budget, budget_of, format_budget};
+use crate::worker::metadata::entry::Body;
 use std::borrow::Cow;
 use std::time::Duration;
 

@@ -1,25 +1,24 @@
-//! What people read: entries on the metadata topic, and dead letters.
+//! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that topic. What is shown when: `metadata/`.
 
 use super::effects::{fetch, fetch_at_last};
 use super::lane::{Lane, Payload};
-use super::view::{self, Body};
-use super::{Driver, Event, Fate, Showing};
+use super::{Driver, Environment, Event, Fate, Showing};
 use crate::ledger;
-use crate::protocol::fold::Phase;
+use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
-use crate::transport::{Message, OnReceipt, Outgoing};
-use crate::worker::keeper::Chore;
-use crate::worker::session::Backoff;
+use crate::transport::{Follow, Message, OnReceipt, Outgoing, Start};
+use crate::worker::metadata::ended::{After, AtHand, Next, expiry, wait_for_body};
+use crate::worker::metadata::entry::{self, Body};
+use crate::worker::metadata::{Chore, Following, Lack};
+use crate::worker::session::{Backoff, Sink, follow};
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
-const EVICTING_MAX: usize = 64;
+use tokio::task::JoinSet;
 
 /// The body of an outcome that is read from the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ impl Driver {
             return;
         }
         let epoch = lane.core.machine().fold(task_id).epoch;
-        if lane.keeper.has_shown_end(task_id, epoch) {
+        if lane.metadata.keeper.has_shown_end(task_id, epoch) {
             lane.core.handle_view_stored(task_id);
             lane.forget_shown(task_id);
         } else {
@@ -52,35 +51,32 @@ impl Driver {
     /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
     /// from the ledger, the payload of a task that another worker ran from T.
     pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
-        let wall_ms = self.env.clock.wall_ms();
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let Some(task) = lane.core.machine().task(task_id) else { return };
-        let epoch = task.fold.epoch;
-        let body = match lane.own_body(task_id, task.fold.phase, epoch) {
-            Some(body) => body.clone(),
-            None => {
-                self.read_body(id, task_id, task.state_at, false, 0);
-                return;
-            }
-        };
-        let shown = lane.payloads.contains(task_id) || lane.not_shown.contains(&task_id);
-        if task.fold.phase.is_terminal() && !shown {
-            self.read_task_to_show(id, task_id, kind);
-            return;
-        }
-        let mut metadata = view::ended(task_id, &task, lane.payload(task_id), body, wall_ms);
-        lane.remark(task_id, &mut metadata);
-        let message = view::message(&metadata, &task);
+        let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if !lane.core.may_show(task_id, phase_shown(&metadata)) {
-            return;
+        let Some(task) = lane.core.machine().task(task_id) else { return };
+        let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
+        let body = lane.own_body(task_id, phase, epoch);
+        let has = AtHand { body: body.is_some(), task: lane.payloads.contains(task_id) };
+        let heartbeat = self.config.heartbeat;
+        match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), body) {
+            (Next::Publish { expires }, Some(body)) => {
+                let payload = lane.payload(task_id);
+                let mut metadata = entry::ended(task_id, &task, payload, body.clone(), wall_ms);
+                lane.remark(task_id, &mut metadata);
+                let message = entry::message(&metadata, &task);
+                if !lane.core.may_show(task_id, phase_shown(&metadata)) {
+                    return;
+                }
+                let shown =
+                    move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+                lane.show(message, expiry(now, expires), lane.tell(shown));
+                self.showing += 1;
+            }
+            (Next::ReadTask, _) => self.read_task_to_show(id, task_id, kind),
+            (Next::ReadBody | Next::Publish { .. }, _) => {
+                self.read_body(id, task_id, state_at, false, 0);
+            }
         }
-        // A task that is given back each second must not leave one for each second of an outage.
-        let brief = kind == Showing::Retry;
-        let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
-        let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
-        lane.show(message, expires, lane.tell(shown));
-        self.showing += 1;
     }
 
     pub(super) fn handle_shown_receipt(
@@ -89,50 +85,38 @@ impl Driver {
         task_id: TaskId,
         epoch: Epoch,
         kind: Showing,
-        fate: Fate,
+        fate: &Fate,
     ) {
+        let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let stored = match fate {
-            Fate::Stored => true,
-            Fate::Unknown => false,
-            // Published again without the task; if that is refused too, the task must not hang on what M shows. The keeper
-            // tries again.
-            Fate::Refused(cause) => {
-                tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
-                let bare = !lane.not_shown.insert(task_id);
-                if bare && matches!(kind, Showing::Outcome | Showing::Repair) {
-                    lane.keeper.missed(task_id, self.env.clock.now());
-                }
-                bare
-            }
-        };
-        let fold = lane.core.machine().fold(task_id);
-        if fold.epoch != epoch {
-            return;
+        if let Fate::Refused(cause) = fate {
+            tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
         }
-        match (kind, stored) {
-            (Showing::Outcome, true) => {
-                lane.core.handle_view_stored(task_id);
-                lane.forget_shown(task_id);
+        let machine = lane.core.machine();
+        let (fold, rests) = (machine.fold(task_id), machine.is_at_rest(task_id));
+        let (after, given_up) =
+            lane.metadata.ended.after(task_id, kind, fate.answer(), fold.phase, rests);
+        if given_up {
+            // The task must not hang on what M shows; it is tried again later.
+            lane.metadata.keeper.missed(task_id, now);
+        }
+        if kind == Showing::Processing {
+            lane.metadata.running.answered((task_id, epoch), after != After::Again);
+        } else if fold.epoch == epoch {
+            match after {
+                After::Nothing => {}
+                After::Shown => {
+                    lane.core.handle_view_stored(task_id);
+                    lane.forget_shown(task_id);
+                }
+                After::Forget => lane.forget_shown(task_id),
+                After::Wait => {
+                    lane.bodies.remove(task_id);
+                    lane.core.drop_payload_until_due(task_id, now);
+                }
+                After::Again if kind == Showing::Retry => self.show_ended(id, task_id, kind),
+                After::Again => self.show_end(id, task_id, kind),
             }
-            (Showing::Retry, true) if fold.phase.is_terminal() => lane.forget_shown(task_id),
-            (Showing::Retry, true) => {
-                lane.bodies.remove(task_id);
-                lane.core.drop_payload_until_due(task_id, self.env.clock.now());
-            }
-            (Showing::Outcome | Showing::Repair, false) => self.show_end(id, task_id, kind),
-            // Read for it alone, unless the end is still to be written.
-            (Showing::Repair, true) if lane.core.machine().is_at_rest(task_id) => {
-                lane.forget_shown(task_id);
-            }
-            (Showing::Repair, true) => {}
-            (Showing::Retry, false) if fold.phase == Phase::Retry => {
-                self.show_ended(id, task_id, kind);
-            }
-            (Showing::Processing, false) if fold.phase == Phase::Running => {
-                self.show_again(id, task_id, epoch);
-            }
-            (Showing::Retry | Showing::Processing, _) => {}
         }
     }
 
@@ -162,7 +146,7 @@ impl Driver {
                 lane.payloads.insert(task_id, message.into());
             }
             None => {
-                lane.not_shown.insert(task_id);
+                lane.metadata.ended.leave_out(task_id);
             }
         }
         self.show_end(id, task_id, kind);
@@ -180,13 +164,11 @@ impl Driver {
         let Some(at) = at else { return };
         let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
         self.pending.push(Box::pin(async move {
-            const WAIT: Duration = Duration::from_secs(1);
             let message = read.await;
             let message = message.ok().flatten();
             if message.is_none() {
-                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop, and ever less often:
-                // an entry that is gone does not come back.
-                tokio::time::sleep(WAIT * (1 << tries.min(8))).await;
+                // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop, and ever less often.
+                tokio::time::sleep(wait_for_body(tries)).await;
             }
             let reading = BodyReading { at, dead_letter, tries };
             Event::Body { lane: id, id: task_id, reading, message }
@@ -244,7 +226,7 @@ impl Driver {
                     Body::Result(_) => None,
                 };
                 let mut letter =
-                    view::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
+                    entry::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
                 if let Some(detail) = detail {
                     letter.properties.insert("detail", detail);
                 }
@@ -285,7 +267,7 @@ impl Driver {
         } else if !lane.payloads.contains(task_id) {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
             lane.payloads.insert(task_id, Payload::default());
-            lane.not_shown.insert(task_id);
+            lane.metadata.ended.leave_out(task_id);
         }
         self.dead_letter(id, task_id);
     }
@@ -313,26 +295,33 @@ impl Driver {
         }
     }
 
-    /// Keeps M in order.
-    pub(super) fn keep_view(&mut self, id: i32, now: Moment) {
+    /// Keeps M in order, if this worker is to do so.
+    pub(super) fn keep_metadata(&mut self, id: i32, now: Moment) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.follow_metadata(&mut self.env, &mut self.services, now);
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
-            let machine = lane.core.machine();
-            if !machine.is_ready() {
+            let (core, keeper) = (&lane.core, &mut lane.metadata.keeper);
+            if !core.machine().is_ready() {
                 return;
             }
-            match lane.keeper.poll(now, |task| machine.fold(task)) {
-                None => return self.evict_from_view(id),
-                Some(Chore::Evict(task)) => lane.to_evict.push_back(task),
+            let fold = |task| core.machine().fold(task);
+            match keeper.poll(now, fold, |task| core.is_being_shown(task)) {
+                None => return,
+                Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
-                Some(Chore::Repair(task)) if lane.lacks_letter(task) => {
+                Some(Chore::Repair(task, _)) if lane.lacks_letter(task) => {
                     // Looked at again after a while: whoever closes it shows the end, too.
                     lane.core.close_left_behind(task);
-                    lane.keeper.missed(task, now);
+                    lane.metadata.keeper.missed(task, now);
                 }
-                Some(Chore::Repair(task)) => {
-                    tracing::warn!(%task, "the metadata topic showed an old epoch last: publishing the outcome again");
+                Some(Chore::Repair(task, Lack::Covered)) => {
+                    tracing::warn!(%task, "a late entry has covered how the task ended on the metadata topic: showing it again");
                     self.stats.repaired();
+                    self.show_ended(id, task, Showing::Repair);
+                }
+                Some(Chore::Repair(task, Lack::Missing)) => {
+                    tracing::info!(%task, "the metadata topic does not show how the task ended: showing it");
                     self.show_ended(id, task, Showing::Repair);
                 }
             }
@@ -355,48 +344,85 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         self.stats.repaired();
         let Some(Message { key, properties, payload, .. }) = message else {
-            lane.to_evict.push_back(task);
-            return;
+            return lane.remove_from_metadata(task);
         };
-        tracing::warn!(%task, "the metadata topic showed an old epoch of a sealed task: showing its end again");
+        tracing::warn!(%task, "a late entry has covered how a sealed task ended on the metadata topic: showing it again");
         let message = Outgoing { key, properties, payload, ..Outgoing::default() };
         lane.show(message, None, OnReceipt::ignored());
         // Looked at again after a while: that may have been lost.
-        lane.keeper.missed(task, self.env.clock.now());
+        lane.metadata.keeper.missed(task, self.env.clock.now());
     }
 
-    /// Removes tasks from M, a few at a time.
-    fn evict_from_view(&mut self, id: i32) {
+    pub(super) fn handle_removed(&mut self, id: i32, task: TaskId, fate: &Fate) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        while lane.evicting < EVICTING_MAX
-            && let Some(task) = lane.to_evict.pop_front()
-        {
-            lane.evicting += 1;
-            let key = Some(task.to_string());
-            let on_receipt = lane.tell(move |fate| {
-                let stored = fate == Fate::Stored;
-                let event = Event::Evicted { lane: id, id: task, fate };
-                // It is tried again. What fails at once must not keep this worker from all else.
-                if stored { event } else { Event::Later(Box::new(event)) }
-            });
-            lane.show(Outgoing { key, null: true, ..Outgoing::default() }, None, on_receipt);
-        }
-    }
-
-    pub(super) fn handle_evicted(&mut self, id: i32, task: TaskId, fate: &Fate) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.evicting -= 1;
-        match fate {
-            Fate::Stored => {}
-            Fate::Unknown => lane.to_evict.push_back(task),
-            Fate::Refused(cause) => {
-                tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
-            }
+        lane.metadata.keeper.removed(task, *fate != Fate::Unknown);
+        if let Fate::Refused(cause) = fate {
+            tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
         }
     }
 }
 
 impl Lane {
+    /// Follows M if this worker is the first by rank, and else no more.
+    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>, now: Moment) {
+        match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
+            None => {}
+            Some(Following::Stop) => {
+                if let Some(follower) = self.metadata_follower.take() {
+                    follower.abort();
+                }
+            }
+            Some(Following::Start(follower)) => {
+                let lane = self.id();
+                let shown = Sink::new(env.events.clone(), move |messages| Event::Shown {
+                    lane,
+                    follower,
+                    messages,
+                });
+                let from_start = Follow { start: Start::Earliest, compacted: true };
+                let service = env.service(&self.topics.metadata);
+                let following = env.gate.wrap(follow(service, from_start, shown, None));
+                self.metadata_follower = Some(services.spawn(following));
+                self.watch_sealed(now);
+            }
+        }
+    }
+
+    /// Publishes the tombstone of a task on M.
+    fn remove_from_metadata(&self, task: TaskId) {
+        let lane = self.id();
+        let on_receipt = self.tell(move |fate| {
+            let stored = fate == Fate::Stored;
+            let event = Event::Removed { lane, id: task, fate };
+            // It is tried again. What fails at once must not keep this worker from all else.
+            if stored { event } else { Event::Later(Box::new(event)) }
+        });
+        let key = Some(task.to_string());
+        self.show(Outgoing { key, null: true, ..Outgoing::default() }, None, on_receipt);
+    }
+
+    /// The payload of a task, if it is at hand and may be shown.
+    pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
+        let payload = self.payloads.get(id).filter(|_| !self.metadata.ended.is_bare(id));
+        payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
+    }
+
+    /// Drops a payload. One that M does not show is not read again for the entry that shows the end of an own attempt.
+    pub(super) fn drop_payload(&mut self, id: TaskId) {
+        let dropped = self.payloads.remove(id);
+        let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
+        if large && self.bodies.contains(id) {
+            self.metadata.ended.leave_out(id);
+        } else {
+            self.metadata.ended.forget(id);
+        }
+    }
+
+    /// Whether a payload of this size goes to M.
+    pub(super) const fn is_shown(&self, payload_bytes: usize) -> bool {
+        payload_bytes <= self.shown_task_bytes_max
+    }
+
     /// What this worker itself has to say about the end of a task, if that is how it ended.
     fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&Body> {
         let (at, body) = self.bodies.get(id)?;
@@ -407,7 +433,7 @@ impl Lane {
     /// of the task. What is left is small, and is published until it is stored: a dead letter that is missing is worse than a task that
     /// waits for it. Returns whether that is to be told.
     fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
-        self.not_shown.insert(id);
+        self.metadata.ended.leave_out(id);
         let Payload { bytes, properties, .. } = self.payloads.remove(id).unwrap_or_default();
         let is_smallest = bytes.is_empty() && properties.is_empty();
         let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
@@ -418,13 +444,14 @@ impl Lane {
     /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
     fn lacks_letter(&self, id: TaskId) -> bool {
         let Some(task) = self.core.machine().task(id) else { return false };
-        task.fold.phase == Phase::Final && !task.has_letter() && !self.keeper.has_shown_any_end(id)
+        let shown = self.metadata.keeper.has_shown_any_end(id);
+        task.fold.phase == Phase::Final && !self.core.has_letter(id) && !shown
     }
 
     /// The end of the task is on M: what was needed for that can go.
     fn forget_shown(&mut self, id: TaskId) {
         self.bodies.remove(id);
         self.payloads.remove(id);
-        self.not_shown.remove(&id);
+        self.metadata.ended.forget(id);
     }
 }

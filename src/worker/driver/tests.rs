@@ -8,7 +8,7 @@ use crate::gate::Gate;
 use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::key::{Epoch, OwnerId};
-use crate::task::{TaskMetadata, TaskOutcome};
+use crate::task::{TaskMetadata, TaskOutcome, TaskState};
 use crate::transport::{Message, Outgoing};
 use crate::worker::handle::Plan;
 use crate::worker::processor::{TaskContext, TaskProcessor};
@@ -286,7 +286,7 @@ async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
     bench.broker.publish_replicated(&bench.ledger(), vec![message], "elsewhere");
     bench.run_for(5 * SECOND).await;
     let shown = bench.shown();
-    assert_eq!(shown.last().unwrap().1.state, crate::task::TaskState::Completed);
+    assert_eq!(shown.last().unwrap().1.state, TaskState::Completed);
     assert_eq!(bench.driver.stats.read().replicated, 1);
 }
 
@@ -416,6 +416,28 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
     assert!(bench.driver.lanes[-1].bodies.len() == 0);
+}
+
+/// After a drain the metadata topic said for as long as nobody took the task that it ran.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |context| async move {
+        context.cancelled().await;
+        Ok(Text("never".to_owned()))
+    });
+    bench.submit(&[]);
+    bench.run_for(5 * SECOND).await;
+    let now = bench.broker.clock().now();
+    bench.wish.send(Wish::Drain(now + SECOND)).unwrap();
+    bench.run_for(30 * SECOND).await;
+    assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
+    let states: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();
+    let [running, waiting] = &states[..] else { panic!("{states:?}") };
+    assert_eq!((running.state, running.attempts), (TaskState::Processing, 1));
+    assert_eq!((waiting.state, waiting.attempts), (TaskState::Failed, 0));
+    assert!(!waiting.is_terminal() && waiting.next_attempt_at == Some(waiting.last_updated));
+    let reason = waiting.failure_reason.as_deref();
+    assert_eq!(reason, Some("Given back: the worker was stopped"));
 }
 
 /// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.

@@ -1,7 +1,8 @@
 //! What follows an accepted terminal: dead letter, view, ack. Long after, a seal (`sealing.rs`).
 //!
-//! Whoever finished the task sees to it, and so does every holder of a delivery. An entry of a batch is acknowledged as a
-//! whole, so its ack waits until all of its tasks are terminal, and whoever acknowledges it shows the outcomes of all.
+//! Whoever finished the task sees to it, and so does every holder of a delivery: it writes what the finisher has not, which the partition
+//! knows (`partition/finishers.rs`). An entry of a batch is acknowledged as a whole, so its ack waits until all of its tasks are terminal and
+//! shown.
 
 use super::reading::is_gone;
 use super::{Action, Machine, Stage, Step, Task};

@@ -146,10 +146,12 @@ impl Machine {
         }
     }
 
-    /// Whether this worker followed the ledger when the task ended, or will when it does: what shows that end is not older.
+    /// Whether the task ended when this worker followed the ledger and had read it up to `since`, or will when it does: what shows that end is
+    /// not older.
     #[must_use]
-    pub fn ended_live(&self, id: TaskId) -> bool {
-        let live = |task: &Task| task.state_at > self.live_from || !task.fold.phase.is_terminal();
+    pub fn ended_live(&self, id: TaskId, since: Option<Position>) -> bool {
+        let from = self.live_from.max(since);
+        let live = |task: &Task| task.state_at > from || !task.fold.phase.is_terminal();
         self.ready && self.task(id).is_some_and(|task| live(&task))
     }
 

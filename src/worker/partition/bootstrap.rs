@@ -21,6 +21,7 @@ impl Partition {
             return;
         }
         self.silence.came_back(heartbeat.number, now);
+        self.look_at_finishers();
         // A heartbeat that was sent early in a long outage, or a long first read, says nothing of its end: the next one is sent at
         // once. Half of the self-fence leaves time to read the rest of what was written meanwhile.
         let recent =
@@ -30,6 +31,7 @@ impl Partition {
         } else if recent {
             self.end_bootstrap(now, wall_ms);
         }
+        self.look_at_rank(now);
         for id in std::mem::take(&mut self.stalled) {
             self.agenda.set(id, now);
         }
@@ -38,6 +40,7 @@ impl Partition {
     /// Another owner's heartbeat. If its uptime has outrun this clock by G, this machine was stopped without noticing (a
     /// snapshot of a virtual machine, say), and everything it believes is old. The same if entries were lost on the way.
     fn hear(&mut self, heartbeat: &Heartbeat, now: Moment) {
+        self.hear_shown(heartbeat, now);
         if !self.machine.is_ready() {
             // It may be hours old.
             self.silence.heard(heartbeat.owner, now);
@@ -46,6 +49,10 @@ impl Partition {
         }
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        if self.first {
+            // Who was silent for a while may go first again.
+            self.look_at_rank(now);
+        }
         self.note_former(heartbeat);
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence();

@@ -2,7 +2,7 @@
 
 use super::looking::Open;
 use super::{Mode, Partition};
-use crate::protocol::entry::{NextAttempt, Outcome};
+use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -28,6 +28,17 @@ impl Partition {
         self.mode == Mode::Live && self.silence.may_claim(now)
     }
 
+    /// From now on nothing new is claimed, and what waits for a slot is handed back.
+    pub fn drain(&mut self, now: Moment) {
+        self.draining = true;
+        if self.mode == Mode::Live {
+            self.mode = Mode::Draining;
+            for id in self.open.keys() {
+                self.agenda.set(*id, now);
+            }
+        }
+    }
+
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
         let waits = |open: &Open| open.phase() == Phase::Retry && open.due > now + DUE_SOON;
@@ -50,6 +61,15 @@ impl Partition {
         self.machine.payload_missing(id);
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
         self.handle_body_gone(id, epoch, now);
+    }
+
+    /// Whether the entry gives back an attempt that runs here.
+    pub(super) fn gives_back(&self, entry: &Entry) -> bool {
+        let Entry::Done(Done { key, outcome: Outcome::Released(_), .. }) = entry else {
+            return false;
+        };
+        let task = self.machine.task(key.task);
+        task.is_some_and(|task| task.deeds.started() == Some(key.epoch))
     }
 
     /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to come back by then. Others take the task

@@ -7,7 +7,7 @@ use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::{adoption_delay, rank};
-use crate::task::TaskId;
+use crate::task::{Position, TaskId};
 use crate::worker::machine::{Action, Stage};
 use std::time::Duration;
 
@@ -129,14 +129,21 @@ impl Partition {
         self.sent.keep(&alive);
         for owner in alive {
             let number = if owner == self.machine.owner() { number } else { 0 };
-            self.publish_heartbeat(owner, number, now);
+            let heartbeat = self.heartbeat(owner, number, now);
+            self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
         }
     }
 
-    fn publish_heartbeat(&mut self, owner: OwnerId, number: u64, now: Moment) {
+    /// Before this worker leaves it says once more up to where it has shown its ends: nobody can ask it any more.
+    pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
+        let number = self.silence.send(now);
+        self.heartbeat(self.machine.owner(), number, now)
+    }
+
+    fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Entry {
         let uptime = now.since(self.started).as_millis();
         let sent = self.sent.of(owner);
-        let heartbeat = Entry::Heartbeat(Heartbeat {
+        Entry::Heartbeat(Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
             number,
@@ -144,8 +151,8 @@ impl Partition {
             underway: Some(sent.underway),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             attempts_max: Some(self.settings.attempts_max),
-        });
-        self.effects.push_back(Effect::Do(Action::Publish(heartbeat)));
+            shown_to: self.shown_to().filter(|_| owner == self.machine.owner()),
+        })
     }
 
     /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
@@ -322,6 +329,30 @@ impl Partition {
     #[must_use]
     pub fn rank(&self, id: TaskId, now: Moment) -> u64 {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
+    }
+
+    /// Whether this worker keeps the metadata topic in order: the first by rank does. Two may take themselves for the first until they have
+    /// heard each other; what both do then does no harm.
+    #[must_use]
+    pub const fn keeps_metadata(&self) -> bool {
+        self.first
+    }
+
+    /// Up to where the ledger was read.
+    #[must_use]
+    pub const fn read_to(&self) -> Option<Position> {
+        self.read_to
+    }
+
+    /// The own place in line for what one worker of the partition does.
+    pub(super) fn place(&self, now: Moment) -> u64 {
+        let partition = self.settings.partition;
+        self.rank(TaskId { ledger: 0, entry: 0, partition, batch_index: None }, now)
+    }
+
+    /// An own heartbeat came back, so that it is known who is alive.
+    pub(super) fn look_at_rank(&mut self, now: Moment) {
+        self.first = self.mode != Mode::Bootstrap && self.place(now) == 0;
     }
 
     fn delay(&self, id: TaskId, now: Moment) -> Duration {

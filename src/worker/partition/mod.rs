@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod ended;
+mod finishers;
 mod holding;
 mod looking;
 mod sealing;
@@ -23,7 +24,8 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::Silence;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
-use crate::worker::machine::{Action, Machine, ReadEntry, Step};
+use crate::worker::machine::{Action, Machine, ReadEntry};
+use finishers::Finishers;
 use looking::Open;
 use sealing::Finished;
 use sent::Sent;
@@ -103,6 +105,9 @@ pub struct Partition {
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
     finished: Finished,
+    finishers: Finishers,
+    /// This worker was the first by rank when its last heartbeat came back.
+    first: bool,
     effects: VecDeque<Effect>,
 }
 
@@ -142,6 +147,8 @@ impl Partition {
             gaps: Gaps::default(),
             config: None,
             finished: Finished::default(),
+            finishers: Finishers::default(),
+            first: false,
             effects: VecDeque::new(),
             settings,
         }
@@ -209,6 +216,7 @@ impl Partition {
             Entry::Tombstone(Key::Heartbeat(owner)) => {
                 self.silence.left(*owner);
                 self.gaps.left(*owner);
+                self.finisher_left(*owner);
                 return;
             }
             Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
@@ -229,6 +237,7 @@ impl Partition {
             || id
                 .and_then(|id| self.claims.get(&id))
                 .is_some_and(|sent| now.since(*sent) > heartbeat);
+        let gives_back = self.draining && self.gives_back(&inbound.entry);
         let verdict = self.machine.read(ReadEntry {
             position: inbound.position,
             entry: &inbound.entry,
@@ -247,12 +256,18 @@ impl Partition {
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
             }
+            self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
             // What this worker has failed at is shown first.
             let failed = matches!(&inbound.entry, Entry::Done(done)
                 if matches!(done.outcome, Outcome::Failed(_)) && self.machine.is_own(done.key.owner));
             if !failed {
                 self.drop_payload_until_due(id, now);
+            }
+            if gives_back && verdict == Some(Verdict::Accepted) {
+                // Nobody runs the task until another worker takes it, and that may be long.
+                self.settle();
+                self.pass_on(Action::ShowRetry(id));
             }
         }
         if let Entry::Claim(Claim { base: Some(_), .. }) = inbound.entry {
@@ -372,7 +387,7 @@ impl Partition {
 
     /// The entry on the metadata topic has its receipt.
     pub fn handle_view_stored(&mut self, id: TaskId) {
-        self.machine.view_stored(id);
+        self.note_shown(id);
         self.settle();
     }
 
@@ -389,34 +404,10 @@ impl Partition {
         self.settle();
     }
 
-    /// From now on nothing new is claimed, and what waits for a slot is handed back.
-    pub fn drain(&mut self, now: Moment) {
-        self.draining = true;
-        if self.mode == Mode::Live {
-            self.mode = Mode::Draining;
-            for id in self.open.keys() {
-                self.agenda.set(*id, now);
-            }
-        }
-    }
-
     /// Processors that have not ended are here.
     #[must_use]
     pub fn has_bodies(&self) -> bool {
         !self.bodies.is_empty()
-    }
-
-    /// A task of which something of this worker is on its way, runs, or waits for a receipt: the first from this id on.
-    #[must_use]
-    pub fn busy_task(&self, first: Option<TaskId>) -> Option<TaskId> {
-        let mut tasks = self.machine.open_tasks_from(first);
-        tasks.find(|(_, task)| !task.stage.is_quiet()).map(|(id, _)| id)
-    }
-
-    /// The task's dead letter is to be published now.
-    #[must_use]
-    pub fn is_at_dead_letter(&self, id: TaskId) -> bool {
-        self.machine.task(id).is_some_and(|task| task.stage.step() == Some(Step::DeadLetter))
     }
 
     /// How many deliveries are held that wait for a slot.
@@ -450,23 +441,31 @@ impl Partition {
     /// Passes on what the machine wants.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
-            if let Action::Publish(entry) = &action
-                && let Some(key) = entry.counted()
-            {
-                self.sent.published(key.owner);
-            }
-            if let Action::Start { task, epoch, .. } = action {
-                // The slot of the claim is now that of the processor.
-                let sent = self.claims.remove(&task);
-                let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
-                self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
-            }
-            if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
-                self.stalled.insert(task);
-                self.settle_claim(task);
-            }
-            self.effects.push_back(Effect::Do(action));
+            self.pass_on(action);
         }
+    }
+
+    fn pass_on(&mut self, action: Action) {
+        if self.leaves_to_finisher(&action) {
+            return;
+        }
+        if let Action::Publish(entry) = &action
+            && let Some(key) = entry.counted()
+        {
+            self.sent.published(key.owner);
+            self.note_end(entry);
+        }
+        if let Action::Start { task, epoch, .. } = action {
+            // The slot of the claim is now that of the processor.
+            let sent = self.claims.remove(&task);
+            let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
+            self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
+        }
+        if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
+            self.stalled.insert(task);
+            self.settle_claim(task);
+        }
+        self.effects.push_back(Effect::Do(action));
     }
 
     /// Whether every claim that has a slot is still on its way.

@@ -253,6 +253,7 @@ impl Partition {
         let members = self.machine.members(entry).filter(|(_, task)| left(task));
         let ids: Vec<TaskId> = members.map(|(id, _)| id).collect();
         for id in &ids {
+            self.give_up_finisher(*id);
             self.machine.close(*id);
         }
         ids.len()
@@ -317,6 +318,7 @@ impl Partition {
             self.waiting.remove(id);
             self.settle_claim(id);
         }
+        self.forget_shown(now);
         if !self.machine.seals_underway() {
             self.unseal();
         }
@@ -359,8 +361,7 @@ impl Partition {
     /// nothing of it is done.
     fn goes_first(&self, now: Moment) -> bool {
         let turn = self.settings.ledger.ledger_retention / LOOKS_PER_RETENTION;
-        let places =
-            u32::try_from(self.rank_at(EntryId { ledger: 0, entry: 0 }, now)).unwrap_or(u32::MAX);
+        let places = u32::try_from(self.place(now)).unwrap_or(u32::MAX);
         now.since(self.finished.swept_at) >= (2 * turn).saturating_mul(places)
     }
 

@@ -4,6 +4,7 @@ mod beginning;
 mod claiming;
 mod dropping;
 mod fencing;
+mod finishers;
 mod following;
 mod holding;
 mod ledger;
@@ -33,6 +34,8 @@ struct Worker {
     offline: bool,
     /// Its tombstones go nowhere.
     mute: bool,
+    /// Its entries on M get no receipt.
+    blind: bool,
     /// What it did: `start 1`, `stop`, `ack`, `fenced`, …
     did: Vec<(Moment, String)>,
     spare: u128,
@@ -69,6 +72,7 @@ impl Pair {
                 frozen: false,
                 offline: false,
                 mute: false,
+                blind: false,
                 did: Vec::new(),
                 spare: 100 * id,
             });
@@ -175,8 +179,14 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "read payload".to_owned()
         }
         Effect::Do(Action::ShowOutcome(task)) => {
-            worker.core.handle_view_stored(task);
+            if !worker.blind {
+                worker.core.handle_view_stored(task);
+            }
             "show outcome".to_owned()
+        }
+        Effect::Do(Action::DeadLetter(task)) => {
+            worker.core.handle_dead_letter_stored(task);
+            "dead letter".to_owned()
         }
         Effect::Do(Action::Ack(entry)) => {
             worker.core.handle_acked(entry);

@@ -72,7 +72,7 @@ fn following(
     let deleted = |()| Event::LedgerDeleted { lane: 0, generation: 1 };
     let gone = Sink::new(sender.clone(), deleted);
     let presence = Presence { gone, landmark: Landmark::default() };
-    let messages = Sink::new(sender, |messages| Event::Shown { lane: 0, messages });
+    let messages = Sink::new(sender, |messages| Event::Shown { lane: 0, follower: 1, messages });
     let (service, connections) = service(broker, transport);
     let from_start = Follow { start: Start::Earliest, compacted: false };
     services.spawn(follow(service, from_start, messages, Some(presence)));

@@ -172,6 +172,7 @@ impl Steps<'_> {
                     underway: None,
                     uptime_ms: 0,
                     attempts_max: None,
+                    shown_to: None,
                 };
                 let place = u64::try_from(owner.0).unwrap_or(u64::MAX);
                 let place = longhaul::Position { ledger: 0, entry: place, batch_index: None };

@@ -119,7 +119,10 @@ async fn whatever_the_ledger_refuses_is_told() {
 async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
     let lane = bench.driver.lanes.get_mut(&-1).expect("one");
-    lane.bodies.insert(task, (Epoch(1), view::Body::Result(b"the result"[..].into())));
+    lane.bodies.insert(
+        task,
+        (Epoch(1), crate::worker::metadata::entry::Body::Result(b"the result"[..].into())),
+    );
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();
     bench.driver.show_end(-1, task, Showing::Outcome);

@@ -64,6 +64,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             underway: Some(0),
             uptime_ms: 1,
             attempts_max,
+            shown_to: None,
         })
     };
     // One of a worker that was gone before this one came.

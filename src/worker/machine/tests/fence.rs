@@ -166,18 +166,18 @@ fn what_was_sealed_is_read_anew_as_well() {
 #[test]
 fn what_ended_before_the_reading_did_not_end_live() {
     let mut bench = Bench::new();
-    assert!(!bench.machine.ended_live(T), "nothing is known of it");
+    assert!(!bench.machine.ended_live(T, None), "nothing is known of it");
     bench.land(&claim_by(OTHER, 1));
-    assert!(bench.machine.ended_live(T), "it goes on");
+    assert!(bench.machine.ended_live(T, None), "it goes on");
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
-    assert!(bench.machine.ended_live(T));
+    assert!(bench.machine.ended_live(T, None));
     bench.machine.fence(NEW_ME);
     bench.length = 0;
     bench.land(&claim_by(OTHER, 1));
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
-    assert!(!bench.machine.ended_live(T), "not before the end of the reading");
+    assert!(!bench.machine.ended_live(T, None), "not before the end of the reading");
     bench.machine.bootstrap_ended();
-    assert!(!bench.machine.ended_live(T));
+    assert!(!bench.machine.ended_live(T, None));
 }
 
 /// The driver drops what is queued of an epoch that is over, and must keep what is of one that is not.

@@ -281,3 +281,23 @@ fn a_request_to_cancel_what_nobody_has_seen_leads_to_nothing() {
     let kinds: Vec<_> = claims(&solo.run()).iter().map(|claim| claim.kind).collect();
     assert_eq!(kinds, [ClaimKind::Cancelled]);
 }
+
+/// One worker keeps the metadata topic: the first by rank; when it falls silent the next one, until it is heard again.
+#[test]
+fn the_first_by_rank_keeps_the_metadata_topic() {
+    let mut pair = Pair::new(3);
+    pair.run_for(2 * H);
+    let keepers = |pair: &Pair| {
+        let keeps = |worker: &usize| pair.workers[*worker].core.keeps_metadata();
+        (0..3).filter(keeps).collect::<Vec<_>>()
+    };
+    let [first] = keepers(&pair)[..] else { panic!("{:?}", keepers(&pair)) };
+    pair.workers[first].frozen = true;
+    pair.run_for(4 * H);
+    // Who stands still does not know.
+    let [one, other] = keepers(&pair)[..] else { panic!("{:?}", keepers(&pair)) };
+    let next = if one == first { other } else { one };
+    pair.workers[first].frozen = false;
+    pair.run_for(H / 2);
+    assert_eq!(keepers(&pair), [first], "not {next} any more");
+}

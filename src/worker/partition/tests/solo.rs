@@ -78,6 +78,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         underway: Some(0),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
         attempts_max: None,
+        shown_to: None,
     })
 }
 
@@ -165,7 +166,7 @@ impl Solo {
             let uptime_ms = beat.uptime_ms;
             let subscription = beat.subscription.clone();
             let (number, receipted, underway) = (1, 0, Some(0));
-            let attempts_max = None;
+            let (attempts_max, shown_to) = (None, None);
             let other = Heartbeat {
                 owner,
                 subscription,
@@ -174,6 +175,7 @@ impl Solo {
                 underway,
                 uptime_ms,
                 attempts_max,
+                shown_to,
             };
             self.read(Entry::Heartbeat(other));
         }

@@ -11,6 +11,7 @@ pub const PURE: &[&str] = &[
     "src/protocol",
     "src/worker/agenda",
     "src/worker/machine",
+    "src/worker/metadata",
     "src/worker/partition",
     "src/worker/judge",
     "crates/longhaul-broker/src/compaction/plan",

@@ -1,6 +1,5 @@
-//! What a worker shows on the metadata topic.
+//! The form of what is shown: entries on the metadata topic, and dead letters.
 
-use super::lane::Lane;
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::Phase;
 use crate::task::{
@@ -18,20 +17,20 @@ const JSON_BYTES: usize = 320;
 
 /// The body of an outcome: a result, or the reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Body {
+pub(in crate::worker) enum Body {
     Result(Bytes),
     Reason(String),
 }
 
 impl Body {
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(in crate::worker) fn bytes(&self) -> Bytes {
         match self {
             Self::Result(bytes) => bytes.clone(),
             Self::Reason(text) => Bytes::copy_from_slice(text.as_bytes()),
         }
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(in crate::worker) const fn len(&self) -> usize {
         match self {
             Self::Result(bytes) => bytes.len(),
             Self::Reason(text) => text.len(),
@@ -40,12 +39,12 @@ impl Body {
 
     /// Whether it can be that of a task in this phase. A result that was published without an answer, and refused when it was published
     /// again, has made way for the reason why; and then the first one may turn out to have been stored.
-    pub(super) fn fits(&self, phase: Phase) -> bool {
+    pub(in crate::worker) fn fits(&self, phase: Phase) -> bool {
         matches!(self, Self::Result(_)) == (phase == Phase::Completed)
     }
 
     /// Reads the body of an accepted outcome from the ledger.
-    pub(super) fn read(phase: Phase, bytes: Bytes) -> Self {
+    pub(in crate::worker) fn read(phase: Phase, bytes: Bytes) -> Self {
         if phase == Phase::Completed {
             Self::Result(bytes)
         } else {
@@ -55,7 +54,7 @@ impl Body {
 }
 
 /// The reason that a claim gives which closes a task.
-pub(super) const fn closing_reason(kind: ClaimKind) -> &'static str {
+pub(in crate::worker) const fn closing_reason(kind: ClaimKind) -> &'static str {
     match kind {
         ClaimKind::Run => "",
         ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
@@ -65,7 +64,7 @@ pub(super) const fn closing_reason(kind: ClaimKind) -> &'static str {
 }
 
 /// The entry of a running task.
-pub(super) fn processing(
+pub(in crate::worker) fn processing(
     id: TaskId,
     task: &Task,
     payload: Option<&Bytes>,
@@ -77,7 +76,7 @@ pub(super) fn processing(
 }
 
 /// The entry of a task whose attempt has ended, by its fold.
-pub(super) fn ended(
+pub(in crate::worker) fn ended(
     id: TaskId,
     task: &Task,
     payload: Option<&Bytes>,
@@ -96,7 +95,10 @@ pub(super) fn ended(
         Body::Result(bytes) => (Some(bytes), None),
         Body::Reason(reason) => (None, Some(reason)),
     };
-    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(task.fold.next_attempt.at_ms);
+    // An attempt that was given back is due at once.
+    let due_ms = task.fold.next_attempt.at_ms;
+    let due_ms = if due_ms == 0 { wall_ms } else { due_ms };
+    let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(due_ms);
     TaskMetadata {
         result,
         failure_reason,
@@ -134,7 +136,7 @@ fn base(
 }
 
 /// The message that carries the entry.
-pub(super) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
+pub(in crate::worker) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
     // Every field is a number, a text or base64: the encoder has nothing to refuse.
     let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
         + metadata.result.as_ref().map_or(0, Bytes::len);
@@ -149,7 +151,7 @@ pub(super) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
 }
 
 /// A dead letter: the payload as it came, and properties that say what became of it.
-pub(super) fn dead_letter(
+pub(in crate::worker) fn dead_letter(
     id: TaskId,
     task: &Task,
     payload: Option<Bytes>,
@@ -174,29 +176,5 @@ pub(super) fn dead_letter(
         properties: properties.into(),
         payload: payload.unwrap_or_default(),
         ..Outgoing::default()
-    }
-}
-
-impl Lane {
-    /// The payload of a task, if it is at hand and may be shown.
-    pub(super) fn payload(&self, id: TaskId) -> Option<&Bytes> {
-        let payload = self.payloads.get(id).filter(|_| !self.not_shown.contains(&id));
-        payload.map(|payload| &payload.bytes).filter(|bytes| self.is_shown(bytes.len()))
-    }
-
-    /// Drops a payload. One that M does not show is not read again for the entry that shows the end of an own attempt.
-    pub(super) fn drop_payload(&mut self, id: TaskId) {
-        let dropped = self.payloads.remove(id);
-        let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
-        if large && self.bodies.contains(id) {
-            self.not_shown.insert(id);
-        } else {
-            self.not_shown.remove(&id);
-        }
-    }
-
-    /// Whether a payload of this size goes to M.
-    pub(super) const fn is_shown(&self, payload_bytes: usize) -> bool {
-        payload_bytes <= self.shown_task_bytes_max
     }
 }

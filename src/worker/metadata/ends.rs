@@ -1,0 +1,205 @@
+//! Which ends M shows, and when their retention is over: small, for there are as many of them as tasks that ended within the retention.
+//!
+//! Ends are read in the order in which they were written, and leave in that order, all together that were read at the same time and written
+//! within a moment. So neither a time nor a stamp is kept of each of them, only of such a group.
+
+use crate::protocol::moment::Moment;
+use crate::task::{Position, TaskId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How often the age of an entry that only the own wall clock calls over is looked at again: this part of the retention.
+const RECHECKS: u32 = 16;
+/// But not more often than this.
+const RECHECK_MIN: Duration = Duration::from_secs(1);
+
+/// Stamps within this part of the retention are one.
+const STAMPS: u32 = 64;
+
+/// How M shows that a task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Where the entry lies.
+    pub at: Position,
+    /// The epoch it speaks of; `None` for entries of other implementations.
+    pub epoch: Option<u32>,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    retention: Duration,
+    partition: i32,
+    ends: BTreeMap<Id, Kept>,
+    /// In the order in which they were read; the number of the first one.
+    order: VecDeque<Id>,
+    first: u32,
+    groups: VecDeque<Group>,
+    /// The newest stamp read, in ms by the wall clock of its writer.
+    newest_ms: u64,
+}
+
+/// A place in a log, in words: less than half of what the parts take by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place([u32; 5]);
+
+/// A task of the partition.
+type Id = Place;
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    at: Place,
+    /// Zero for none: epochs begin at one.
+    epoch: u32,
+    /// Its number in the order of reading.
+    number: u32,
+}
+
+/// Ends that leave together.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    count: u32,
+    /// The first and the last stamp.
+    stamps_ms: (u64, u64),
+    live: bool,
+    read: Moment,
+    /// When to look whether the retention is over.
+    look_at: Moment,
+}
+
+impl Place {
+    fn of(position: Position) -> Self {
+        let Position { ledger, entry, batch_index } = position;
+        let [a, b] = halves(ledger);
+        let [c, d] = halves(entry);
+        Self([a, b, c, d, batch_index.map_or(0, |index| index.saturating_add(1))])
+    }
+
+    fn position(self) -> Position {
+        let Self([a, b, c, d, index]) = self;
+        let whole = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        Position { ledger: whole(a, b), entry: whole(c, d), batch_index: index.checked_sub(1) }
+    }
+}
+
+/// The high and the low half.
+fn halves(number: u64) -> [u32; 2] {
+    [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(u32::MAX))
+}
+
+impl Ends {
+    pub(super) const fn new(retention: Duration) -> Self {
+        Self {
+            retention,
+            partition: -1,
+            ends: BTreeMap::new(),
+            order: VecDeque::new(),
+            first: 0,
+            groups: VecDeque::new(),
+            newest_ms: 0,
+        }
+    }
+
+    pub(super) const fn retention(&self) -> Duration {
+        self.retention
+    }
+
+    /// An entry of M has this stamp. No entry is older than those that stand before it, whatever the clock of its writer said.
+    pub(super) fn stamped(&mut self, last_updated_ms: u64) {
+        self.newest_ms = self.newest_ms.max(last_updated_ms);
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<End> {
+        let Kept { at, epoch, .. } = self.ends.get(&Place::of(id.position()))?;
+        Some(End { at: at.position(), epoch: Some(*epoch).filter(|epoch| *epoch > 0) })
+    }
+
+    /// M shows the end of a task, as of the last stamp. All are of one partition.
+    pub(super) fn insert(&mut self, id: TaskId, end: End, live: bool, now: Moment, wall_ms: u64) {
+        self.partition = id.partition;
+        let id = Place::of(id.position());
+        let number = self.first.wrapping_add(u32::try_from(self.order.len()).unwrap_or(u32::MAX));
+        let (at, epoch) = (Place::of(end.at), end.epoch.unwrap_or_default());
+        self.ends.insert(id, Kept { at, epoch, number });
+        self.order.push_back(id);
+        let (stamp, span) = (self.newest_ms, self.retention / STAMPS);
+        let near = |(first, _): (u64, u64)| Duration::from_millis(stamp - first) <= span;
+        let age = Duration::from_millis(wall_ms.saturating_sub(stamp));
+        let look_at = now + if live { self.retention } else { self.retention.saturating_sub(age) };
+        match self.groups.back_mut() {
+            Some(group) if group.read == now && group.live == live && near(group.stamps_ms) => {
+                group.count += 1;
+                group.stamps_ms.1 = stamp;
+                group.look_at = look_at;
+            }
+            _ => {
+                let stamps_ms = (stamp, stamp);
+                self.groups.push_back(Group { count: 1, stamps_ms, live, read: now, look_at });
+            }
+        }
+    }
+
+    /// M does not show the end of the task any more.
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<()> {
+        self.ends.remove(&Place::of(id.position())).map(|_| ())
+    }
+
+    /// The next task whose retention is over by more than the own wall clock.
+    pub(super) fn pop_over(&mut self, now: Moment) -> Option<TaskId> {
+        loop {
+            let group = self.groups.front_mut()?;
+            if group.look_at > now {
+                return None;
+            }
+            let until = group.read + self.retention;
+            let behind = Duration::from_millis(self.newest_ms.saturating_sub(group.stamps_ms.1));
+            if now < until && behind < self.retention {
+                let again = now + (self.retention / RECHECKS).max(RECHECK_MIN);
+                group.look_at = again.min(until);
+                return None;
+            }
+            group.count -= 1;
+            if group.count == 0 {
+                self.groups.pop_front();
+            }
+            let (id, number) = (self.order.pop_front()?, self.first);
+            self.first = self.first.wrapping_add(1);
+            // Its end may have been shown again since, or not be shown any more.
+            if self.ends.get(&id).is_some_and(|kept| kept.number == number) {
+                self.ends.remove(&id);
+                return Some(TaskId::new(id.position(), self.partition));
+            }
+        }
+    }
+
+    /// When to look for one.
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.groups.front().map(|group| group.look_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each known task took 320 bytes.
+    #[test]
+    fn an_end_takes_little() {
+        assert_eq!(size_of::<(Id, Kept)>(), 48);
+    }
+
+    #[test]
+    fn a_place_is_what_it_was_and_stands_where_it_stood() {
+        let at = |ledger, entry, batch_index| Position { ledger, entry, batch_index };
+        let all = [
+            at(0, 0, None),
+            at(0, 0, Some(0)),
+            at(0, 1, None),
+            at(0, 1 << 40, Some(9)),
+            at(1 << 33, 7, None),
+            at(u64::MAX, u64::MAX, Some(77)),
+        ];
+        assert_eq!(all.map(|it| Place::of(it).position()), all);
+        assert!(all.map(Place::of).is_sorted());
+    }
+}

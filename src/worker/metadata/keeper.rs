@@ -1,0 +1,294 @@
+//! Keeps the metadata topic M in order: finished tasks leave it after their retention, and where it does not show how a task ended, or shows
+//! something older, the ledger's word follows.
+//!
+//! M decides nothing, so nothing here is needed for safety. One worker keeps M, the first by rank; the others do not even read it. Two may do
+//! so until they have heard each other: what both do then is there twice, and does no harm.
+//!
+//! How long an entry has stood there: since it was read, where that was live. Of an older one its stamp tells, a wall clock; it is
+//! believed when both the own clock and a later stamp on M agree, so that one wrong clock deletes nothing. Until they do the entry
+//! stays, but no longer than its retention from its reading on.
+
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::protocol::rank::SLOT;
+use crate::task::{Position, ShownMetadata, TaskId};
+use crate::worker::agenda::Agenda;
+use crate::worker::metadata::ends::{End, Ends};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// An end that M has not shown yet may be on its way, and whoever gets the task's delivery sees to it. Only after this long it is missed.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tombstones for M that are under way at the same time: live outcomes wait behind no more.
+const REMOVING_MAX: usize = 64;
+
+/// An entry of M, as far as its keeper looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) struct Shown {
+    /// The epoch it speaks of; `None` for entries of other implementations.
+    pub epoch: Option<u32>,
+    /// It shows the end of the task.
+    pub terminal: bool,
+    /// When it was written, by its writer's wall clock.
+    pub last_updated_ms: u64,
+    /// Where it lies.
+    pub at: Position,
+}
+
+impl Shown {
+    /// What matters of an entry.
+    #[must_use]
+    pub(in crate::worker) fn of(metadata: ShownMetadata, epoch: Option<u32>, at: Position) -> Self {
+        let last_updated_ms = metadata.last_updated;
+        Self { epoch, terminal: metadata.is_terminal(), last_updated_ms, at }
+    }
+}
+
+/// What is to be done about M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) enum Chore {
+    /// Publish a tombstone: the retention is over. Then say [`Keeper::removed`].
+    Remove(TaskId),
+    /// Publish how the task ended: M does not show it.
+    Repair(TaskId, Lack),
+    /// The same for a sealed task, of which the ledger knows no more than that it is over: publish again what M showed here.
+    Restore(TaskId, Position),
+}
+
+/// Why M does not show how a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::worker) enum Lack {
+    /// It did, and a late entry has covered that.
+    Covered,
+    /// As far as is known it never did.
+    Missing,
+}
+
+/// The keeper of one partition of M.
+#[derive(Clone, Debug)]
+pub(in crate::worker) struct Keeper {
+    /// What M shows of tasks that have ended.
+    ends: Ends,
+    /// What M shows of the others, and of those whose end was covered.
+    open: BTreeMap<TaskId, Open>,
+    /// Tasks whose end was shown and has left M, or is about to: not to be shown again.
+    gone: BTreeSet<TaskId>,
+    /// When to look whether M shows how a task ended.
+    repairs: Agenda<TaskId>,
+    /// Tombstones that are on their way, and those that have to be published again.
+    removing: usize,
+    again: VecDeque<TaskId>,
+}
+
+/// The last entry of a task that M shows as unfinished.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    epoch: Option<u32>,
+    /// Where the last entry lies that showed its end.
+    end_at: Option<Position>,
+}
+
+impl Open {
+    /// Whether it speaks of an epoch that is over.
+    fn is_before(&self, fold: &TaskFold) -> bool {
+        self.epoch.is_some_and(|epoch| epoch < fold.epoch.0)
+    }
+}
+
+impl Keeper {
+    /// Nothing seen yet.
+    #[must_use]
+    pub(in crate::worker) fn new(retention: Duration) -> Self {
+        Self {
+            ends: Ends::new(retention),
+            open: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            repairs: Agenda::default(),
+            removing: 0,
+            again: VecDeque::new(),
+        }
+    }
+
+    /// Another worker keeps M now: what was read of it is forgotten.
+    pub(in crate::worker) fn stop(&mut self) {
+        *self = Self { removing: self.removing, ..Self::new(self.ends.retention()) };
+    }
+
+    /// An entry was read; `fold` is what the ledger says of the task. `live`: the task ended while this worker kept M, so the entry is no
+    /// older than its reading.
+    pub(in crate::worker) fn read(
+        &mut self,
+        id: TaskId,
+        shown: Shown,
+        fold: &TaskFold,
+        live: bool,
+        now: Moment,
+        wall_ms: u64,
+    ) {
+        let Shown { epoch, terminal, last_updated_ms, at } = shown;
+        self.ends.stamped(last_updated_ms);
+        let had_left = self.gone.remove(&id);
+        let covered = self.open.remove(&id).and_then(|open| open.end_at);
+        let end_at = self.ends.get(id).map(|end| end.at).or(covered);
+        if terminal {
+            self.ends.insert(id, End { at, epoch }, live, now, wall_ms);
+            if fold.phase.is_terminal() && epoch.is_some_and(|epoch| epoch < fold.epoch.0) {
+                // It shows another end than the ledger's.
+                self.repairs.set_by(id, now + END_PATIENCE);
+            }
+            return;
+        }
+        self.ends.remove(id);
+        self.open.insert(id, Open { epoch, end_at });
+        if fold.phase.is_terminal() {
+            // An end that M has shown before does not come again by itself.
+            let ended = had_left || end_at.is_some();
+            self.repairs.set_by(id, now + if ended { SLOT } else { END_PATIENCE });
+        }
+    }
+
+    /// The ledger says that the task has ended. While this worker did not know, M may have shown something older last: always so
+    /// in a bootstrap (`live` is false), when the end comes to M by itself, and by a zombie. A terminal state that a
+    /// bootstrap shows is true, and M shows the task unfinished.
+    pub(in crate::worker) fn ended(
+        &mut self,
+        id: TaskId,
+        fold: &TaskFold,
+        live: bool,
+        now: Moment,
+    ) {
+        let missed = |open: &Open| !live || open.is_before(fold);
+        if fold.phase.is_terminal() && self.open.get(&id).is_some_and(missed) {
+            self.repairs.set_by(id, now + END_PATIENCE);
+        }
+    }
+
+    /// M did not take the end of the task.
+    pub(in crate::worker) fn missed(&mut self, id: TaskId, now: Moment) {
+        self.repairs.set_by(id, now + END_PATIENCE);
+    }
+
+    /// A tombstone was read. `fold` is what the ledger says of the task.
+    pub(in crate::worker) fn gone(&mut self, id: TaskId, fold: &TaskFold) {
+        self.open.remove(&id);
+        // Of a sealed task nothing is shown any more.
+        if self.ends.remove(id).is_some() && fold.phase != Phase::Sealed {
+            self.gone.insert(id);
+        }
+    }
+
+    /// Whether M shows how this epoch of the task ended, or has shown it, as far as is known here: it need not be published again.
+    #[must_use]
+    pub(in crate::worker) fn has_shown_end(&self, id: TaskId, epoch: Epoch) -> bool {
+        let shows = |end: End| end.epoch == Some(epoch.0);
+        self.gone.contains(&id) || self.ends.get(id).is_some_and(shows)
+    }
+
+    /// The same of any epoch, whatever came after it.
+    #[must_use]
+    pub(in crate::worker) fn has_shown_any_end(&self, id: TaskId) -> bool {
+        let covered = |open: &Open| open.end_at.is_some();
+        self.gone.contains(&id)
+            || self.ends.get(id).is_some()
+            || self.open.get(&id).is_some_and(covered)
+    }
+
+    /// Forgets tasks that were sealed.
+    pub(in crate::worker) fn forget(&mut self, sealed: RangeInclusive<TaskId>) {
+        let gone: Vec<TaskId> = self.gone.range(sealed).copied().collect();
+        for id in gone {
+            self.gone.remove(&id);
+        }
+    }
+
+    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether its end is on its way to M.
+    pub(in crate::worker) fn poll(
+        &mut self,
+        now: Moment,
+        fold: impl Fn(TaskId) -> TaskFold,
+        awaited: impl Fn(TaskId) -> bool,
+    ) -> Option<Chore> {
+        while let Some(id) = self.repairs.pop_due(now) {
+            let known = fold(id);
+            if known.phase == Phase::Sealed {
+                if let Some(chore) = self.restore(id) {
+                    return Some(chore);
+                }
+            } else if let Some(lack) = self.lack(id, &known) {
+                if lack == Lack::Missing && awaited(id) {
+                    self.repairs.set(id, now + END_PATIENCE);
+                } else {
+                    return Some(Chore::Repair(id, lack));
+                }
+            }
+        }
+        if self.removing >= REMOVING_MAX {
+            return None;
+        }
+        let id = self.again.pop_front().or_else(|| {
+            let id = self.ends.pop_over(now)?;
+            if fold(id).phase != Phase::Sealed {
+                self.gone.insert(id);
+            }
+            Some(id)
+        })?;
+        self.removing += 1;
+        Some(Chore::Remove(id))
+    }
+
+    /// What became of a tombstone: it is published again if that is not known.
+    pub(in crate::worker) fn removed(&mut self, id: TaskId, is_known: bool) {
+        self.removing = self.removing.saturating_sub(1);
+        if !is_known {
+            self.again.push_back(id);
+        }
+    }
+
+    /// M shows a sealed task as unfinished.
+    fn restore(&mut self, id: TaskId) -> Option<Chore> {
+        let open = self.open.get(&id)?;
+        let Some(at) = open.end_at else {
+            // Nothing else can be shown of it.
+            self.open.remove(&id);
+            self.removing += 1;
+            return Some(Chore::Remove(id));
+        };
+        Some(Chore::Restore(id, at))
+    }
+
+    /// These tasks are sealed, or all those may be that `sealed` says: M must not show them as unfinished.
+    pub(in crate::worker) fn sealed(&mut self, sealed: impl Fn(TaskId) -> bool, now: Moment) {
+        for id in self.open.keys().filter(|id| sealed(**id)) {
+            self.repairs.set_by(*id, now + END_PATIENCE);
+        }
+    }
+
+    /// Whether M shows something else than the end that the ledger knows, and why.
+    fn lack(&self, id: TaskId, fold: &TaskFold) -> Option<Lack> {
+        if !fold.phase.is_terminal() {
+            return None;
+        }
+        match (self.open.get(&id), self.ends.get(id)) {
+            (Some(open), _) if open.end_at.is_some() => Some(Lack::Covered),
+            (Some(_), _) => Some(Lack::Missing),
+            (None, Some(end)) => {
+                end.epoch.is_some_and(|epoch| epoch < fold.epoch.0).then_some(Lack::Covered)
+            }
+            (None, None) => (!self.gone.contains(&id)).then_some(Lack::Missing),
+        }
+    }
+
+    /// When the next chore is due.
+    #[must_use]
+    pub(in crate::worker) fn timeout(&self) -> Option<Moment> {
+        // Whoever waits for receipts is woken by them.
+        let removal = self.ends.next().filter(|_| self.removing < REMOVING_MAX);
+        [self.repairs.next(), removal].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! What is removed, repaired, restored, and when.
+
+use super::*;
+
+const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+const RETENTION: Duration = Duration::from_secs(100);
+
+fn at(seconds: u64) -> Moment {
+    Moment(Duration::from_secs(seconds))
+}
+
+fn completed(epoch: u32) -> TaskFold {
+    TaskFold { epoch: Epoch(epoch), phase: Phase::Completed, ..TaskFold::default() }
+}
+
+const AT: Position = Position { ledger: 3, entry: 4, batch_index: None };
+
+fn shown(epoch: u32, terminal: bool) -> Shown {
+    Shown { epoch: Some(epoch), terminal, last_updated_ms: 0, at: AT }
+}
+
+/// What is due of a task in this state, of which no end is on its way.
+fn poll(keeper: &mut Keeper, now: Moment, fold: TaskFold) -> Option<Chore> {
+    keeper.poll(now, |_| fold, |_| false)
+}
+
+#[test]
+fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
+    let mut keeper = Keeper::new(RETENTION);
+    let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000, at: AT };
+    keeper.read(ID, foreign, &TaskFold::default(), false, at(7), 50_000);
+    let witness = TaskId { entry: 3, ..ID };
+    let later = Shown { terminal: false, last_updated_ms: 140_000, ..foreign };
+    keeper.read(witness, later, &TaskFold::default(), true, at(90), 140_000);
+    assert_eq!(keeper.timeout(), Some(at(97)));
+    assert_eq!(poll(&mut keeper, at(96), completed(1)), None);
+    assert_eq!(poll(&mut keeper, at(97), completed(1)), Some(Chore::Remove(ID)));
+    assert_eq!(poll(&mut keeper, at(97), completed(1)), None);
+}
+
+/// A worker whose wall clock was a day ahead deleted every result when it started, and each new one as soon as it stood there.
+#[test]
+fn one_wrong_wall_clock_deletes_no_result() {
+    const AHEAD: u64 = 1_000_000_000;
+    for (live, stamp) in [(true, 0), (false, 0), (true, AHEAD), (false, AHEAD)] {
+        let mut keeper = Keeper::new(RETENTION);
+        let result = Shown { last_updated_ms: stamp, ..shown(1, true) };
+        keeper.read(ID, result, &completed(1), live, at(7), AHEAD);
+        assert_eq!(poll(&mut keeper, at(106), completed(1)), None, "{live} {stamp}");
+        assert_eq!(poll(&mut keeper, at(107), completed(1)), Some(Chore::Remove(ID)));
+    }
+}
+
+/// The clock of one writer was slow: what it wrote a moment ago looked over. An entry cannot be older than what stands before it.
+#[test]
+fn a_slow_clock_of_a_writer_deletes_no_result() {
+    let mut keeper = Keeper::new(RETENTION);
+    let (other, stamp) =
+        (TaskId { entry: 3, ..ID }, |ms| Shown { last_updated_ms: ms, ..shown(1, true) });
+    keeper.read(other, stamp(500_000), &completed(1), false, at(0), 510_000);
+    keeper.read(ID, stamp(1_000), &completed(1), false, at(1), 511_000);
+    assert_eq!(poll(&mut keeper, at(99), completed(1)), None);
+}
+
+/// A worker that got an old delivery once showed the end of a task after it had been removed.
+#[test]
+fn an_end_that_was_shown_is_not_shown_again() {
+    let mut keeper = Keeper::new(RETENTION);
+    assert!(!keeper.has_shown_end(ID, Epoch(1)));
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    assert!(keeper.has_shown_end(ID, Epoch(1)) && !keeper.has_shown_end(ID, Epoch(2)));
+    assert_eq!(poll(&mut keeper, at(100), completed(1)), Some(Chore::Remove(ID)));
+    assert!(keeper.has_shown_end(ID, Epoch(1)));
+    keeper.gone(ID, &completed(1));
+    assert!(keeper.has_shown_end(ID, Epoch(1)));
+    keeper.forget(ID..=ID);
+    assert!(!keeper.has_shown_end(ID, Epoch(1)));
+}
+
+/// A broker that refused one entry of a task, and the outcome once, was never shown the outcome.
+#[test]
+fn an_end_that_was_refused_is_tried_again_until_it_stands() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.missed(ID, at(0));
+    assert_eq!(poll(&mut keeper, at(9), completed(1)), None);
+    assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
+    keeper.missed(ID, at(11));
+    keeper.read(ID, shown(1, true), &completed(1), true, at(12), 12_000);
+    assert_eq!(poll(&mut keeper, at(60), completed(1)), None);
+}
+
+/// Two entries once led to two tombstones.
+#[test]
+fn an_entry_that_was_published_twice_is_removed_once() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(1), 1000);
+    assert_eq!(poll(&mut keeper, at(200), completed(1)), Some(Chore::Remove(ID)));
+    assert_eq!(poll(&mut keeper, at(200), completed(1)), None);
+}
+
+#[test]
+fn a_foreign_tombstone_does_not_hide_the_end_to_come() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
+    keeper.gone(ID, &completed(1));
+    assert!(!keeper.has_shown_end(ID, Epoch(1)));
+}
+
+#[test]
+fn what_another_keeper_has_removed_is_not_removed_again() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.gone(ID, &completed(1));
+    assert_eq!(poll(&mut keeper, at(1000), completed(1)), None);
+}
+
+#[test]
+fn a_late_entry_of_a_zombie_is_followed_by_the_ledgers_outcome() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(2, true), &completed(2), true, at(0), 0);
+    keeper.read(ID, shown(1, false), &completed(2), true, at(1), 1000);
+    assert_eq!(poll(&mut keeper, at(2), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
+}
+
+/// Whoever had read such an entry was killed, and whoever came later read M before the ledger: nobody corrected it.
+#[test]
+fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
+    for (live, epoch, repaired) in [(true, 1, true), (false, 2, true), (true, 2, false)] {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(epoch, false), &TaskFold::default(), true, at(0), 0);
+        keeper.ended(ID, &completed(2), live, at(1));
+        let chore = poll(&mut keeper, at(60), completed(2));
+        assert_eq!(chore, repaired.then_some(Chore::Repair(ID, Lack::Missing)), "{live} {epoch}");
+    }
+}
+
+/// The first dead letter makes its topic, which takes a while: the end was once published twice.
+#[test]
+fn an_outcome_that_comes_by_itself_needs_no_repair() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
+    assert_eq!(poll(&mut keeper, at(9), completed(1)), None);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(9), 9000);
+    assert_eq!(poll(&mut keeper, at(99), completed(1)), None);
+}
+
+#[test]
+fn an_outcome_that_does_not_come_is_missed_at_last() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
+    assert_eq!(poll(&mut keeper, at(10), completed(1)), Some(Chore::Repair(ID, Lack::Missing)));
+}
+
+/// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that it ran.
+#[test]
+fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
+    let zombie = Shown { at: Position { entry: 5, ..AT }, ..shown(1, false) };
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.read(ID, zombie, &TaskFold::SEALED, true, at(1), 0);
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), Some(Chore::Restore(ID, AT)));
+
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, zombie, &TaskFold::default(), true, at(1), 0);
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None, "nobody has said so");
+    keeper.sealed(|_| true, at(60));
+    assert_eq!(poll(&mut keeper, at(90), TaskFold::SEALED), Some(Chore::Remove(ID)));
+}
+
+#[test]
+fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.sealed(|_| true, at(1));
+    keeper.missed(ID, at(1));
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
+    keeper.gone(ID, &completed(1));
+    keeper.missed(ID, at(61));
+    assert_eq!(poll(&mut keeper, at(80), TaskFold::SEALED), None);
+}
+
+/// After the death of a broker the end of one task was shown again by three workers, each of which warned of an old epoch: it was of the only
+/// one, and on its way.
+#[test]
+fn an_end_that_is_on_its_way_is_not_missed() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
+    assert_eq!(keeper.poll(at(10), |_| completed(1), |_| true), None);
+    assert_eq!(keeper.poll(at(19), |_| completed(1), |_| false), None);
+    let missing = Some(Chore::Repair(ID, Lack::Missing));
+    assert_eq!(keeper.poll(at(20), |_| completed(1), |_| false), missing);
+    // What has covered it is not followed by anything.
+    keeper.read(ID, shown(1, true), &completed(1), true, at(21), 0);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(22), 0);
+    let covered = Some(Chore::Repair(ID, Lack::Covered));
+    assert_eq!(keeper.poll(at(60), |_| completed(1), |_| true), covered);
+}
+
+/// Of an epoch that is over M may have shown an end that the ledger did not accept.
+#[test]
+fn an_end_of_an_epoch_that_is_over_is_repaired() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(2), true, at(0), 0);
+    assert_eq!(poll(&mut keeper, at(10), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
+}
+
+/// Who is not the first any more knows nothing of M, and does nothing about it.
+#[test]
+fn who_stops_keeping_forgets_what_was_read() {
+    let mut keeper = Keeper::new(RETENTION);
+    let other = TaskId { entry: 3, ..ID };
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.read(other, shown(1, false), &completed(1), true, at(0), 0);
+    keeper.stop();
+    assert_eq!((keeper.timeout(), poll(&mut keeper, at(1000), completed(1))), (None, None));
+    assert!(!keeper.has_shown_any_end(ID));
+}
+
+/// Tombstones must not hold up live outcomes, and one that may be lost is published again.
+#[test]
+fn few_tombstones_are_on_their_way_at_once() {
+    let mut keeper = Keeper::new(RETENTION);
+    let task = |entry| TaskId { entry, ..ID };
+    for entry in 0..70 {
+        keeper.read(task(entry), shown(1, true), &completed(1), true, at(0), 0);
+    }
+    let due = |keeper: &mut Keeper| {
+        std::iter::from_fn(|| poll(keeper, at(100), completed(1))).collect::<Vec<_>>()
+    };
+    let first: Vec<_> = (0..64).map(|entry| Chore::Remove(task(entry))).collect();
+    assert_eq!(due(&mut keeper), first);
+    assert_eq!(keeper.timeout(), None, "their receipts wake it");
+    keeper.removed(task(0), false);
+    keeper.removed(task(1), true);
+    assert_eq!(due(&mut keeper), [0, 64].map(|entry| Chore::Remove(task(entry))));
+}
+
+/// The retention counts from the entry that shows the end last.
+#[test]
+fn an_end_that_is_shown_again_stays_for_its_retention() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(50), 50_000);
+    assert_eq!(poll(&mut keeper, at(149), completed(1)), None);
+    assert_eq!(poll(&mut keeper, at(150), completed(1)), Some(Chore::Remove(ID)));
+}

@@ -1,0 +1,151 @@
+//! Who shows how a task has ended: once, unless that may be lost.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Pair {
+    fn count(&self, worker: usize, what: &str) -> usize {
+        self.did(worker).iter().filter(|did| **did == what).count()
+    }
+
+    /// The first worker runs the task, and the second one gets a delivery of it meanwhile, as when its topic moves to another broker.
+    fn delivered_twice(workers: u128) -> Self {
+        let mut pair = Self::new(workers);
+        pair.deliver(0, TASK);
+        pair.run_until(0, "start 1");
+        pair.deliver(1, TASK);
+        pair
+    }
+}
+
+/// On a cluster whose topics moved 24 times 52 of 400 tasks were shown as completed twice: by who had run them, and by who held a delivery of
+/// them when they ended.
+#[test]
+fn a_task_that_is_held_by_two_workers_is_shown_by_the_one_that_ended_it() {
+    let mut pair = Pair::delivered_twice(2);
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(2 * H);
+    assert_eq!(pair.did(0), ["ready", "start 1", "show outcome", "ack"]);
+    assert_eq!(pair.did(1), ["ready", "ack"]);
+}
+
+/// The same of a task that comes again after its end, and of its dead letter.
+#[test]
+fn a_finished_task_that_comes_again_is_acknowledged_and_not_shown_again() {
+    for outcome in [Outcome::Completed, Outcome::Final] {
+        let mut pair = Pair::new(3);
+        pair.deliver(0, TASK);
+        pair.run_until(0, "start 1");
+        pair.finish(0, 1, outcome);
+        pair.run_for(2 * H);
+        pair.deliver(1, TASK);
+        pair.run_for(SECOND / 10);
+        assert_eq!(pair.did(1), ["ready", "ack"], "its finisher had said so");
+        // Who has shown it and is gone has said so, too.
+        pair.workers[0].frozen = true;
+        pair.run_for(10 * H);
+        pair.deliver(2, TASK);
+        pair.run_for(SECOND / 10);
+        assert_eq!(pair.did(2), ["ready", "ack"]);
+    }
+}
+
+/// Of whom nothing is heard nobody knows what it has shown.
+#[test]
+fn the_end_of_who_dies_before_it_has_said_so_is_shown_again() {
+    let mut pair = Pair::delivered_twice(2);
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_until(0, "show outcome");
+    pair.workers[0].frozen = true;
+    pair.run_for(SECOND);
+    assert_eq!(pair.count(1, "show outcome"), 0, "it may be alive");
+    let took = pair.run_until(1, "show outcome");
+    assert!(took > H && took <= 3 * H, "{took:?}");
+    assert_eq!(pair.count(1, "ack"), 1);
+}
+
+/// What waits for its entry on M is not said to be shown, nor is what ended later; and who waits for that in vain shows it itself.
+#[test]
+fn an_end_that_is_not_shown_is_not_said_to_be() {
+    let mut pair = Pair::new(2);
+    pair.workers[0].blind = true;
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.deliver(1, TASK);
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(10 * H);
+    assert_eq!(pair.count(0, "show outcome"), 1);
+    assert_eq!(pair.count(1, "show outcome"), 0, "its finisher is alive, and still tries");
+    pair.run_until(1, "show outcome");
+    let waited = pair.now.since(Moment(Duration::from_secs(10_000)));
+    assert!(waited >= Duration::from_secs(900), "{waited:?}");
+}
+
+/// Who leaves says before it goes up to where it has shown its ends: its next heartbeat would have come too late.
+#[test]
+fn who_leaves_says_what_it_has_shown() {
+    let mut pair = Pair::delivered_twice(2);
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(SECOND);
+    let now = pair.now;
+    let core = &mut pair.workers[0].core;
+    let (goodbye, owner) = (core.last_heartbeat(now), core.machine().owner());
+    assert_eq!(core.busy_task(None), None);
+    pair.workers[0].frozen = true;
+    pair.log.extend([goodbye, Entry::Tombstone(Key::Heartbeat(owner))]);
+    pair.run_for(SECOND);
+    assert_eq!(pair.did(1), ["ready", "ack"]);
+}
+
+/// Of who has left without a word the end may be lost; and who waits for it can leave all the same.
+#[test]
+fn the_end_of_who_leaves_without_a_word_is_shown_again() {
+    let mut pair = Pair::delivered_twice(2);
+    pair.workers[0].blind = true;
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(SECOND);
+    assert_eq!(pair.workers[1].core.busy_task(None), None);
+    let owner = pair.workers[0].core.machine().owner();
+    pair.workers[0].frozen = true;
+    pair.log.push(Entry::Tombstone(Key::Heartbeat(owner)));
+    pair.run_for(SECOND);
+    assert_eq!(pair.did(1), ["ready", "show outcome", "ack"]);
+}
+
+/// A self-fence forgets what was shown, so its worker cannot say.
+#[test]
+fn the_end_of_an_earlier_incarnation_is_shown_again() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    for worker in &mut pair.workers {
+        worker.offline = true;
+    }
+    pair.run_until(0, "self-fence");
+    for worker in &mut pair.workers {
+        worker.offline = false;
+    }
+    pair.run_until(0, "ready");
+    pair.run_for(H);
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(H);
+    pair.deliver(1, TASK);
+    pair.run_for(SECOND);
+    assert!(pair.did(1).ends_with(&["show outcome", "ack"]), "{:?}", pair.did(1));
+}
+
+/// After a worker has died others close what it had finished in the last hour. All of it was shown once more.
+#[test]
+fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
+    let mut pair = Pair::new(2);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    pair.finish(0, 1, Outcome::Completed);
+    pair.run_for(2 * H);
+    pair.workers[0].frozen = true;
+    // R, and a quarter of it until its turn has come.
+    pair.run_for(Duration::from_secs(5_500));
+    assert_eq!(pair.count(1, "seal 1"), 1, "{:?}", pair.did(1));
+    assert_eq!(pair.count(1, "show outcome"), 0);
+}
