@@ -12,6 +12,7 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
+use crate::supervise::Landmark;
 use crate::task::{EntryId, Position, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
@@ -23,9 +24,7 @@ use crate::worker::intake::Load;
 use crate::worker::keeper::Keeper;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::partition::Partition;
-use crate::worker::session::{
-    ConsumerCommand, Landmark, Presence, Publish, Sink, consume, follow, publish,
-};
+use crate::worker::session::{ConsumerCommand, Presence, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
