@@ -21,6 +21,7 @@ mod client;
 mod config;
 mod ledger;
 mod protocol;
+mod supervise;
 mod task;
 mod transport;
 mod worker;
@@ -36,6 +37,7 @@ pub use client::{
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
+pub use supervise::ConnectionState;
 pub use task::{
     EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError, TaskMetadata,
     TaskOutcome, TaskState, Text, ToPayload,
@@ -45,9 +47,9 @@ pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
-    CheckpointError, ConnectionState, FencingToken, ProcessorFn, TaskContext, TaskError,
-    TaskErrorKind, TaskProcessor, TestContext, WorkerBuilder, WorkerError, WorkerHandle,
-    WorkerStats, processor_fn,
+    CheckpointError, FencingToken, ProcessorFn, TaskContext, TaskError, TaskErrorKind,
+    TaskProcessor, TestContext, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    processor_fn,
 };
 
 use longhaul_transport::{clock, gate};

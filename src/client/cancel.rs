@@ -5,9 +5,9 @@ use super::task_ref::TaskRef;
 use super::{Client, partition};
 use crate::ledger;
 use crate::protocol::entry::Entry;
+use crate::supervise::Backoff;
 use crate::topics::TopicNameError;
 use crate::transport::{PublishError, TransportError};
-use crate::worker::Backoff;
 
 /// How often a request of unknown fate is published.
 const TRIES_MAX: u32 = 5;

@@ -37,8 +37,12 @@ pub(super) struct World {
     pub(super) refusals: VecDeque<TransportErrorKind>,
     pub(super) publishers_opened: usize,
     pub(super) followers_opened: usize,
+    /// Where the followers of metadata topics started.
+    pub(super) starts: Vec<Start>,
     /// Followers of task topics.
     pub(super) lookers_opened: usize,
+    /// Messages that were fetched, or not found.
+    pub(super) fetched: usize,
     /// Followers opened before this many breaks are broken.
     breaks: usize,
 }
@@ -178,11 +182,17 @@ impl Transport for FakeTransport {
                 return Err(error(kind));
             }
             world.followers_opened += 1;
+            world.starts.push(follow.start);
         } else {
             world.lookers_opened += 1;
         }
         let end = world.logs.get(topic).map_or(0, Vec::len);
-        let next = if follow.start == Start::Latest { end } else { 0 };
+        let log = world.logs.get(topic).map(Vec::as_slice).unwrap_or_default();
+        let next = match follow.start {
+            Start::Earliest => 0,
+            Start::Latest => end,
+            Start::After(last) => log.iter().filter(|it| it.position <= last).count(),
+        };
         let (fake, topic, breaks) = (Arc::clone(&self.0), topic.clone(), world.breaks);
         let bell = fake.bell.subscribe();
         Ok(Box::new(FakeFollower { fake, topic, next, bell, breaks }))
@@ -190,10 +200,16 @@ impl Transport for FakeTransport {
 
     async fn fetch(
         &self,
-        _: &TopicPartition,
-        _: Position,
+        topic: &TopicPartition,
+        at: Position,
     ) -> Result<Option<Message>, TransportError> {
-        panic!("a client fetches nothing")
+        let mut world = self.0.world();
+        world.fetched += 1;
+        if let Some(kind) = world.refusals.pop_front() {
+            return Err(error(kind));
+        }
+        let log = world.logs.get(topic);
+        Ok(log.and_then(|log| log.iter().find(|message| message.position == at)).cloned())
     }
 }
 

@@ -32,6 +32,7 @@ pub use submit::{Submission, SubmitError};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
+use crate::supervise::Connections;
 #[cfg(feature = "admin")]
 use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
@@ -42,7 +43,7 @@ use crate::transport::session::{
     ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials,
 };
 use crate::transport::{TopicPartition, Transport, TransportError};
-use crate::worker::{Connections, Preflight, TaskProcessor, WorkerBuilder};
+use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
 use publishers::Publishers;
 use routes::Routes;

@@ -1,13 +1,14 @@
 //! Publishers, one per topic partition, kept open while the client lives.
 //!
-//! A service owns each publisher and opens another one when it has failed. It hands every message over once: what was handed
+//! A service owns each publisher, which is opened again when it has failed. It hands every message over once: what was handed
 //! over and has no receipt is of unknown fate, and only the caller can know whether sending it again does harm.
 
-use super::service::{Tasks, persistently};
+use super::service::Tasks;
+use crate::supervise::{Connections, KeptPublisher, Service};
 use crate::task::Position;
 use crate::transport::{
-    Batching, OnReceipt, Outgoing, PublishError, Published, Publisher, Schema, TopicPartition,
-    Transport, TransportError,
+    Batching, OnReceipt, Outgoing, PublishError, Published, Schema, TopicPartition, Transport,
+    TransportError,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,8 @@ pub(super) enum PublishFailure {
 #[derive(Debug)]
 pub(super) struct Publishers {
     transport: Arc<dyn Transport>,
+    /// The log tells no outage of them: whoever publishes is told.
+    connections: Arc<Connections>,
     queues: Mutex<HashMap<TopicPartition, mpsc::Sender<Job>>>,
     tasks: Tasks,
 }
@@ -41,7 +44,8 @@ struct Job {
 
 impl Publishers {
     pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, queues: Mutex::default(), tasks: Tasks::default() }
+        let connections = Arc::new(Connections::untold());
+        Self { transport, connections, queues: Mutex::default(), tasks: Tasks::default() }
     }
 
     /// Publishes a message and waits for its receipt. A caller that gives up leaves the fate of the message open, once it has been
@@ -66,32 +70,27 @@ impl Publishers {
             return queue.clone();
         }
         let (queue, jobs) = mpsc::channel(QUEUE_MAX);
-        self.tasks.spawn(serve(Arc::clone(&self.transport), topic.clone(), jobs));
+        let service = Service::of_client(&self.transport, topic, &self.connections);
+        let publisher = KeptPublisher::new(service, Batching::Off, Schema::None);
+        self.tasks.spawn(serve(publisher, jobs));
         queues.insert(topic.clone(), queue.clone());
         queue
     }
 }
 
 /// The service of one partition.
-async fn serve(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
-    mut jobs: mpsc::Receiver<Job>,
-) {
-    let mut publisher = None;
+async fn serve(mut publisher: KeptPublisher, mut jobs: mpsc::Receiver<Job>) {
     while let Some(Job { message, answer }) = jobs.recv().await {
         if answer.is_closed() {
             continue;
         }
-        match ready(&transport, &topic, &mut publisher).await {
-            Ok(publisher) => {
+        match publisher.ready_persistently().await {
+            Ok(()) => {
                 let told = |published: Published| published.map_err(PublishFailure::Sent);
                 let on_receipt = OnReceipt::new(move |it| drop(answer.send(told(it))));
                 publisher.put(message, on_receipt);
             }
             Err(error) => {
-                // Whoever publishes is told.
-                tracing::debug!(%topic, %error, "cannot publish");
                 let not_sent = || Err(PublishFailure::NotSent(error.clone()));
                 drop(answer.send(not_sent()));
                 // Who has waited as long as this one need not wait as long again for the same answer.
@@ -101,33 +100,4 @@ async fn serve(
             }
         }
     }
-}
-
-/// A publisher that takes a message now: the one that is open, or another one if that has failed.
-async fn ready<'a>(
-    transport: &Arc<dyn Transport>,
-    topic: &TopicPartition,
-    publisher: &'a mut Option<Box<dyn Publisher>>,
-) -> Result<&'a mut dyn Publisher, TransportError> {
-    if let Some(open) = publisher
-        && let Err(error) = open.ready().await
-    {
-        tracing::debug!(%topic, %error, "opening another publisher");
-        *publisher = None;
-    }
-    let open = match publisher.take() {
-        Some(open) => open,
-        None => {
-            let opened = persistently(&topic.topic, || {
-                let (transport, topic) = (Arc::clone(transport), topic.clone());
-                Box::pin(
-                    async move { transport.publisher(&topic, Batching::Off, Schema::None).await },
-                )
-            });
-            let mut opened = opened.await?;
-            opened.ready().await?;
-            opened
-        }
-    };
-    Ok(publisher.insert(open).as_mut())
 }

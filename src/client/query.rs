@@ -63,7 +63,7 @@ impl Client {
     /// broker is away the wait goes on. An id that no message can have is an error, as far as the broker tells the last one.
     ///
     /// The first wait on a partition of a topic reads its metadata topic from the start; later ones share what was read, for as
-    /// long as the client lives. The memory is that of the topic's content: the entries of all tasks that are not evicted yet.
+    /// long as the client lives. What is kept of each task that is not evicted yet is where its last entry lies, some hundred bytes.
     ///
     /// # Errors
     /// When the task failed for good, its result is of another type, or the metadata topic cannot be followed.
@@ -94,9 +94,8 @@ impl Client {
     /// When the metadata topic cannot be read.
     pub async fn get(&self, task: &TaskRef) -> Result<Option<TaskMetadata>, GetError> {
         let topic = self.names(&task.topic)?.metadata;
-        let look = self.inner.views.look(&partition(topic, task.id.partition), task.id).await;
-        let found = look.map_err(GetError::Transport)?;
-        Ok(found.map(Arc::unwrap_or_clone))
+        let place = partition(topic, task.id.partition);
+        self.inner.views.get(&place, task.id).await.map_err(GetError::Transport)
     }
 
     async fn end(&self, task: &TaskRef) -> Result<Arc<TaskMetadata>, WaitError> {

@@ -3,18 +3,14 @@
 //! One service per task topic looks the number up, however many callers submit, and goes on with the last known number when a
 //! later look fails.
 
-use super::service::{Tasks, persistently};
+use super::service::Tasks;
+use crate::clock::Clock;
+use crate::supervise::{Connections, Monitor, count, no_answer, recount};
 use crate::transport::{Transport, TransportError};
-use crate::worker::{Connections, Monitor};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
-
-/// How often the number of partitions is read again.
-pub(super) const PARTITIONS_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The task topics that a client has submitted to.
 #[derive(Debug)]
@@ -62,7 +58,7 @@ impl Routes {
                 Ok(i32::try_from(turn % (*count).max(1)).unwrap_or_default())
             }
             Ok(Count::Failed(error)) => Err(error.clone()),
-            Ok(Count::NotYet) | Err(_) => Err(super::service::no_answer(topic)),
+            Ok(Count::NotYet) | Err(_) => Err(no_answer(topic)),
         }
     }
 
@@ -84,26 +80,19 @@ impl Routes {
 async fn look(
     transport: Arc<dyn Transport>,
     topic: String,
-    count: watch::Sender<Count>,
+    known: watch::Sender<Count>,
     monitor: Monitor,
 ) {
-    let first = persistently(&topic, || {
-        let (transport, topic) = (Arc::clone(&transport), topic.clone());
-        Box::pin(async move { transport.partitions(&topic).await })
-    });
-    match first.await {
-        Ok(known) => count.send_replace(Count::Known(known)),
+    match count(&transport, &topic).await {
+        Ok(first) => known.send_replace(Count::Known(first)),
         Err(error) => {
-            count.send_replace(Count::Failed(error));
+            known.send_replace(Count::Failed(error));
             return;
         }
     };
     loop {
-        sleep(PARTITIONS_AGE_MAX).await;
-        let counted = transport.partitions(&topic).await;
-        monitor.tell(counted.as_ref().err());
-        if let Ok(known) = counted {
-            count.send_replace(Count::Known(known));
-        }
+        let (transport, topics) = (Arc::clone(&transport), [topic.clone()]);
+        let [again] = recount(transport, Clock::System, topics, Some(&monitor)).await;
+        known.send_replace(Count::Known(again));
     }
 }

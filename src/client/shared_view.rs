@@ -1,17 +1,21 @@
 //! Views of the metadata topic, one per partition, shared by all who wait or look: a thousand waits cost one follower.
 //!
-//! A service follows the partition and owns the follower; the view itself lies under a lock that is never held across a wait.
+//! A service follows the partition and owns the follower; the view itself lies under a lock that is never held across a wait. The view
+//! knows where the last entry of a task lies and whether it is the end; what it says is fetched when somebody asks, so that the memory
+//! of a client does not grow with payloads and results. After an outage the service goes on behind what it has read.
+//!
 //! It starts with the first question and ends with the client. While the broker is away it tries again without end: a task may
 //! take hours, and a wait has the time limit that its caller gives it. What is no matter of time, such as missing rights, ends
 //! the service and every wait.
 
-use super::service::{Tasks, no_answer, persistently};
-use super::view::{Change, TaskView};
+use super::service::Tasks;
+use super::view::{Change, Shown, TaskView};
+use super::watch::WatchEvent;
+use crate::supervise::{Backoff, Connections, KeptFollower, Service, no_answer, persistently};
 use crate::task::{Position, TaskId, TaskMetadata};
 use crate::transport::{
-    Follow, Follower, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
-use crate::worker::{Backoff, Connections, Monitor};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,7 +46,7 @@ pub(super) enum Unseen {
 }
 
 type End = Result<Arc<TaskMetadata>, Unseen>;
-type Look = Result<Option<Arc<TaskMetadata>>, TransportError>;
+type Look = Result<Option<Shown>, TransportError>;
 
 #[derive(Clone, Debug)]
 struct View {
@@ -77,25 +81,57 @@ impl Views {
 
     /// Waits for the end of a task, without a limit.
     pub(super) async fn end(&self, topic: &TopicPartition, id: TaskId) -> End {
-        let View { shared, .. } = self.view(topic);
-        let (waiter, end) = {
-            let mut state = shared.lock();
-            let ended = state.tasks.get(id).filter(|metadata| metadata.is_terminal());
-            if let Some(metadata) = ended {
-                return Ok(metadata);
+        let mut backoff = Backoff::new(fastrand::Rng::new());
+        loop {
+            let ended = match self.wait(topic, id) {
+                Waiting::Ended(at) => at,
+                Waiting::Until(waiter, end) => {
+                    let end = end.await;
+                    drop(waiter);
+                    return end.unwrap_or_else(|_| Err(Unseen::Broken(no_answer(&topic.topic))));
+                }
+                Waiting::Broken(error) => return Err(Unseen::Broken(error)),
+            };
+            match self.fetch(topic, id, ended).await {
+                Ok(Some(metadata)) => return Ok(Arc::new(metadata)),
+                // Either it was evicted, or another entry has taken its place: the topic says which of the two.
+                Ok(None) => match self.look(topic, id).await {
+                    Ok(Some(shown)) if shown.at != ended => {}
+                    Ok(_) => {
+                        self.view(topic).shared.lock().tasks.forget(id, ended);
+                        return Err(Unseen::Evicted);
+                    }
+                    Err(error) if error.kind.is_permanent() => return Err(Unseen::Broken(error)),
+                    Err(_) => backoff.wait().await,
+                },
+                Err(error) if error.kind.is_permanent() => return Err(Unseen::Broken(error)),
+                Err(_) => backoff.wait().await,
             }
-            if let Some(error) = &state.broken {
-                return Err(Unseen::Broken(error.clone()));
-            }
-            // Under the lock that the service takes entries in, so that none is missed.
-            state.enlist(&shared, id)
-        };
-        let end = end.await.unwrap_or_else(|_| Err(Unseen::Broken(no_answer(&topic.topic))));
-        drop(waiter);
-        end
+        }
     }
 
     /// What the topic shows of a task now.
+    pub(super) async fn get(
+        &self,
+        topic: &TopicPartition,
+        id: TaskId,
+    ) -> Result<Option<TaskMetadata>, TransportError> {
+        let reading = async {
+            let mut gone = None;
+            // An entry that is not there any more has gone for another one, if the next look shows that.
+            while let Some(shown) = self.look(topic, id).await?.filter(|it| gone != Some(it.at)) {
+                if let Some(metadata) = self.fetch(topic, id, shown.at).await? {
+                    return Ok(Some(metadata));
+                }
+                gone = Some(shown.at);
+            }
+            Ok(None)
+        };
+        let read = timeout(LOOK_TIME_MAX, reading).await;
+        read.unwrap_or_else(|_| Err(no_answer(&topic.topic)))
+    }
+
+    /// Where the topic shows a task now.
     pub(super) async fn look(&self, topic: &TopicPartition, id: TaskId) -> Look {
         let View { questions, .. } = self.view(topic);
         let asking = async {
@@ -107,6 +143,39 @@ impl Views {
         told.unwrap_or_else(|| Err(no_answer(&topic.topic)))
     }
 
+    /// What an entry says of a task; `None` if it is not there any more.
+    async fn fetch(
+        &self,
+        topic: &TopicPartition,
+        id: TaskId,
+        at: Position,
+    ) -> Result<Option<TaskMetadata>, TransportError> {
+        let fetching = persistently(&topic.topic, || {
+            let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
+            async move { transport.fetch(&topic, at).await }
+        });
+        // A topic that has taken the place of the one that was read may have an entry of another task there.
+        let Some(message) = fetching.await? else { return Ok(None) };
+        let WatchEvent::Updated { id: shown, metadata, .. } = WatchEvent::read(&message) else {
+            return Ok(None);
+        };
+        Ok((shown == id).then_some(metadata))
+    }
+
+    fn wait(&self, topic: &TopicPartition, id: TaskId) -> Waiting {
+        let View { shared, .. } = self.view(topic);
+        let mut state = shared.lock();
+        if let Some(shown) = state.tasks.get(id).filter(|shown| shown.ended) {
+            return Waiting::Ended(shown.at);
+        }
+        if let Some(error) = &state.broken {
+            return Waiting::Broken(error.clone());
+        }
+        // Under the lock that the service takes entries in, so that none is missed.
+        let (waiter, end) = state.enlist(&shared, id);
+        Waiting::Until(waiter, end)
+    }
+
     fn view(&self, topic: &TopicPartition) -> View {
         let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = views.get(topic).filter(|view| !view.questions.is_closed()) {
@@ -114,15 +183,16 @@ impl Views {
         }
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
         let shared = Arc::<Shared>::default();
-        let service = Service {
-            transport: Arc::clone(&self.transport),
+        let service = Service::of_client(&self.transport, topic, &self.connections);
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let reader = Reader {
+            follower: KeptFollower::new(service, from_start),
             topic: topic.clone(),
-            monitor: Monitor::new(&self.connections),
             shared: Arc::clone(&shared),
             asked,
             open: Vec::new(),
         };
-        self.tasks.spawn(service.run());
+        self.tasks.spawn(reader.run());
         let view = View { shared, questions };
         views.insert(topic.clone(), view.clone());
         view
@@ -152,6 +222,16 @@ impl State {
     }
 }
 
+/// What a wait begins with.
+enum Waiting {
+    /// The task has ended: this entry says so.
+    Ended(Position),
+    /// The end will be told.
+    Until(Waiter, oneshot::Receiver<End>),
+    /// Nobody follows the topic any more.
+    Broken(TransportError),
+}
+
 /// A place among the waiters, given up when dropped.
 struct Waiter {
     shared: Arc<Shared>,
@@ -171,53 +251,40 @@ impl Drop for Waiter {
     }
 }
 
-struct Service {
-    transport: Arc<dyn Transport>,
+/// Reads the partition for all who wait and look.
+struct Reader {
+    follower: KeptFollower,
     topic: TopicPartition,
-    monitor: Monitor,
     shared: Arc<Shared>,
     asked: mpsc::Receiver<Question>,
     /// Questions that are answered when the follower has come to the end that the topic had when they were taken up.
     open: Vec<Question>,
 }
 
-impl Service {
+impl Reader {
     async fn run(mut self) {
-        let (transport, topic) = (Arc::clone(&self.transport), self.topic.clone());
-        let open = || follow(Arc::clone(&transport), topic.clone());
-        let mut backoff = Backoff::new(fastrand::Rng::new());
-        let mut opened = persistently(&topic.topic, || Box::pin(open())).await;
+        let mut opened = self.follower.open_persistently().await.map(drop);
         let mut has_followed = false;
         loop {
             match opened {
-                Ok(follower) => {
+                Ok(()) => {
                     has_followed = true;
-                    self.monitor.opened();
-                    let error = self.session(follower, &mut backoff).await;
-                    tracing::debug!(%topic, %error, "follower lost");
-                    self.monitor.failed(&error);
+                    self.read().await;
                 }
                 Err(error) if has_followed && error.kind == TransportErrorKind::Unreachable => {
-                    self.monitor.failed(&error);
                     self.refuse(&error);
                 }
                 Err(error) => return self.end(&error),
             }
-            backoff.wait().await;
-            opened = open().await;
+            opened = self.follower.open().await.map(drop);
         }
     }
 
-    /// Follows until the first error.
-    async fn session(
-        &mut self,
-        mut follower: Box<dyn Follower>,
-        backoff: &mut Backoff,
-    ) -> TransportError {
-        self.shared.lock().tasks.restart();
+    /// Reads until the first error.
+    async fn read(&mut self) -> TransportError {
         let mut until = None;
         if !self.open.is_empty() {
-            match follower.last_position().await {
+            match self.follower.last_position().await {
                 Ok(last) => until = last,
                 Err(error) => return error,
             }
@@ -228,29 +295,27 @@ impl Service {
             tokio::select! {
                 asked = self.asked.recv_many(&mut self.open, QUESTIONS_MAX), if self.open.is_empty() => {
                     if asked == 0 {
-                        return no_answer(&self.topic.topic);
+                        // The client has gone, and ends this task.
+                        return std::future::pending().await;
                     }
-                    match follower.last_position().await {
+                    match self.follower.last_position().await {
                         Ok(last) => until = last,
                         Err(error) => return error,
                     }
                 }
-                message = follower.next() => match message {
-                    Ok(message) => {
-                        backoff.reset();
-                        self.take(&message);
-                    }
+                message = self.follower.next() => match message {
+                    Ok(message) => self.take(&message),
                     Err(error) => return error,
                 }
             }
         }
     }
 
-    fn take(&self, message: &crate::transport::Message) {
+    fn take(&self, message: &Message) {
         let mut state = self.shared.lock();
         match state.tasks.read(message) {
             Change::Nothing => {}
-            Change::Ended(id, metadata) => state.tell(id, &Ok(metadata)),
+            Change::Ended(id, metadata) => state.tell(id, &Ok(Arc::from(metadata))),
             Change::Evicted(id) => state.tell(id, &Err(Unseen::Evicted)),
         }
     }
@@ -291,12 +356,4 @@ impl Service {
             state.tell(id, &Err(Unseen::Broken(error.clone())));
         }
     }
-}
-
-async fn follow(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
-) -> Result<Box<dyn Follower>, TransportError> {
-    let follow = Follow { start: Start::Earliest, compacted: true };
-    transport.follower(&topic, follow).await
 }

@@ -57,6 +57,7 @@ macro_rules! waiting {
     }};
 }
 
+mod reading;
 mod watching;
 
 #[tokio::test(start_paused = true)]

@@ -4,35 +4,32 @@
 //! one seen before is ignored, as is one that takes an ended task back within its epoch. Entries without an epoch, of other
 //! implementations, are taken as they come.
 //!
-//! When a follower is lost, the next one reads from the start again: what lies at or before the last position read changes nothing.
-//! Such a *fresh* reading also tells which tasks were evicted meanwhile: those that it does not name any more.
+//! Entries may come again: what lies at or before the last position read changes nothing.
 //!
-//! Memory: what M holds of each task, payload and result included, until the task is evicted there.
+//! Memory: where the last entry of each task lies, until the task is evicted there. What it says is read again when somebody asks.
 
 use super::watch::WatchEvent;
 use crate::task::{Position, TaskId, TaskMetadata};
 use crate::transport::Message;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// The tasks of one partition of M.
 #[derive(Debug, Default)]
 pub(super) struct TaskView {
     tasks: HashMap<TaskId, Shown>,
-    /// The last position read, of all readings.
+    /// The last position read.
     last: Option<Position>,
-    /// Numbers the readings from the start.
-    reading: u32,
-    /// The reading has not come to `last` yet.
-    catching_up: bool,
 }
 
-#[derive(Debug)]
-struct Shown {
-    metadata: Arc<TaskMetadata>,
+/// What is shown of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// Where the entry lies.
+    pub(super) at: Position,
+    /// The task has ended.
+    pub(super) ended: bool,
+    /// The highest epoch seen.
     epoch: Option<u32>,
-    /// The last reading that named the task.
-    reading: u32,
 }
 
 /// What an entry changed.
@@ -41,31 +38,15 @@ pub(super) enum Change {
     /// Nothing that anybody waits for.
     Nothing,
     /// The task has ended.
-    Ended(TaskId, Arc<TaskMetadata>),
+    Ended(TaskId, Box<TaskMetadata>),
     /// The task's entry was taken away.
     Evicted(TaskId),
 }
 
 impl TaskView {
-    /// A reading from the start begins.
-    pub(super) fn restart(&mut self) {
-        self.reading = self.reading.wrapping_add(1);
-        self.catching_up = self.last.is_some();
-    }
-
     /// Takes an entry in.
     pub(super) fn read(&mut self, message: &Message) -> Change {
-        let again = self.last.is_some_and(|last| message.position <= last);
-        if self.catching_up && Some(message.position) >= self.last {
-            self.catching_up = false;
-            let (reading, last_key) = (self.reading, task_of(message));
-            self.tasks.retain(|id, shown| shown.reading == reading || Some(*id) == last_key);
-        }
-        if again {
-            let shown = task_of(message).and_then(|id| self.tasks.get_mut(&id));
-            if let Some(shown) = shown {
-                shown.reading = self.reading;
-            }
+        if self.last.is_some_and(|last| message.position <= last) {
             return Change::Nothing;
         }
         self.last = Some(message.position);
@@ -74,7 +55,9 @@ impl TaskView {
             return Change::Nothing;
         }
         match WatchEvent::read(message) {
-            WatchEvent::Updated { id, metadata, epoch } => self.update(id, metadata, epoch),
+            WatchEvent::Updated { id, metadata, epoch } => {
+                self.update(id, metadata, epoch, message.position)
+            }
             WatchEvent::Evicted { id } => {
                 self.tasks.remove(&id);
                 Change::Evicted(id)
@@ -88,23 +71,33 @@ impl TaskView {
         }
     }
 
-    fn update(&mut self, id: TaskId, metadata: TaskMetadata, epoch: Option<u32>) -> Change {
-        let before = self.tasks.get_mut(&id);
-        if let Some(shown) = before.filter(|shown| shown.outranks(&metadata, epoch)) {
-            shown.reading = self.reading;
+    fn update(
+        &mut self,
+        id: TaskId,
+        metadata: TaskMetadata,
+        epoch: Option<u32>,
+        at: Position,
+    ) -> Change {
+        let ended = metadata.is_terminal();
+        let before = self.tasks.get(&id);
+        if before.is_some_and(|shown| shown.outranks(ended, epoch)) {
             return Change::Nothing;
         }
-        let metadata = Arc::new(metadata);
-        let highest = self.tasks.get(&id).and_then(|shown| shown.epoch).max(epoch);
-        let reading = self.reading;
-        let shown = Shown { metadata: Arc::clone(&metadata), epoch: highest, reading };
-        self.tasks.insert(id, shown);
-        if metadata.is_terminal() { Change::Ended(id, metadata) } else { Change::Nothing }
+        let epoch = before.and_then(|shown| shown.epoch).max(epoch);
+        self.tasks.insert(id, Shown { at, ended, epoch });
+        if ended { Change::Ended(id, Box::new(metadata)) } else { Change::Nothing }
     }
 
     /// What is shown of a task.
-    pub(super) fn get(&self, id: TaskId) -> Option<Arc<TaskMetadata>> {
-        self.tasks.get(&id).map(|shown| Arc::clone(&shown.metadata))
+    pub(super) fn get(&self, id: TaskId) -> Option<Shown> {
+        self.tasks.get(&id).copied()
+    }
+
+    /// Forgets a task whose entry is not there any more, unless another one has come.
+    pub(super) fn forget(&mut self, id: TaskId, at: Position) {
+        if self.get(id).is_some_and(|shown| shown.at == at) {
+            self.tasks.remove(&id);
+        }
     }
 
     /// Whether everything up to this position was read.
@@ -115,15 +108,10 @@ impl TaskView {
 
 impl Shown {
     /// Whether an entry that comes later says less than this one.
-    fn outranks(&self, metadata: &TaskMetadata, epoch: Option<u32>) -> bool {
+    fn outranks(&self, ended: bool, epoch: Option<u32>) -> bool {
         let (Some(own), Some(other)) = (self.epoch, epoch) else { return false };
-        let taken_back = self.metadata.is_terminal() && !metadata.is_terminal();
-        other < own || (other == own && taken_back)
+        other < own || (other == own && self.ended && !ended)
     }
-}
-
-fn task_of(message: &Message) -> Option<TaskId> {
-    message.key.as_deref()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -132,14 +120,14 @@ mod tests {
     use super::*;
 
     const A: TaskId = TaskId { ledger: 1, entry: 1, partition: -1, batch_index: None };
-    const B: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
     fn ends(change: &Change) -> bool {
         matches!(change, Change::Ended(A, _))
     }
 
-    fn attempts(view: &TaskView, id: TaskId) -> Option<u32> {
-        view.get(id).map(|metadata| metadata.attempts)
+    /// The entry that is shown of the task, by its number.
+    fn shown(view: &TaskView) -> Option<u64> {
+        view.get(A).map(|shown| shown.at.entry)
     }
 
     #[test]
@@ -155,11 +143,13 @@ mod tests {
         let mut view = TaskView::default();
         view.read(&entry(1, &processing(A, 2), Some(2)));
         assert_eq!(view.read(&entry(2, &completed(A, 1), Some(1))), Change::Nothing);
-        assert_eq!(attempts(&view, A), Some(2));
+        assert_eq!(shown(&view), Some(1));
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
         view.read(&entry(4, &processing(A, 1), Some(1)));
         view.read(&entry(5, &processing(A, 2), Some(2)));
-        assert!(view.get(A).is_some_and(|metadata| metadata.is_terminal()));
+        assert!(view.get(A).is_some_and(|shown| shown.ended));
+        view.read(&entry(6, &completed(A, 2), Some(2)));
+        assert_eq!(shown(&view), Some(6), "what was repaired lies elsewhere");
     }
 
     #[test]
@@ -167,9 +157,9 @@ mod tests {
         let mut view = TaskView::default();
         view.read(&entry(1, &processing(A, 2), Some(2)));
         view.read(&entry(2, &processing(A, 3), None));
-        assert_eq!(attempts(&view, A), Some(3));
+        assert_eq!(shown(&view), Some(2));
         view.read(&entry(3, &processing(A, 1), Some(1)));
-        assert_eq!(attempts(&view, A), Some(3));
+        assert_eq!(shown(&view), Some(2));
     }
 
     #[test]
@@ -183,17 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_reading_forgets_what_it_does_not_name() {
+    fn only_the_entry_that_has_gone_is_forgotten() {
         let mut view = TaskView::default();
-        view.read(&entry(1, &completed(A, 1), Some(1)));
-        view.read(&entry(2, &completed(B, 1), Some(1)));
-        view.read(&entry(3, &processing(B, 1), Some(1)));
-        view.restart();
-        // Compaction has removed the rest meanwhile.
-        view.read(&entry(2, &completed(B, 1), Some(1)));
-        assert!(view.get(A).is_some());
-        view.read(&entry(9, &processing(TaskId { entry: 7, ..A }, 1), Some(1)));
-        assert_eq!((view.get(A), attempts(&view, B)), (None, Some(1)));
+        let first = entry(1, &processing(A, 1), Some(1));
+        view.read(&first);
+        view.read(&entry(2, &completed(A, 1), Some(1)));
+        view.forget(A, first.position);
+        assert_eq!(shown(&view), Some(2));
+        view.forget(A, entry(2, &completed(A, 1), None).position);
+        assert_eq!(view.get(A), None);
     }
 
     #[test]

@@ -1,24 +1,22 @@
 //! Watches a metadata topic: every entry of every task, as it comes.
 //!
 //! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher slows down nobody but itself.
-//! It opens a follower again when the broker was away, from the start, and leaves out what it has shown.
+//! When the broker was away it goes on behind what it has shown.
 
 use super::Client;
-use super::service::persistently;
 use super::task_ref::TaskRef;
+use crate::clock::Clock;
+use crate::supervise::{Connections, KeptFollower, Monitor, Service, count, recount};
 use crate::task::{Position, TaskId, TaskMetadata, epoch_of};
 use crate::topics::TopicNameError;
-use crate::transport::{
-    Follow, Follower, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
-};
-use crate::worker::{Backoff, Connections, Monitor};
+use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
 use futures::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// How long a watch that is catching up waits for the next entry before it asks again which one is the last.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -317,17 +315,9 @@ impl Source {
     /// The number of partitions. A metadata topic that nobody has set up comes into being partition by partition, and the task
     /// topic tells how many there will be.
     async fn partitions(&self, task_topic: String) -> Result<Option<u32>, TransportError> {
-        let own = self.count(self.topic.clone()).await?;
+        let own = count(&self.transport, &self.topic).await?;
         // Who watches may be kept out of the task topic.
-        Ok(own.or(self.count(task_topic).await.unwrap_or_default()))
-    }
-
-    async fn count(&self, topic: String) -> Result<Option<u32>, TransportError> {
-        persistently(&topic, || {
-            let (transport, topic) = (Arc::clone(&self.transport), topic.clone());
-            Box::pin(async move { transport.partitions(&topic).await })
-        })
-        .await
+        Ok(own.or(count(&self.transport, &task_topic).await.unwrap_or_default()))
     }
 
     /// Looks for new partitions, without end.
@@ -335,10 +325,9 @@ impl Source {
         let monitor = Monitor::new(&self.connections);
         let looks = stream::unfold((self.clone(), monitor), |(source, monitor)| async {
             loop {
-                sleep(super::routes::PARTITIONS_AGE_MAX).await;
-                let counted = source.transport.partitions(&source.topic).await;
-                monitor.tell(counted.as_ref().err());
-                if let Ok(Some(count)) = counted {
+                let (transport, topics) = (Arc::clone(&source.transport), [source.topic.clone()]);
+                let [known] = recount(transport, Clock::System, topics, Some(&monitor)).await;
+                if let Some(count) = known {
                     return Some((Step::Partitions(count), (source, monitor)));
                 }
             }
@@ -347,55 +336,32 @@ impl Source {
     }
 
     fn partition(&self, partition: i32) -> PartitionWatch {
-        PartitionWatch {
-            transport: Arc::clone(&self.transport),
-            topic: super::partition(self.topic.clone(), partition),
-            monitor: Monitor::new(&self.connections),
-            follower: None,
-            last: None,
-            until: None,
-            backoff: Backoff::new(fastrand::Rng::new()),
-            failed: false,
-        }
+        let topic = super::partition(self.topic.clone(), partition);
+        let service = Service::of_client(&self.transport, &topic, &self.connections);
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let follower = KeptFollower::new(service, from_start);
+        PartitionWatch { follower, last: None, until: None, failed: false }
     }
 }
 
 /// One partition that is watched.
 struct PartitionWatch {
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
-    monitor: Monitor,
-    follower: Option<Box<dyn Follower>>,
+    follower: KeptFollower,
     /// What lies at or before it was shown, or is older than the watch.
     last: Option<Position>,
     /// What stood there when the watch began ends here (`None`: nothing did), until it has been shown.
     until: Option<Option<Position>>,
-    backoff: Backoff,
     failed: bool,
 }
 
 impl PartitionWatch {
     /// Opens it for the first time.
     async fn open(mut self, from: WatchFrom) -> Result<Self, TransportError> {
-        let start = match from {
-            WatchFrom::Earliest => Start::Earliest,
-            WatchFrom::Latest => Start::Latest,
-        };
-        let opened = persistently(&self.topic.topic, || {
-            let (transport, topic) = (Arc::clone(&self.transport), self.topic.clone());
-            Box::pin(async move {
-                let mut follower =
-                    transport.follower(&topic, Follow { start, compacted: true }).await?;
-                let end = follower.last_position().await?;
-                Ok((follower, end))
-            })
-        });
-        let (follower, end) = opened.await?;
-        self.follower = Some(follower);
+        let end = self.follower.open_persistently().await?;
         self.until = Some(end);
         if from == WatchFrom::Latest {
-            // Remembered, because a follower that is opened again starts at the earliest.
             self.last = end;
+            self.follower.go_on_behind(end);
         }
         Ok(self)
     }
@@ -415,30 +381,21 @@ impl PartitionWatch {
                 self.until = None;
                 return Some(Step::CaughtUp);
             }
-            let error = match self.next().await {
-                Ok(None) => continue,
-                Ok(Some(message)) if self.last.is_some_and(|last| message.position <= last) => {
-                    continue;
-                }
-                // Its id means another task here.
-                Ok(Some(message)) if message.replicated_from.is_some() => {
-                    self.last = Some(message.position);
-                    continue;
-                }
+            match self.next().await {
+                Ok(None) => {}
+                Ok(Some(message)) if self.last.is_some_and(|last| message.position <= last) => {}
                 Ok(Some(message)) => {
-                    self.backoff.reset();
                     self.last = Some(message.position);
-                    return Some(Step::Event(WatchEvent::read(&message)));
+                    // A replicated one has the id of another task here.
+                    if message.replicated_from.is_none() {
+                        return Some(Step::Event(WatchEvent::read(&message)));
+                    }
                 }
-                Err(error) => error,
-            };
-            self.follower = None;
-            if error.kind == TransportErrorKind::Unreachable {
-                self.monitor.failed(&error);
-                self.backoff.wait().await;
-            } else {
-                self.failed = true;
-                return Some(Step::Failed(error));
+                Err(error) if error.kind == TransportErrorKind::Unreachable => {}
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Step::Failed(error));
+                }
             }
         }
         None
@@ -447,20 +404,13 @@ impl PartitionWatch {
     /// The next message. While it catches up, `None` when none comes for a while: where it ends was looked up again, for compaction may
     /// have removed what stood last.
     async fn next(&mut self) -> Result<Option<Message>, TransportError> {
-        if self.follower.is_none() {
-            let start = self.last.map_or(Start::Earliest, Start::After);
-            let follow = Follow { start, compacted: true };
-            self.follower = Some(self.transport.follower(&self.topic, follow).await?);
-            self.monitor.opened();
-        }
-        let Some(follower) = &mut self.follower else { return std::future::pending().await };
         if self.until.is_none() {
-            return follower.next().await.map(Some);
+            return self.follower.next().await.map(Some);
         }
-        match timeout(LOOK_AGAIN_AFTER, follower.next()).await {
+        match timeout(LOOK_AGAIN_AFTER, self.follower.next()).await {
             Ok(next) => next.map(Some),
             Err(_) => {
-                self.until = Some(follower.last_position().await?);
+                self.until = Some(self.follower.last_position().await?);
                 Ok(None)
             }
         }

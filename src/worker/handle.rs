@@ -1,6 +1,5 @@
 //! Starting a worker, and the handle to it.
 
-use super::connection::{ConnectionState, Connections};
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
 use super::execution::ErasedProcessor;
 use super::mailbox::Mailbox;
@@ -10,6 +9,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
+use crate::supervise::{ConnectionState, Connections};
 use crate::task::TaskId;
 #[cfg(feature = "admin")]
 use crate::topics::Finding;

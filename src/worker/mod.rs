@@ -3,7 +3,6 @@
 mod agenda;
 mod budget;
 mod builder;
-mod connection;
 mod driver;
 mod execution;
 mod handle;
@@ -27,15 +26,12 @@ mod test_context;
 
 pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
-pub use connection::ConnectionState;
-pub(crate) use connection::{Connections, Monitor};
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
 pub use processor_fn::{ProcessorFn, processor_fn};
-pub(crate) use session::Backoff;
 pub use stats::WorkerStats;
 pub use task_error::{TaskError, TaskErrorKind};
 pub use test_context::TestContext;

@@ -1,22 +1,18 @@
-//! Keeps sessions with the broker open: a publisher, a follower and a consumer service, each a loop that opens a session, works
-//! until its first error, and opens the next one after a backoff. The machine is told what it must know: that a consumer session
+//! A publisher, a follower and a consumer service, each a loop that works from session to session. The machine is told what it must know: that a consumer session
 //! was lost, that the fate of a publish is unknown.
 
-mod landmark;
 mod publishing;
 
-pub(super) use landmark::{Landmark, Presence};
 pub(super) use publishing::{Publish, publish};
 
-use super::connection::Monitor;
 use super::driver::Event;
 use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
+use crate::supervise::{KeptFollower, Landmark, Monitor, Service};
 use crate::task::EntryId;
 use crate::transport::{
-    Acked, Backlog, Consumer, Follow, Follower, Message, OnAck, Start, TopicPartition, Transport,
-    TransportError, TransportErrorKind,
+    Acked, Backlog, Consumer, Follow, Message, OnAck, TransportError, TransportErrorKind,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,57 +32,6 @@ const IDLE_MIN: Duration = Duration::from_secs(15);
 /// Messages that are passed on to the driver together, and the bytes after which no further one is added.
 const AT_ONCE_MAX: usize = 256;
 const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
-
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
-
-/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by chance.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    next: Duration,
-    max: Duration,
-    rng: fastrand::Rng,
-}
-
-impl Backoff {
-    pub(crate) const fn new(rng: fastrand::Rng) -> Self {
-        Self { next: BACKOFF_MIN, max: BACKOFF_MAX, rng }
-    }
-
-    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back first once took over the tasks
-    /// of who still waited for the next try, because that was longer than the silence that others bear.
-    pub(super) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
-        let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
-        Self { max, ..Self::new(rng) }
-    }
-
-    pub(crate) const fn reset(&mut self) {
-        self.next = BACKOFF_MIN;
-    }
-
-    /// What was open for as long as the longest wait was worth opening: the next wait is short again. What can be opened and then
-    /// fails at once must not be tried at full speed.
-    fn was_open_for(&mut self, time: Duration) {
-        if time >= self.max {
-            self.reset();
-        }
-    }
-
-    pub(crate) async fn wait(&mut self) {
-        let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
-        self.next = (2 * self.next).min(self.max);
-        tokio::time::sleep(part).await;
-    }
-}
-
-/// What every service works with.
-pub(super) struct Service {
-    pub(super) transport: Arc<dyn Transport>,
-    pub(super) topic: TopicPartition,
-    pub(super) monitor: Monitor,
-    pub(super) backoff: Backoff,
-    pub(super) clock: Clock,
-}
 
 /// Passes what a service has to say on to the driver.
 pub(super) struct Sink<T> {
@@ -110,58 +55,40 @@ impl<T> Sink<T> {
     }
 }
 
+/// Whether what is followed is still what it was.
+pub(super) struct Presence {
+    /// Told when the topic is not there any more, or another one in its place.
+    pub(super) gone: Sink<()>,
+    pub(super) landmark: Landmark,
+}
+
 /// A follower service. After an error it goes on behind what it has passed on, in the same topic: one that takes its place is another
 /// one.
 pub(super) async fn follow(
     service: Service,
-    mut follow: Follow,
+    follow: Follow,
     messages: Sink<Vec<Message>>,
     presence: Option<Presence>,
 ) {
-    let Service { transport, topic, monitor, mut backoff, clock } = service;
+    let landmark = presence.as_ref().map(|presence| presence.landmark.clone());
+    let mut follower = KeptFollower::new(service, follow).only_where(landmark);
     loop {
-        let opening = open_follower(&*transport, &topic, follow, presence.as_ref());
-        let error = match opening.await {
-            Ok(mut follower) => {
-                monitor.opened();
-                let opened = clock.now();
-                let Ok(error) = pass_on(&mut *follower, &mut follow, &messages).await else {
-                    return;
-                };
-                tracing::debug!(%topic, %error, "follower lost");
-                monitor.lost(&error);
-                backoff.was_open_for(clock.now().since(opened));
-                error
-            }
-            Err(error) => {
-                tracing::debug!(%topic, %error, "cannot follow; trying again");
-                monitor.failed(&error);
-                error
-            }
-        };
-        if tell_gone(&error, &follow, presence.as_ref()).await.is_err() {
-            return;
-        }
-        backoff.wait().await;
-    }
-}
-
-/// Passes on what is followed until the follower ends, and says why it did.
-async fn pass_on(
-    follower: &mut dyn Follower,
-    follow: &mut Follow,
-    messages: &Sink<Vec<Message>>,
-) -> Result<TransportError, Gone> {
-    loop {
-        match follower.next().await {
+        let passed_on = match follower.next().await {
             Ok(message) => {
                 let some = with_more(message, AT_ONCE_MAX, || follower.more());
-                if let Some(last) = some.last() {
-                    follow.start = Start::After(last.position);
-                }
-                messages.send(some).await?;
+                messages.send(some).await
             }
-            Err(error) => return Ok(error),
+            Err(error) => match &presence {
+                Some(presence)
+                    if follower.has_read() && error.kind == TransportErrorKind::NotFound =>
+                {
+                    presence.gone.send(()).await
+                }
+                _ => Ok(()),
+            },
+        };
+        if passed_on.is_err() {
+            return;
         }
     }
 }
@@ -182,41 +109,6 @@ fn with_more(
         some.push(message);
     }
     some
-}
-
-/// Opens a follower. Nothing comes of one that would go on in another topic than before.
-async fn open_follower(
-    transport: &dyn Transport,
-    topic: &TopicPartition,
-    follow: Follow,
-    presence: Option<&Presence>,
-) -> Result<Box<dyn Follower>, TransportError> {
-    let follower = transport.follower(topic, follow).await?;
-    if has_read(&follow)
-        && let Some(presence) = presence
-        && presence.landmark.is_missing(transport, topic).await?
-    {
-        let cause = "another topic has taken its place";
-        return Err(TransportError::new(TransportErrorKind::NotFound, topic, cause));
-    }
-    Ok(follower)
-}
-
-const fn has_read(follow: &Follow) -> bool {
-    matches!(follow.start, Start::After(_))
-}
-
-async fn tell_gone(
-    error: &TransportError,
-    follow: &Follow,
-    presence: Option<&Presence>,
-) -> Result<(), Gone> {
-    match presence {
-        Some(presence) if has_read(follow) && error.kind == TransportErrorKind::NotFound => {
-            presence.gone.send(()).await
-        }
-        _ => Ok(()),
-    }
 }
 
 /// What the driver tells the consumer service.
@@ -243,28 +135,21 @@ pub(super) enum Consumed {
 
 /// A consumer service. Nothing is delivered beyond the credit, so that tasks wait at the broker and not here.
 pub(super) async fn consume(
-    service: Service,
+    mut service: Service,
     subscription: String,
     commands: Mailbox<ConsumerCommand>,
     events: Sink<Consumed>,
     open: Arc<AtomicU64>,
 ) {
-    let Service { transport, topic, monitor, mut backoff, clock } = service;
-    let monitor = Arc::new(monitor);
+    let (transport, topic) = (Arc::clone(&service.transport), service.topic.clone());
     let mut unconfirmed = BTreeSet::new();
     let mut patience = IDLE_MIN;
     for session in 1.. {
-        let consumer = match transport.consumer(&topic, &subscription).await {
-            Ok(consumer) => consumer,
-            Err(error) => {
-                tracing::debug!(%topic, %error, "cannot consume; trying again");
-                monitor.failed(&error);
-                backoff.wait().await;
-                continue;
+        let consumer = loop {
+            if let Ok(consumer) = service.open(transport.consumer(&topic, &subscription)).await {
+                break consumer;
             }
         };
-        monitor.opened();
-        let opened = clock.now();
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
@@ -272,9 +157,9 @@ pub(super) async fn consume(
             session,
             consumer,
             patience,
-            clock,
+            service.clock,
             Arc::clone(&open),
-            Arc::clone(&monitor),
+            Arc::clone(&service.monitor),
         );
         for entry in unconfirmed {
             running.ack(entry);
@@ -283,12 +168,12 @@ pub(super) async fn consume(
             End::Gone => return,
             End::Stalled(backlog) => {
                 tracing::info!(%topic, ?backlog, "nothing came for long, yet there is a backlog: subscribing anew");
-                monitor.stalled();
+                service.monitor.stalled();
+                service.ended();
                 patience = (2 * patience).min(IDLE_MAX);
             }
             End::Lost(error) => {
-                tracing::debug!(%topic, %error, "consumer session lost");
-                monitor.lost(&error);
+                service.lost(&error);
                 patience = IDLE_MIN;
             }
         }
@@ -296,8 +181,6 @@ pub(super) async fn consume(
         if events.send(Consumed::Lost).await.is_err() {
             return;
         }
-        backoff.was_open_for(clock.now().since(opened));
-        backoff.wait().await;
     }
 }
 

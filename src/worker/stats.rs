@@ -74,7 +74,7 @@ pub struct WorkerStats {
     pub sessions_lost: u64,
     /// Times that the broker delivered nothing although it had something, and the worker subscribed anew.
     pub stalls: u64,
-    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](super::ConnectionState::Refused); or
+    /// Times that the broker began to refuse something for good: see [`ConnectionState::Refused`](crate::ConnectionState::Refused); or
     /// claims and outcomes one by one, in sessions that go on.
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.

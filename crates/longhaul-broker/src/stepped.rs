@@ -11,7 +11,7 @@ use crate::log::{
     CompactedFile, Composer, Group, OpenError, Options, Position, SimulatedStorage, Stepped,
     Storage, WriteError,
 };
-use crate::machine::cleaning::Survivor;
+use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Source};
 use crate::machine::{Machine, Settings};
 use crate::server::requests::requests;

@@ -11,6 +11,7 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
+use crate::supervise::Landmark;
 use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
@@ -22,9 +23,7 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::metadata::Metadata;
 use crate::worker::metadata::entry::Body;
 use crate::worker::partition::Partition;
-use crate::worker::session::{
-    ConsumerCommand, Landmark, Presence, Publish, Sink, consume, follow, publish,
-};
+use crate::worker::session::{ConsumerCommand, Presence, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

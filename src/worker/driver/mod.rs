@@ -19,13 +19,11 @@ mod renewing;
 mod showing;
 mod telling;
 
-use super::connection::{Connections, Monitor};
 use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::metadata::{Metadata, Showing};
 use super::partition::{Partition, PartitionSettings, Slots};
-use super::session::{Backoff, Service};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -34,6 +32,7 @@ use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::OnceKey;
 use crate::protocol::moment::Moment;
+use crate::supervise::{Backoff, Connections, Monitor, Service, recount};
 use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{TopicPartition, Transport};
@@ -59,9 +58,6 @@ pub(super) const EVENTS_MAX: usize = 64;
 /// Events handled before the clock is looked at again.
 const EVENTS_AT_ONCE_MAX: usize = 256;
 
-/// How often the partitions of the task topic are counted again.
-const PARTITIONS_EVERY: Duration = Duration::from_secs(60);
-
 /// What the driver works with.
 pub(super) struct Environment {
     /// The broker.
@@ -86,13 +82,9 @@ pub(super) struct Environment {
 impl Environment {
     /// What a service on this topic works with.
     fn service(&mut self, topic: &TopicPartition) -> Service {
-        Service {
-            transport: Arc::clone(&self.transport),
-            topic: topic.clone(),
-            monitor: Monitor::new(&self.connections),
-            backoff: Backoff::of_worker(self.rng.fork(), self.heartbeat),
-            clock: self.clock,
-        }
+        let monitor = Monitor::new(&self.connections);
+        let backoff = Backoff::of_worker(self.rng.fork(), self.heartbeat);
+        Service::new(Arc::clone(&self.transport), topic.clone(), monitor, backoff, self.clock)
     }
 }
 
@@ -139,8 +131,6 @@ pub(super) struct Driver {
     stats: Arc<Stats>,
     /// When a delivery is looked at although no slot is free.
     sample_at: Moment,
-    /// When the partitions are counted again.
-    recount_at: Moment,
     /// The deadline of a drain has come: when to give up waiting for what is under way.
     farewell: Option<Moment>,
     /// The task that was found last to stand against the end of a drain.
@@ -186,7 +176,6 @@ impl Driver {
             wish,
             stats,
             sample_at: now,
-            recount_at: now + PARTITIONS_EVERY,
             farewell: None,
             busy: None,
             showing: 0,
@@ -195,6 +184,7 @@ impl Driver {
             other_attempts: Vec::new(),
         };
         driver.open_lanes(partitions);
+        driver.recount_partitions();
         driver
     }
 
@@ -217,11 +207,7 @@ impl Driver {
         }
         let wish = *self.wish.borrow_and_update();
         let now = self.env.clock.now();
-        if now >= self.recount_at {
-            self.recount_at = now + PARTITIONS_EVERY;
-            self.count_partitions();
-        }
-        let mut timeout = self.timeout().min(self.recount_at);
+        let mut timeout = self.timeout();
         match wish {
             Wish::Work => {}
             Wish::Stop => return Some(Ok(())),
@@ -236,7 +222,7 @@ impl Driver {
                 if self.has_given_up(now) {
                     return Some(Err(DriverError::GaveUp(self.busy.map(|(_, task)| task))));
                 }
-                timeout = self.timeout().min(self.recount_at).min(next);
+                timeout = self.timeout().min(next);
             }
         }
         let clock = self.env.clock;
@@ -341,6 +327,7 @@ impl Driver {
             Event::Partitions(counts) => {
                 let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
                 self.open_lanes(partitions);
+                self.recount_partitions();
             }
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;
@@ -367,15 +354,13 @@ impl Driver {
         }
     }
 
-    fn count_partitions(&self) {
-        let transport = Arc::clone(&self.env.transport);
-        let (task, ledger) = (self.topics.task.clone(), self.topics.ledger.clone());
+    /// Counts the partitions again, in a while.
+    fn recount_partitions(&self) {
+        let (transport, clock) = (Arc::clone(&self.env.transport), self.env.clock);
+        let topics = [self.topics.task.clone(), self.topics.ledger.clone()];
         self.pending.push(Box::pin(async move {
-            match (transport.partitions(&task).await, transport.partitions(&ledger).await) {
-                (Ok(task), Ok(ledger)) => Event::Partitions(Counts { task, ledger }),
-                // They are counted again.
-                _ => Event::Partitions(Counts { task: None, ledger: None }),
-            }
+            let [task, ledger] = recount(transport, clock, topics, None).await;
+            Event::Partitions(Counts { task, ledger })
         }));
     }
 

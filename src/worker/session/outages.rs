@@ -2,8 +2,8 @@
 
 use super::publishing::publish_until_lost;
 use super::*;
-use crate::transport::{Batching, OnReceipt, Outgoing, Schema};
-use crate::worker::connection::{ConnectionState, Connections};
+use crate::supervise::{BACKOFF_MAX, Backoff, ConnectionState, Connections, KeptPublisher};
+use crate::transport::{Batching, OnReceipt, Outgoing, Schema, Start, TopicPartition};
 use longhaul_memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use tokio::task::JoinSet;
 
@@ -27,13 +27,9 @@ fn service(broker: &MemoryBroker, transport: &MemoryTransport) -> (Service, Arc<
     let clock = broker.clock();
     let connections = Arc::new(Connections::new(clock));
     let rng = fastrand::Rng::with_seed(1);
-    let service = Service {
-        transport: Arc::new(transport.clone()),
-        topic: at(),
-        monitor: Monitor::new(&connections),
-        backoff: Backoff::of_worker(rng, Duration::from_secs(10)),
-        clock,
-    };
+    let backoff = Backoff::of_worker(rng, Duration::from_secs(10));
+    let monitor = Monitor::new(&connections);
+    let service = Service::new(Arc::new(transport.clone()), at(), monitor, backoff, clock);
     (service, connections)
 }
 
@@ -299,15 +295,16 @@ async fn a_topic_that_is_not_there_yet_has_not_gone() {
 async fn what_expires_now_is_still_handed_over() {
     let (broker, transport) = broker();
     let clock = broker.clock();
-    let opened = transport.publisher(&at(), Batching::Off, Schema::None).await;
-    let (mut publisher, mailbox) = (opened.unwrap(), Mailbox::new());
+    let ((service, _), mailbox) = (service(&broker, &transport), Mailbox::new());
+    let mut publisher = KeptPublisher::new(service, Batching::Off, Schema::None);
+    assert!(publisher.open().await.is_ok());
     let now = clock.now();
     for (key, expires) in [("past", now - SECOND), ("now", now), ("future", now + SECOND)] {
         let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
         let on_receipt = OnReceipt::ignored();
         mailbox.put(Publish { message, on_receipt, expires: Some(expires) });
     }
-    let publishing = publish_until_lost(&mut *publisher, &mailbox, &clock);
+    let publishing = publish_until_lost(&mut publisher, &mailbox, &clock);
     assert!(tokio::time::timeout(SECOND, publishing).await.is_err(), "it was lost");
     let keys: Vec<_> = broker.full_log(&at()).into_iter().filter_map(|it| it.key).collect();
     assert_eq!(keys, ["now", "future"]);

@@ -1,9 +1,9 @@
 //! Publishes what the driver puts into a mailbox.
 
-use super::Service;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
-use crate::transport::{Batching, OnReceipt, Outgoing, Publisher, Schema, TransportError};
+use crate::supervise::{KeptPublisher, Service};
+use crate::transport::{Batching, OnReceipt, Outgoing, Schema, TransportError};
 use crate::worker::mailbox::Mailbox;
 
 /// What is published, and where its receipt goes.
@@ -23,35 +23,24 @@ pub(in crate::worker) async fn publish(
     schema: Schema,
     mailbox: Mailbox<Publish>,
 ) {
-    let Service { transport, topic, monitor, mut backoff, clock } = service;
+    let clock = service.clock;
+    let mut publisher = KeptPublisher::new(service, batching, schema);
     loop {
-        let mut publisher = match transport.publisher(&topic, batching, schema).await {
-            Ok(publisher) => publisher,
-            Err(error) => {
-                tracing::debug!(%topic, %error, "cannot open a publisher; trying again");
-                let now = clock.now();
-                mailbox.retain(|it| it.expires.is_none_or(|at| now <= at));
-                monitor.failed(&error);
-                backoff.wait().await;
-                continue;
-            }
-        };
-        monitor.opened();
-        let opened = clock.now();
-        let error = publish_until_lost(&mut *publisher, &mailbox, &clock).await;
-        tracing::debug!(%topic, %error, "publisher lost");
-        monitor.lost(&error);
-        backoff.was_open_for(clock.now().since(opened));
-        backoff.wait().await;
+        publish_until_lost(&mut publisher, &mailbox, &clock).await;
+        let now = clock.now();
+        mailbox.retain(|it| it.expires.is_none_or(|at| now <= at));
     }
 }
 
-/// Publishes what is put into the mailbox. What comes when the publisher is over waits for the next one.
+/// Publishes what is put into the mailbox. What comes when the session is over waits for the next one.
 pub(super) async fn publish_until_lost(
-    publisher: &mut dyn Publisher,
+    publisher: &mut KeptPublisher,
     mailbox: &Mailbox<Publish>,
     clock: &Clock,
 ) -> TransportError {
+    if let Err(error) = publisher.open().await {
+        return error;
+    }
     loop {
         tokio::select! {
             biased;

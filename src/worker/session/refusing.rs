@@ -1,11 +1,12 @@
 //! Publishers on a broker that lets nobody publish.
 
 use super::*;
+use crate::supervise::{Backoff, Connections};
 use crate::task::Position;
 use crate::transport::{
-    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema,
+    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, Schema, TopicPartition,
+    Transport,
 };
-use crate::worker::connection::Connections;
 use async_trait::async_trait;
 use futures::FutureExt;
 use std::sync::atomic::AtomicU32;
@@ -88,13 +89,10 @@ impl Publisher for Over {
 /// A publisher service on such a broker, and its mailbox.
 fn publishing(opens: bool, clock: Clock) -> (Arc<Refusing>, Mailbox<Publish>, JoinSet<()>) {
     let transport = Arc::new(Refusing { opens, tries: AtomicU32::new(0) });
-    let service = Service {
-        transport: Arc::clone(&transport) as Arc<dyn Transport>,
-        topic: TopicPartition { topic: "tasks".to_owned(), partition: -1 },
-        monitor: Monitor::new(&Arc::new(Connections::new(clock))),
-        backoff: Backoff::of_worker(fastrand::Rng::with_seed(1), Duration::from_secs(10)),
-        clock,
-    };
+    let topic = TopicPartition { topic: "tasks".to_owned(), partition: -1 };
+    let monitor = Monitor::new(&Arc::new(Connections::new(clock)));
+    let backoff = Backoff::of_worker(fastrand::Rng::with_seed(1), Duration::from_secs(10));
+    let service = Service::new(Arc::clone(&transport) as _, topic, monitor, backoff, clock);
     let (mailbox, mut services) = (Mailbox::new(), JoinSet::new());
     services.spawn(publish(service, Batching::Off, Schema::None, mailbox.clone()));
     (transport, mailbox, services)

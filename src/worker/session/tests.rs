@@ -1,8 +1,8 @@
 //! Sessions with consumers that do one thing only.
 
 use super::*;
+use crate::supervise::{ConnectionState, Connections};
 use crate::task::Position;
-use crate::worker::connection::{ConnectionState, Connections};
 use async_trait::async_trait;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
@@ -148,29 +148,6 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
         assert_eq!(is_refused, refuses);
     }
     assert_eq!(connections.refusals(), 1);
-}
-
-/// The wait of one worker must stay below the silence that others bear, which is two heartbeats.
-#[test]
-fn a_worker_waits_for_half_a_heartbeat_at_most() {
-    for (heartbeat, max) in [
-        (Duration::from_secs(4), Duration::from_secs(2)),
-        (Duration::from_secs(60), BACKOFF_MAX),
-        (Duration::from_millis(1), BACKOFF_MIN),
-    ] {
-        let backoff = Backoff::of_worker(fastrand::Rng::with_seed(1), heartbeat);
-        assert_eq!(backoff.max, max, "{heartbeat:?}");
-    }
-}
-
-#[test]
-fn what_was_open_for_as_long_as_the_longest_wait_may_be_opened_soon_again() {
-    for (open, next) in [(BACKOFF_MAX, BACKOFF_MIN), (BACKOFF_MAX / 2, 8 * BACKOFF_MIN)] {
-        let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
-        backoff.next = 8 * BACKOFF_MIN;
-        backoff.was_open_for(open);
-        assert_eq!(backoff.next, next, "open for {open:?}");
-    }
 }
 
 /// Credit of a session that is over would let the broker deliver what nobody has room for; and who has just begun to wait has not

@@ -5,11 +5,10 @@
 //! is still needed, that little is copied to the end of the log, and the segment goes.
 
 use super::Machine;
-use super::effect::{Effect, Waiting};
-use super::keeping::is_compacted;
+use super::effect::{Effect, Survivor, Waiting};
+use super::figures::is_compacted;
 use crate::log::{Head, Kind, Place};
 use crate::state::Topic;
-use crate::state::entries::Position;
 use bytes::Bytes;
 
 /// Segments that the log may have before any is cleaned.
@@ -22,17 +21,6 @@ const PAUSE_MS: u64 = 5000;
 const WARN_BYTES: u64 = 1024 * 1024 * 1024;
 /// How often it is given.
 const WARN_PAUSE_MS: u64 = 600_000;
-
-/// An entry to be copied.
-#[derive(Clone, Copy, Debug)]
-pub struct Survivor {
-    /// Its topic.
-    pub topic: u32,
-    /// Its id.
-    pub position: Position,
-    /// Where it lies.
-    pub place: Place,
-}
 
 /// What was done when.
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! What goes into the machine and what comes out of it.
 
-use super::cleaning::Survivor;
 use crate::admin::request::{AdminError, AdminReply, Position};
 use crate::log::Slot as CompactedSlot;
 use crate::log::{Place, Position as LogPosition};
+use crate::state::entries;
 use crate::state::entries::EntryCopy;
 use bytes::Bytes;
 use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
@@ -161,4 +161,15 @@ pub(super) struct Receipt {
     pub(super) highest: Option<u64>,
     /// Ledger and entry.
     pub(super) id: (u64, u64),
+}
+
+/// An entry to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Survivor {
+    /// Its topic.
+    pub topic: u32,
+    /// Its id.
+    pub position: entries::Position,
+    /// Where it lies.
+    pub place: Place,
 }

@@ -1,5 +1,7 @@
 //! What the machine counts.
 
+use crate::admin::policies::Policies;
+use crate::state::Topic;
 use std::collections::BTreeMap;
 
 /// Counters of the whole broker, since it was started.
@@ -140,6 +142,19 @@ impl Rate {
     pub(super) const fn get(&self) -> (f64, f64) {
         (self.messages, self.bytes)
     }
+}
+
+/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them takes too long.
+pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
+    let all = end.saturating_sub(topic.entries.first());
+    let open = end.saturating_sub(mark.max(topic.entries.first()));
+    let share = u128::from(topic.bytes) * u128::from(open);
+    share.checked_div(u128::from(all)).and_then(|it| u64::try_from(it).ok()).unwrap_or_default()
+}
+
+/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.
+pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
+    policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some()
 }
 
 #[cfg(test)]

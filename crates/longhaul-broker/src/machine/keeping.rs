@@ -2,14 +2,13 @@
 
 use super::Machine;
 use super::effect::{CompactionJob, Effect, Refusal, Waiting};
-use super::stats::bytes_from;
+use super::figures::is_compacted;
 use crate::admin::policies::Policies;
 use crate::admin::request::CompactionState;
 use crate::log::{Position, Slot};
 use crate::state::Topic;
 use crate::state::change::{Ack, ChangeRecord, Compacted, Trim};
 use bytes::Bytes;
-use longhaul_wire::messages::ServerError;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,8 +18,6 @@ use std::time::Duration;
 const ROUND_MS: u64 = 1000;
 /// A checkpoint holds changes in pieces of about this size.
 const IMAGE_BYTES: usize = 256 * 1024;
-/// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
-const RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A topic's compactions.
 #[derive(Debug, Default)]
@@ -80,6 +77,10 @@ impl Keeper {
 
     pub(super) const fn sync_time(&self) -> Duration {
         self.sync_time
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.is_full
     }
 
     pub(super) const fn disk_bytes(&self) -> u64 {
@@ -177,37 +178,6 @@ impl Machine {
     fn first_of_current_segment(&self, topic: &Topic) -> u64 {
         let ledger = topic.entries.ledgers().last().map_or(0, |(_, first)| first);
         ledger.max(topic.entries.first_in_segment(self.composer.end().segment))
-    }
-
-    /// Whether there is room for another entry.
-    pub(super) fn check_room(&self, topic: u32) -> Result<(), Refusal> {
-        let refuse = |text: String| Err(Refusal::new(ServerError::PersistenceError, text));
-        if self.keeper.is_full {
-            return refuse(
-                "the disk is full: free some space, the broker goes on by itself".to_owned(),
-            );
-        }
-        let used = self.keeper.disk_bytes;
-        if let Some(limit) = self.settings.disk_bytes_max.filter(|it| used + RESERVE_BYTES >= *it) {
-            return refuse(format!(
-                "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
-            ));
-        }
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
-            return Ok(());
-        };
-        let quota = live.policies.backlog_quota.and_then(|it| u64::try_from(it.limit_bytes).ok());
-        let Some(quota) = quota else { return Ok(()) };
-        let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
-        if backlog >= quota {
-            let text = format!(
-                "{} has a backlog of about {backlog} bytes, its quota is {quota}",
-                kept.name
-            );
-            let code = ServerError::ProducerBlockedQuotaExceededException;
-            return Err(Refusal::new(code, text));
-        }
-        Ok(())
     }
 
     /// Whether the disk has room for another segment.
@@ -365,11 +335,6 @@ impl Machine {
             self.keeper.checkpoint = at;
         }
     }
-}
-
-/// Whether the topic has a compacted view, or will get one: what compaction has not seen yet must not go then.
-pub(super) fn is_compacted(topic: &Topic, policies: &Policies) -> bool {
-    policies.compaction_threshold_bytes.is_some_and(|it| it > 0) || topic.compacted.is_some()
 }
 
 /// The first entry that has to stay.

@@ -3,12 +3,18 @@
 //! One machine serves all connections and topics, on one thread. A topic is little work, the log is one sequence anyway, and
 //! whoever reads the code, or a simulation that replays it, has one order of events to think about.
 //!
-//! - [`session`]: connections, and which command goes where.
-//! - [`producing`], [`consuming`], [`acking`]: the two sides of a topic. [`dispatcher`] decides who gets which entry.
+//! The parts, in their order: each of them calls only those above it.
+//!
+//! - [`effect`], [`view`], [`recent`], [`dues`], [`figures`]: values. [`dispatcher`] decides who gets which entry.
+//! - [`session`]: what a connection has open, what is said to it, what its role may do.
+//! - [`topics`]: topics that come, partitions, policies, schemas.
+//! - [`room`]: whether another entry may come. [`producing`], [`consuming`]: the two sides of a topic; [`acking`], [`last_id`], [`stats`]: what
+//!   consumers say and ask.
+//! - [`removing`]: topics that go.
 //! - [`probing`]: whether the holder of an exclusive place still lives.
-//! - [`topics`]: topics that come and go, policies, schemas.
+//! - [`commands`]: what clients ask for, and which command goes where.
+//! - [`cleaning`]: old segments of the log; [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints.
 //! - [`admin`]: calls of the HTTP interface.
-//! - [`keeping`]: what happens with time: trimming, expiry, compaction, checkpoints; [`cleaning`]: old segments of the log.
 //!
 //! Invariants:
 //! - Nothing leaves the machine that rests on a record which is not on disk: answers wait in `waiting` for the commit of the
@@ -18,7 +24,8 @@
 
 mod acking;
 mod admin;
-pub mod cleaning;
+mod cleaning;
+mod commands;
 mod consuming;
 pub mod dispatcher;
 mod dues;
@@ -29,6 +36,8 @@ mod last_id;
 mod probing;
 mod producing;
 mod recent;
+mod removing;
+mod room;
 mod session;
 mod stats;
 #[cfg(test)]

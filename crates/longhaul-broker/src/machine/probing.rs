@@ -5,7 +5,7 @@
 //! free. Until then the newcomer waits.
 
 use super::Machine;
-use super::effect::{Effect, Refusal};
+use super::effect::Refusal;
 use longhaul_wire::messages::{Command, CommandPing};
 use std::collections::BTreeSet;
 
@@ -54,23 +54,17 @@ impl Machine {
         self.probes.retain(|it| it.newcomer != conn || !is_asked(&it.command));
     }
 
-    /// The connection has ended: what it held is free, and what it waited for is of no interest any more.
-    pub(super) fn gone(&mut self, conn: u64) {
+    /// The connection has ended: what it held is free, and what it waited for is of no interest any more. Returns who waited for it,
+    /// each with what it asked for.
+    pub(super) fn take_waiting_for(&mut self, conn: u64) -> Vec<(u64, Command)> {
         self.probes.retain(|it| it.newcomer != conn);
-        for probe in self.probes.extract_if(.., |it| it.holder == conn).collect::<Vec<_>>() {
-            self.command(probe.newcomer, probe.command);
-        }
+        let free = self.probes.extract_if(.., |it| it.holder == conn);
+        free.map(|probe| (probe.newcomer, probe.command)).collect()
     }
 
-    /// Ends the connections of holders that have said nothing in time.
-    pub(super) fn end_silent_holders(&mut self) {
-        // Several may wait for one.
-        let silent: BTreeSet<u64> =
-            self.probes.iter().filter(|it| it.deadline <= self.now).map(|it| it.holder).collect();
-        for holder in silent {
-            self.effects.push(Effect::Close(holder));
-            self.closed(holder);
-        }
+    /// Holders that have said nothing in time. Several newcomers may wait for one.
+    pub(super) fn silent_holders(&self) -> BTreeSet<u64> {
+        self.probes.iter().filter(|it| it.deadline <= self.now).map(|it| it.holder).collect()
     }
 
     /// When the next holder's time is over.

@@ -5,7 +5,7 @@ use super::effect::{Effect, Message, Receipt, Refusal, Waiting};
 use super::session::ProducerHandle;
 use crate::admin::policies::Action;
 use crate::log::{Head, Kind};
-use crate::state::change::{OpenLedger, TopicEpoch};
+use crate::state::change::TopicEpoch;
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
 use longhaul_wire::messages::{
@@ -433,13 +433,6 @@ impl Machine {
         self.totals.records += 1;
         self.state.push(id, place, head).map_err(|_| unknown())?;
         Ok(Recorded { ledger: position.ledger, entry: position.entry, place })
-    }
-
-    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
-    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
-        let (_, ledger) = self.state.next_numbers();
-        let first = self.state.topic(topic).map_or(0, |it| it.entries.end());
-        self.change(OpenLedger { topic, ledger, first })
     }
 
     pub(super) fn send_receipt(&mut self, conn: u64, receipt: Receipt) {

@@ -1,7 +1,7 @@
 //! Figures of topics, for the admin interface, for metrics and for clients that ask.
 
 use super::dispatcher::{Consumer, ConsumerKey, Dispatcher, Kind};
-use super::keeping::is_compacted;
+use super::figures::{bytes_from, is_compacted};
 use super::{Live, Machine};
 use crate::admin::request::Position as AdminPosition;
 use crate::admin::stats::{
@@ -311,14 +311,6 @@ fn topic_metrics(topic: &Topic, live: &Live) -> TopicMetrics {
         storage_bytes: topic.bytes,
         subscriptions: subscriptions.collect(),
     }
-}
-
-/// Bytes of the entries from the ordinal on. Counted by their share: to sum up a million of them takes too long.
-pub(super) fn bytes_from(topic: &Topic, mark: u64, end: u64) -> u64 {
-    let all = end.saturating_sub(topic.entries.first());
-    let open = end.saturating_sub(mark.max(topic.entries.first()));
-    let share = u128::from(topic.bytes) * u128::from(open);
-    share.checked_div(u128::from(all)).and_then(|it| u64::try_from(it).ok()).unwrap_or_default()
 }
 
 const fn when(is_so: bool, at: u64) -> u64 {

@@ -1,14 +1,14 @@
-//! Topics that come and go, partitions, policies, schemas.
+//! Topics that come, partitions, policies, schemas.
 
-use super::effect::{Effect, Refusal};
+use super::effect::Refusal;
 use super::{Live, Machine};
-use crate::admin::policies::{Policies, TopicType};
-use crate::admin::request::Start;
+use crate::admin::policies::{Policies, PolicyLevels, TopicType};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::TopicName;
 use crate::state::Settings;
 use crate::state::change::{
-    AddSchema, CreateTopic, DeleteSchemas, DeleteTopic, SetPartitions, SetPolicies,
+    AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
+    SetPolicies,
 };
 use bytes::Bytes;
 use longhaul_wire::messages::{
@@ -89,10 +89,24 @@ impl Machine {
         let whole = name.whole();
         let subscription = self.defaults_of(&whole).and_then(|it| it.subscription.clone());
         if let Some(subscription) = subscription {
-            self.create_subscription(topic, &subscription, Start::Earliest)?;
+            self.subscribe_to_new(topic, subscription)?;
         }
         self.refresh_neighbours(&whole);
         Ok(topic)
+    }
+
+    /// Begins a ledger: what was confirmed to nobody before may have left entries behind, whose ids are not used again.
+    pub(super) fn open_ledger(&mut self, topic: u32) -> Result<(), Refusal> {
+        let (_, ledger) = self.state.next_numbers();
+        let first = self.state.topic(topic).map_or(0, |it| it.entries.end());
+        self.change(OpenLedger { topic, ledger, first })
+    }
+
+    /// Makes a subscription from the start of a topic that has just been created.
+    fn subscribe_to_new(&mut self, topic: u32, name: String) -> Result<(), Refusal> {
+        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
+        self.change(CreateSubscription { topic, subscription, name, mark })
     }
 
     /// What a topic gets by its name; by the name of the whole one, if it has partitions.
@@ -108,8 +122,18 @@ impl Machine {
         let neighbours = defaults::neighbours(&self.settings.topic_defaults, whole.as_str());
         let names: Vec<TopicName> = neighbours.filter_map(|it| TopicName::parse(it).ok()).collect();
         for name in names {
-            let topics = self.all(&name).unwrap_or_default();
-            topics.into_iter().for_each(|it| self.refresh_policies(it));
+            self.numbers_of(&name).into_iter().for_each(|it| self.refresh_policies(it));
+        }
+    }
+
+    /// The numbers of a topic, or of all its partitions.
+    pub(super) fn numbers_of(&self, name: &TopicName) -> Vec<u32> {
+        match self.state.partitions(name.as_str()) {
+            None => self.state.topic_id(name.as_str()).into_iter().collect(),
+            Some(count) => {
+                let partitions = (0..count).map(|index| name.with_partition(index));
+                partitions.filter_map(|it| self.state.topic_id(it.as_str())).collect()
+            }
         }
     }
 
@@ -124,35 +148,6 @@ impl Machine {
         };
         self.live.insert(topic, live);
         self.refresh_policies(topic);
-    }
-
-    /// Ends a topic with all that belongs to it.
-    pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
-        self.close_all(topic);
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
-        let file = kept.compacted.as_ref().map(|it| it.file.clone());
-        let name = kept.name.clone();
-        self.change(DeleteTopic { topic })?;
-        if name.partition().is_none() {
-            self.delete_schemas(&name)?;
-        }
-        self.refresh_neighbours(&name.whole());
-        let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
-        self.totals.bytes_in_gone += figures.bytes_in;
-        self.recent.forget(topic);
-        if let Some(file) = file {
-            self.compacted.remove(&file);
-            self.after_commit(super::Waiting::Then(Effect::RemoveCompacted(file)));
-        }
-        Ok(())
-    }
-
-    /// Closes all producers and consumers of a topic.
-    pub(super) fn close_all(&mut self, topic: u32) {
-        self.close_producers(topic);
-        let Some(live) = self.live.get(&topic) else { return };
-        let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
-        subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
     }
 
     /// How many partitions a topic has; 0 for one without. One that does not exist and would be created by use counts as one
@@ -216,6 +211,18 @@ impl Machine {
     }
 
     /// What is in force for a topic.
+    pub(super) fn policy_levels(&self, name: &TopicName) -> PolicyLevels {
+        let of = |scope: &str| {
+            self.state.settings(scope).map(|it| it.policies.clone()).unwrap_or_default()
+        };
+        let whole = name.whole();
+        PolicyLevels {
+            topic: of(whole.as_str()),
+            namespace: of(name.namespace()),
+            broker: defaults::policies(self.defaults_of(&whole)),
+        }
+    }
+
     pub(super) fn resolve_policies(&self, name: &TopicName) -> Policies {
         let levels = self.policy_levels(name);
         levels.applied()

@@ -11,7 +11,7 @@ use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{CompactedFile, Group, Log, Position, Slot, Storage, WriteError};
 use crate::machine::Machine;
-use crate::machine::cleaning::Survivor;
+use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Effect, Request, Source};
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;

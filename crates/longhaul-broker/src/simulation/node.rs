@@ -6,7 +6,7 @@ use crate::log::{
     CompactedFile, Group, OpenError, Options, Position, SimulatedStorage, Slot, Stepped, Storage,
     WriteError,
 };
-use crate::machine::cleaning::Survivor;
+use crate::machine::effect::Survivor;
 use crate::machine::effect::{CompactionJob, Source};
 use crate::machine::{Machine, Settings};
 use crate::state::State;

@@ -43,7 +43,10 @@ pub const AREAS: &[Area] = &[
     Area::library("protocol", &["src/protocol/", "crates/longhaul-transport/src/moment.rs"]),
     Area::library("machine", &["src/worker/machine/"]),
     Area::library("partition", &["src/worker/partition/"]),
-    Area::library("worker-session", &["src/worker/session.rs"]),
+    Area::library(
+        "worker-session",
+        &["src/supervise/", "src/worker/session.rs", "src/worker/session/publishing.rs"],
+    ),
     Area::library("session", &["src/transport/session/"]),
     Area {
         name: "wire",

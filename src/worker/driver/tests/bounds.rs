@@ -165,7 +165,7 @@ async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
 /// else knew, was never accepted, and the task never ended.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_deleted_is_told_and_what_takes_its_place_counts() {
-    use crate::worker::ConnectionState;
+    use crate::supervise::ConnectionState;
     use longhaul_memory::Loss;
     let mut bench = Bench::new(brisk(), None, |context| report(context, 100));
     let task = bench.submit(&[]);
@@ -221,7 +221,7 @@ async fn a_ledger_that_is_another_one_is_told_and_counts() {
 /// Without permission for the metadata topic, or the ledger, a worker passed for one that has lost its connection for a moment.
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_missing_is_one_clear_state() {
-    use crate::worker::ConnectionState;
+    use crate::supervise::ConnectionState;
     let mut bench = Bench::new(brisk(), None, at_once);
     bench.run_for(2 * SECOND).await;
     for topic in [bench.at(&bench.names.metadata, -1), bench.ledger()] {

@@ -5,11 +5,9 @@ use super::super::effect::Refusal;
 use super::super::stats::before;
 use super::super::topics::{PARTITIONS_MAX, kind_by_name, kind_name};
 use super::{Answer, done, failed, missing};
-use crate::admin::policies::PolicyLevels;
 use crate::admin::request::{
     AdminError, AdminReply, CompactionStatus, NewSchema, Start, StoredSchema, TopicCall,
 };
-use crate::defaults;
 use crate::name::TopicName;
 use crate::state::SchemaVersion;
 use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
@@ -115,18 +113,6 @@ impl Machine {
         }
     }
 
-    pub(in crate::machine) fn policy_levels(&self, name: &TopicName) -> PolicyLevels {
-        let of = |scope: &str| {
-            self.state.settings(scope).map(|it| it.policies.clone()).unwrap_or_default()
-        };
-        let whole = name.whole();
-        PolicyLevels {
-            topic: of(whole.as_str()),
-            namespace: of(name.namespace()),
-            broker: defaults::policies(self.defaults_of(&whole)),
-        }
-    }
-
     /// A topic without partitions, or one partition.
     pub(in crate::machine) fn one(&self, name: &TopicName) -> Result<u32, AdminError> {
         if let Some(id) = self.state.topic_id(name.as_str()) {
@@ -142,11 +128,10 @@ impl Machine {
 
     /// A topic, or all its partitions.
     pub(in crate::machine) fn all(&self, name: &TopicName) -> Result<Vec<u32>, AdminError> {
-        let Some(count) = self.state.partitions(name.as_str()) else {
-            return Ok(vec![self.one(name)?]);
-        };
-        let partitions = (0..count).map(|index| name.with_partition(index));
-        Ok(partitions.filter_map(|it| self.state.topic_id(it.as_str())).collect())
+        if self.state.partitions(name.as_str()).is_none() {
+            self.one(name)?;
+        }
+        Ok(self.numbers_of(name))
     }
 
     /// Checks that it exists and is not a partition.

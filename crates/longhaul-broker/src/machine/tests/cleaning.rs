@@ -3,8 +3,8 @@
 use super::support::{id, shared};
 use super::*;
 use crate::log::Place;
-use crate::machine::cleaning::Survivor;
 use crate::machine::effect::Source;
+use crate::machine::effect::Survivor;
 use longhaul_wire::messages::AckType::Individual;
 use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUnsubscribe};
 

@@ -36,7 +36,7 @@ pub enum ConnectionState {
 pub(crate) struct Connections {
     clock: Clock,
     /// Whose they are, for the log.
-    of: &'static str,
+    of: Option<&'static str>,
     state: Mutex<State>,
 }
 
@@ -78,15 +78,20 @@ pub(crate) struct Monitor {
 }
 
 impl Connections {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, of: "worker", state: Mutex::default() }
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, of: Some("worker"), state: Mutex::default() }
     }
 
     pub(crate) fn of_client() -> Self {
-        Self { clock: Clock::System, of: "client", state: Mutex::default() }
+        Self { clock: Clock::System, of: Some("client"), state: Mutex::default() }
     }
 
-    pub(super) fn state(&self) -> ConnectionState {
+    /// Those of whom the log tells nothing, because somebody else is told.
+    pub(crate) fn untold() -> Self {
+        Self { of: None, ..Self::of_client() }
+    }
+
+    pub(crate) fn state(&self) -> ConnectionState {
         let state = self.lock();
         let elapsed = self.clock.now().since(state.since);
         match state.cause().cloned() {
@@ -97,17 +102,17 @@ impl Connections {
     }
 
     /// Sessions that were open and have been lost.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
     /// Consumers to whom the broker delivered nothing although it had something.
-    pub(super) fn stalled(&self) -> u64 {
+    pub(crate) fn stalled(&self) -> u64 {
         self.lock().stalled
     }
 
     /// Times that the broker began to refuse something, or refused something else than before.
-    pub(super) fn refusals(&self) -> u64 {
+    pub(crate) fn refusals(&self) -> u64 {
         self.lock().refusals
     }
 
@@ -119,7 +124,8 @@ impl Connections {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        let (now, of) = (self.clock.now(), self.of);
+        let Some(of) = self.of else { return };
+        let now = self.clock.now();
         match (state.told.take(), state.cause().cloned()) {
             (None, None) => {}
             (Some(_), None) => {
@@ -155,21 +161,21 @@ impl Monitor {
     }
 
     /// The session, which was open, is over.
-    pub(super) fn lost(&self, cause: &TransportError) {
+    pub(crate) fn lost(&self, cause: &TransportError) {
         self.connections.lock().lost += 1;
         self.failed(cause);
     }
 
     /// In the session, which is open, the broker has refused something. It will when that is tried again, too, in this session and the
     /// next ones, until it is [`accepted`](Self::accepted).
-    pub(super) fn refused(&self, cause: &TransportError) {
+    pub(crate) fn refused(&self, cause: &TransportError) {
         if cause.kind.is_permanent() {
             self.connections.change(|state| drop(state.refused.insert(self.id, cause.clone())));
         }
     }
 
     /// What may have been refused before was done.
-    pub(super) fn accepted(&self) {
+    pub(crate) fn accepted(&self) {
         let is_known = self.connections.lock().refused.contains_key(&self.id);
         if is_known {
             self.connections.change(|state| drop(state.refused.remove(&self.id)));
@@ -177,7 +183,7 @@ impl Monitor {
     }
 
     /// The session, a consumer, was given up because nothing came although there is something.
-    pub(super) fn stalled(&self) {
+    pub(crate) fn stalled(&self) {
         self.connections.lock().stalled += 1;
     }
 

@@ -1,25 +1,17 @@
 //! How a follower knows again what it follows.
 
-use super::Sink;
 use crate::task::Position;
 use crate::transport::{Message, TopicPartition, Transport, TransportError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Whether what is followed is still what it was.
-pub(in crate::worker) struct Presence {
-    /// Told when the topic is not there any more, or another one in its place.
-    pub(in crate::worker) gone: Sink<()>,
-    pub(in crate::worker) landmark: Landmark,
-}
-
 /// A message by which a topic is known again: it stays for as long as the topic does. A broker that makes topics by itself makes a
 /// deleted one anew before anybody can miss it, and positions only grow.
 #[derive(Clone, Debug, Default)]
-pub(in crate::worker) struct Landmark(Arc<Mutex<Option<(Position, u64)>>>);
+pub(crate) struct Landmark(Arc<Mutex<Option<(Position, u64)>>>);
 
 impl Landmark {
     /// The last such message, or that there is none.
-    pub(in crate::worker) fn set(&self, message: Option<&Message>) {
+    pub(crate) fn set(&self, message: Option<&Message>) {
         *self.lock() = message.map(|message| (message.position, message.publish_time_ms));
     }
 

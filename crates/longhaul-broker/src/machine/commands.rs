@@ -1,0 +1,310 @@
+//! The handshake, what a client may ask for, and which command goes where.
+
+use super::Machine;
+use super::dispatcher::ConsumerKey;
+use super::effect::{Effect, Refusal, Request};
+use super::session::Session;
+use crate::auth::Role;
+use crate::name::TopicName;
+use longhaul_wire::messages::{
+    Command, CommandConnect, CommandConnected, CommandGetTopicsOfNamespace,
+    CommandGetTopicsOfNamespaceResponse, CommandLookupTopic, CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
+    FeatureFlags, LookupType, MetadataType, ServerError, TopicsMode,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// The newest protocol that the broker speaks: that of Pulsar 4.0.
+const PROTOCOL_VERSION: i32 = 21;
+
+impl Machine {
+    /// A client has connected.
+    pub fn opened(&mut self, conn: u64, peer: String) {
+        self.totals.connections_accepted += 1;
+        let session = Session {
+            peer,
+            client: String::new(),
+            role: None,
+            producers: HashMap::new(),
+            closed: HashSet::new(),
+            consumers: HashMap::new(),
+            orphans: BTreeSet::new(),
+            under_way: 0,
+        };
+        self.sessions.insert(conn, session);
+    }
+
+    /// A connection has ended.
+    pub fn closed(&mut self, conn: u64) {
+        let Some(session) = self.sessions.remove(&conn) else { return };
+        // In order, so that what follows does not depend on how a table happens to lie in memory.
+        for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
+            self.drop_producer(handle.topic, conn, id);
+        }
+        for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
+            self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
+        }
+        self.drop_readers_of(conn, &session.orphans);
+        for (newcomer, command) in self.take_waiting_for(conn) {
+            self.command(newcomer, command);
+        }
+    }
+
+    /// Ends the connections of holders that have said nothing in time.
+    pub(super) fn end_silent_holders(&mut self) {
+        for holder in self.silent_holders() {
+            self.effects.push(Effect::Close(holder));
+            self.closed(holder);
+        }
+    }
+
+    /// Deliveries of so many bytes were sent on the connection.
+    pub fn written(&mut self, conn: u64, bytes: u64) {
+        let window = self.settings.window_bytes;
+        self.totals.bytes_out += bytes;
+        let Some(session) = self.session(conn) else { return };
+        let was_full = session.under_way >= window;
+        session.under_way = session.under_way.saturating_sub(bytes);
+        if was_full {
+            let places =
+                session.consumers.iter().map(|(&id, it)| (id, (it.topic, it.subscription)));
+            let places: Vec<_> = places.collect();
+            for (id, place) in places {
+                self.dirty.insert(place);
+                if let Some(dispatcher) = self.dispatcher(place.0, place.1) {
+                    dispatcher.may_be_ready(ConsumerKey { conn, id });
+                }
+            }
+        }
+    }
+
+    /// A client asks for something.
+    pub fn request(&mut self, conn: u64, request: Request) {
+        let Some(session) = self.sessions.get(&conn) else { return };
+        let is_connected = session.role.is_some();
+        self.heard_of(conn);
+        match request {
+            Request::Command(Command::Connect(it)) if !is_connected => self.connect(conn, &it),
+            Request::Command(Command::Ping(_)) => self.send(conn, CommandPong {}),
+            Request::Garbage(_) if !is_connected => {
+                // Whoever it is may not speak this protocol at all.
+                self.totals.connections_refused += 1;
+                self.effects.push(Effect::Close(conn));
+            }
+            _ if !is_connected => {
+                let text = "the first command must be CONNECT";
+                self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));
+            }
+            Request::Publish(send, message) => self.publish(conn, send, message),
+            Request::Garbage(refusal) => self.refuse_connection(conn, &refusal),
+            Request::Command(command) => self.command(conn, command),
+        }
+    }
+
+    fn connect(&mut self, conn: u64, connect: &CommandConnect) {
+        let version = connect.protocol_version.unwrap_or_default();
+        let role = match &self.auth {
+            None => Ok(Role { name: String::new(), superuser: true }),
+            Some(auth) => {
+                let method = connect.auth_method_name.as_deref().unwrap_or_default();
+                let data = connect.auth_data.as_deref().unwrap_or_default();
+                auth.authenticate(method, data, self.now / 1000)
+            }
+        };
+        let role = match role {
+            Ok(role) => role,
+            Err(cause) => {
+                let peer = self.sessions.get(&conn).map_or("", |it| it.peer.as_str());
+                let told = self.refused_logins.note(peer, cause, self.now / 1000);
+                self.effects.extend(told.map(Effect::Warn));
+                let refusal = Refusal::new(ServerError::AuthenticationError, cause.to_string());
+                return self.refuse_connection(conn, &refusal);
+            }
+        };
+        let max_message_size = i32::try_from(self.settings.message_bytes_max).ok();
+        let Some(session) = self.session(conn) else { return };
+        session.role = Some(role);
+        session.client = connect.client_version.chars().take(100).collect();
+        self.send(
+            conn,
+            CommandConnected {
+                server_version: concat!("Pulsar Server (longhaul ", env!("CARGO_PKG_VERSION"), ")")
+                    .to_owned(),
+                protocol_version: Some(version.min(PROTOCOL_VERSION)),
+                max_message_size,
+                feature_flags: Some(FeatureFlags {
+                    supports_auth_refresh: Some(false),
+                    supports_broker_entry_metadata: Some(false),
+                    supports_partial_producer: Some(true),
+                    supports_topic_watchers: Some(false),
+                    supports_get_partitioned_metadata_without_auto_creation: Some(true),
+                    supports_repl_dedup_by_lid_and_eid: None,
+                }),
+            },
+        );
+    }
+
+    /// Says why, and closes.
+    pub(super) fn refuse_connection(&mut self, conn: u64, refusal: &Refusal) {
+        self.totals.connections_refused += 1;
+        self.error(conn, u64::MAX, refusal);
+        self.effects.push(Effect::Close(conn));
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "whatever a client does not send is refused"
+    )]
+    pub(super) fn command(&mut self, conn: u64, command: Command) {
+        match command {
+            // It is known already that the client is there.
+            Command::Pong(_) => {}
+            Command::PartitionedMetadata(it) => self.partitioned_metadata(conn, &it),
+            Command::Lookup(it) => self.lookup(conn, &it),
+            Command::GetTopicsOfNamespace(it) => self.topics_of_namespace(conn, &it),
+            Command::Producer(it) => {
+                if let Err(refusal) = self.create_producer(conn, &it) {
+                    self.refuse_or_probe(conn, it.request_id, Command::Producer(it), refusal);
+                }
+            }
+            Command::CloseProducer(it) => {
+                self.probes_end(conn, |command| matches!(command, Command::Producer(asked) if asked.producer_id == it.producer_id));
+                self.close_producer(conn, &it);
+            }
+            Command::Subscribe(it) => {
+                if let Err(refusal) = self.subscribe(conn, &it) {
+                    self.refuse_or_probe(conn, it.request_id, Command::Subscribe(it), refusal);
+                }
+            }
+            Command::Flow(it) => self.flow(conn, it),
+            Command::Ack(it) => self.ack(conn, &it),
+            Command::Redeliver(it) => self.redeliver(conn, &it),
+            Command::Unsubscribe(it) => {
+                self.answer(conn, it.request_id, |machine| machine.unsubscribe(conn, it))
+            }
+            Command::CloseConsumer(it) => {
+                self.probes_end(conn, |command| matches!(command, Command::Subscribe(asked) if asked.consumer_id == it.consumer_id));
+                self.close_consumer(conn, &it);
+            }
+            Command::Seek(it) => {
+                self.answer(conn, it.request_id, |machine| machine.seek(conn, &it))
+            }
+            Command::GetLastMessageId(it) => {
+                self.answer(conn, it.request_id, |machine| machine.last_message_id(conn, it));
+            }
+            Command::ConsumerStats(it) => self.consumer_stats(conn, it),
+            Command::GetSchema(it) => self.get_schema(conn, &it),
+            Command::GetOrCreateSchema(it) => self.get_or_create_schema(conn, &it),
+            Command::NewTxn(it)
+            | Command::AddPartitionToTxn(it)
+            | Command::AddSubscriptionToTxn(it)
+            | Command::EndTxn(it)
+            | Command::EndTxnOnPartition(it)
+            | Command::EndTxnOnSubscription(it)
+            | Command::TcClientConnect(it) => {
+                self.not_supported(conn, it.request_id, "transactions")
+            }
+            Command::WatchTopicList(it) => {
+                self.not_supported(conn, it.request_id, "topic watchers")
+            }
+            other => self.unexpected(conn, &other),
+        }
+    }
+
+    /// Commands that only a broker sends, a second CONNECT, SEND without a message: the client is out of step.
+    fn unexpected(&mut self, conn: u64, command: &Command) {
+        let text = format!("command {} is not one that a client sends here", command.number());
+        self.refuse_connection(conn, &Refusal::new(ServerError::NotAllowedError, text));
+    }
+
+    fn not_supported(&mut self, conn: u64, request_id: u64, what: &str) {
+        let text = format!("{what} are not supported by this broker");
+        self.error(conn, request_id, &Refusal::new(ServerError::NotAllowedError, text));
+    }
+
+    /// Does what a request asks for; what is wrong with it is its answer.
+    fn answer(
+        &mut self,
+        conn: u64,
+        request_id: u64,
+        act: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) {
+        if let Err(refusal) = act(self) {
+            self.error(conn, request_id, &refusal);
+        }
+    }
+
+    fn partitioned_metadata(&mut self, conn: u64, it: &CommandPartitionedTopicMetadata) {
+        let may_create = it.metadata_auto_creation_enabled.unwrap_or(true);
+        let found = self.topic_name(&it.topic).and_then(|name| {
+            self.authorize_any(conn, &name)?;
+            self.partitions_of(&name, may_create)
+        });
+        let mut response = CommandPartitionedTopicMetadataResponse {
+            partitions: Some(0),
+            request_id: it.request_id,
+            response: Some(MetadataType::Success.into()),
+            error: None,
+            message: None,
+        };
+        match found {
+            Ok(partitions) => response.partitions = Some(partitions),
+            Err(refusal) => {
+                response.partitions = None;
+                response.response = Some(MetadataType::Failed.into());
+                response.error = Some(refusal.code.into());
+                response.message = Some(refusal.text);
+            }
+        }
+        self.send_after_commit(conn, response);
+    }
+
+    fn lookup(&mut self, conn: u64, it: &CommandLookupTopic) {
+        let found = self.topic_name(&it.topic).and_then(|name| {
+            self.authorize_any(conn, &name)?;
+            self.check_namespace(&name)
+        });
+        let mut response = CommandLookupTopicResponse {
+            request_id: it.request_id,
+            response: Some(LookupType::Connect.into()),
+            authoritative: Some(true),
+            proxy_through_service_url: Some(false),
+            ..CommandLookupTopicResponse::default()
+        };
+        match found {
+            Ok(()) => {
+                response.broker_service_url = Some(self.settings.service_url.clone());
+                response.broker_service_url_tls = self.settings.service_url_tls.clone();
+            }
+            Err(refusal) => {
+                response.response = Some(LookupType::Failed.into());
+                response.error = Some(refusal.code.into());
+                response.message = Some(refusal.text);
+            }
+        }
+        self.send(conn, response);
+    }
+
+    fn topics_of_namespace(&mut self, conn: u64, it: &CommandGetTopicsOfNamespace) {
+        let mode = it.mode.unwrap_or_default();
+        // Whoever may use nothing there does not learn what there is.
+        let probe = TopicName::parse(&format!("persistent://{}/any", it.namespace));
+        let may_look = probe.is_ok_and(|name| self.authorize_any(conn, &name).is_ok());
+        let topics = if mode == i32::from(TopicsMode::NonPersistent) || !may_look {
+            Vec::new()
+        } else {
+            self.topics_in(&it.namespace)
+        };
+        // A pattern is left to the client, which applies it again in any case.
+        self.send(
+            conn,
+            CommandGetTopicsOfNamespaceResponse {
+                request_id: it.request_id,
+                topics,
+                filtered: Some(false),
+                topics_hash: None,
+                changed: Some(true),
+            },
+        );
+    }
+}

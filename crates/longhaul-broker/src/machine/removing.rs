@@ -1,0 +1,36 @@
+//! Topics that go, with all that belongs to them.
+
+use super::Machine;
+use super::effect::{Effect, Refusal, Waiting};
+use crate::state::change::DeleteTopic;
+
+impl Machine {
+    /// Ends a topic with all that belongs to it.
+    pub(super) fn delete_topic(&mut self, topic: u32) -> Result<(), Refusal> {
+        self.close_all(topic);
+        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
+        let file = kept.compacted.as_ref().map(|it| it.file.clone());
+        let name = kept.name.clone();
+        self.change(DeleteTopic { topic })?;
+        if name.partition().is_none() {
+            self.delete_schemas(&name)?;
+        }
+        self.refresh_neighbours(&name.whole());
+        let figures = self.live.remove(&topic).map(|it| it.figures).unwrap_or_default();
+        self.totals.bytes_in_gone += figures.bytes_in;
+        self.recent.forget(topic);
+        if let Some(file) = file {
+            self.compacted.remove(&file);
+            self.after_commit(Waiting::Then(Effect::RemoveCompacted(file)));
+        }
+        Ok(())
+    }
+
+    /// Closes all producers and consumers of a topic.
+    pub(super) fn close_all(&mut self, topic: u32) {
+        self.close_producers(topic);
+        let Some(live) = self.live.get(&topic) else { return };
+        let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
+        subscriptions.into_iter().for_each(|it| self.close_consumers(topic, it));
+    }
+}

@@ -1,0 +1,73 @@
+//! Pauses between tries.
+
+use std::time::Duration;
+
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Waits before sessions are opened again: from 100 ms, doubling to 5 s, less up to a half by chance.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    max: Duration,
+    rng: fastrand::Rng,
+}
+
+impl Backoff {
+    pub(crate) const fn new(rng: fastrand::Rng) -> Self {
+        Self { next: BACKOFF_MIN, max: BACKOFF_MAX, rng }
+    }
+
+    /// For a worker, whose heartbeats others wait for: after an outage of the broker, who came back first once took over the tasks
+    /// of who still waited for the next try, because that was longer than the silence that others bear.
+    pub(crate) fn of_worker(rng: fastrand::Rng, heartbeat: Duration) -> Self {
+        let max = (heartbeat / 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        Self { max, ..Self::new(rng) }
+    }
+
+    pub(crate) const fn reset(&mut self) {
+        self.next = BACKOFF_MIN;
+    }
+
+    /// What was open for as long as the longest wait was worth opening: the next wait is short again. What can be opened and then
+    /// fails at once must not be tried at full speed.
+    pub(super) fn was_open_for(&mut self, time: Duration) {
+        if time >= self.max {
+            self.reset();
+        }
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        let part = self.next.mul_f64(1.0 - self.rng.f64() / 2.0);
+        self.next = (2 * self.next).min(self.max);
+        tokio::time::sleep(part).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The wait of one worker must stay below the silence that others bear, which is two heartbeats.
+    #[test]
+    fn a_worker_waits_for_half_a_heartbeat_at_most() {
+        for (heartbeat, max) in [
+            (Duration::from_secs(4), Duration::from_secs(2)),
+            (Duration::from_secs(60), BACKOFF_MAX),
+            (Duration::from_millis(1), BACKOFF_MIN),
+        ] {
+            let backoff = Backoff::of_worker(fastrand::Rng::with_seed(1), heartbeat);
+            assert_eq!(backoff.max, max, "{heartbeat:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_open_for_as_long_as_the_longest_wait_may_be_opened_soon_again() {
+        for (open, next) in [(BACKOFF_MAX, BACKOFF_MIN), (BACKOFF_MAX / 2, 8 * BACKOFF_MIN)] {
+            let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
+            backoff.next = 8 * BACKOFF_MIN;
+            backoff.was_open_for(open);
+            assert_eq!(backoff.next, next, "open for {open:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A follower that is opened again.
+
+use super::{Landmark, Service};
+use crate::transport::{
+    Follow, Follower, Message, Position, Start, TransportError, TransportErrorKind,
+};
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// Follows one partition, from session to session: each goes on behind the last message of the one before.
+pub(crate) struct KeptFollower {
+    service: Service,
+    follow: Follow,
+    /// By which the topic is known again. One that has taken its place is not followed.
+    landmark: Option<Landmark>,
+    follower: Option<Box<dyn Follower>>,
+}
+
+impl KeptFollower {
+    pub(crate) const fn new(service: Service, follow: Follow) -> Self {
+        Self { service, follow, landmark: None, follower: None }
+    }
+
+    /// Nothing comes of a topic that has taken the place of the one in which this stands.
+    pub(crate) fn only_where(mut self, landmark: Option<Landmark>) -> Self {
+        self.landmark = landmark;
+        self
+    }
+
+    /// Whether a message was read: the next session goes on behind it.
+    pub(crate) const fn has_read(&self) -> bool {
+        matches!(self.follow.start, Start::After(_))
+    }
+
+    /// Opens a session if none is open.
+    pub(crate) async fn open(&mut self) -> Result<&mut dyn Follower, TransportError> {
+        let open = match self.follower.take() {
+            Some(open) => open,
+            None => {
+                let opening = self.opening();
+                self.service.open(opening()).await?
+            }
+        };
+        Ok(self.follower.insert(open).as_mut())
+    }
+
+    /// Opens a session for somebody who has not waited yet, and tries that for a while. Returns the last message that stands there.
+    pub(crate) async fn open_persistently(&mut self) -> Result<Option<Position>, TransportError> {
+        let opening = self.opening();
+        let opening = || {
+            let opening = opening();
+            async move {
+                let mut follower = opening.await?;
+                let last = follower.last_position().await?;
+                Ok((follower, last))
+            }
+        };
+        let (follower, last) = self.service.open_persistently(opening).await?;
+        self.follower = Some(follower);
+        Ok(last)
+    }
+
+    /// The next session goes on behind this message; at the start, if there is none.
+    pub(crate) fn go_on_behind(&mut self, last: Option<Position>) {
+        self.follow.start = last.map_or(Start::Earliest, Start::After);
+    }
+
+    fn opening(
+        &self,
+    ) -> impl Fn() -> BoxFuture<'static, Result<Box<dyn Follower>, TransportError>> + use<> {
+        let (transport, topic) = (Arc::clone(&self.service.transport), self.service.topic.clone());
+        let (follow, landmark) = (self.follow, self.landmark.clone().filter(|_| self.has_read()));
+        move || {
+            let (transport, topic) = (Arc::clone(&transport), topic.clone());
+            let landmark = landmark.clone();
+            Box::pin(async move {
+                let follower = transport.follower(&topic, follow).await?;
+                if let Some(landmark) = landmark
+                    && landmark.is_missing(&*transport, &topic).await?
+                {
+                    let cause = "another topic has taken its place";
+                    return Err(TransportError::new(TransportErrorKind::NotFound, topic, cause));
+                }
+                Ok(follower)
+            })
+        }
+    }
+
+    /// The next message. May be dropped and called again without losing one.
+    pub(crate) async fn next(&mut self) -> Result<Message, TransportError> {
+        let next = self.open().await?.next().await;
+        let message = self.take_note(next)?;
+        self.follow.start = Start::After(message.position);
+        Ok(message)
+    }
+
+    /// A message more, if it is here already.
+    pub(crate) fn more(&mut self) -> Option<Message> {
+        let message = self.follower.as_mut()?.more()?;
+        self.follow.start = Start::After(message.position);
+        Some(message)
+    }
+
+    /// The last message of the log, or of the compacted view.
+    pub(crate) async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
+        let last = self.open().await?.last_position().await;
+        self.take_note(last)
+    }
+
+    fn take_note<T>(&mut self, result: Result<T, TransportError>) -> Result<T, TransportError> {
+        result.inspect_err(|error| {
+            self.follower = None;
+            self.service.lost(error);
+        })
+    }
+}

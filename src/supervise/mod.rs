@@ -1,0 +1,28 @@
+//! Keeps sessions with the broker open, for workers and clients alike.
+//!
+//! A session works until its first error, and another one is opened after a pause. Every error is returned: whoever asks again gets
+//! the next session, so that each caller decides for itself whether and for how long to go on.
+//!
+//! - [`Service`]: opens sessions of any kind, and waits between them as long as they fail.
+//! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the next message.
+//! - [`count`] and [`recount`]: how many partitions topics have.
+//! - [`Connections`]: whether all sessions of a worker are open; the log tells each outage once.
+
+mod backoff;
+mod connections;
+mod follower;
+mod landmark;
+mod partitions;
+mod publisher;
+mod service;
+
+#[cfg(test)]
+pub(crate) use backoff::BACKOFF_MAX;
+pub(crate) use backoff::Backoff;
+pub use connections::ConnectionState;
+pub(crate) use connections::{Connections, Monitor};
+pub(crate) use follower::KeptFollower;
+pub(crate) use landmark::Landmark;
+pub(crate) use partitions::{count, recount};
+pub(crate) use publisher::KeptPublisher;
+pub(crate) use service::{Service, no_answer, persistently};

@@ -1,0 +1,141 @@
+//! Opens one session after the other.
+
+use super::{Backoff, Connections, Monitor};
+use crate::clock::Clock;
+use crate::protocol::moment::Moment;
+use crate::transport::{TopicPartition, Transport, TransportError, TransportErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the broker is tried to be reached before who waits is told. Long enough for a broker to restart.
+const REACH_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Opens the sessions of one publisher, follower or consumer.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) topic: TopicPartition,
+    pub(crate) monitor: Arc<Monitor>,
+    pub(crate) clock: Clock,
+    backoff: Backoff,
+    /// Since when the session is open that was opened last.
+    open_since: Option<Moment>,
+    /// The last session, or the last try to open one, is over: the next one waits.
+    waits: bool,
+}
+
+impl Service {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        topic: TopicPartition,
+        monitor: Monitor,
+        backoff: Backoff,
+        clock: Clock,
+    ) -> Self {
+        let monitor = Arc::new(monitor);
+        Self { transport, topic, monitor, clock, backoff, open_since: None, waits: false }
+    }
+
+    /// One of a client.
+    pub(crate) fn of_client(
+        transport: &Arc<dyn Transport>,
+        topic: &TopicPartition,
+        connections: &Arc<Connections>,
+    ) -> Self {
+        let (monitor, backoff) = (Monitor::new(connections), Backoff::new(fastrand::Rng::new()));
+        Self::new(Arc::clone(transport), topic.clone(), monitor, backoff, Clock::System)
+    }
+
+    /// Opens a session, after a pause if there was one before.
+    pub(crate) async fn open<S>(
+        &mut self,
+        opening: impl Future<Output = Result<S, TransportError>>,
+    ) -> Result<S, TransportError> {
+        if self.waits {
+            self.backoff.wait().await;
+            self.waits = false;
+        }
+        match opening.await {
+            Ok(session) => {
+                self.monitor.opened();
+                self.open_since = Some(self.clock.now());
+                Ok(session)
+            }
+            Err(error) => {
+                tracing::debug!(topic = %self.topic, %error, "cannot open a session");
+                self.monitor.failed(&error);
+                self.waits = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a session for somebody who waits for it and has not waited yet: at once, and again for a while if the broker cannot be
+    /// reached.
+    pub(crate) async fn open_persistently<S, F>(
+        &mut self,
+        opening: impl Fn() -> F,
+    ) -> Result<S, TransportError>
+    where
+        F: Future<Output = Result<S, TransportError>>,
+    {
+        self.backoff.reset();
+        self.waits = false;
+        let opened = persistently(&self.topic.topic, opening).await;
+        match &opened {
+            Ok(_) => {
+                self.monitor.opened();
+                self.open_since = Some(self.clock.now());
+            }
+            Err(_) => self.waits = true,
+        }
+        opened
+    }
+
+    /// The session that was open is lost.
+    pub(crate) fn lost(&mut self, error: &TransportError) {
+        tracing::debug!(topic = %self.topic, %error, "session lost");
+        self.monitor.lost(error);
+        self.ended();
+    }
+
+    /// The session that was open is over, which is no outage.
+    pub(crate) fn ended(&mut self) {
+        if let Some(since) = self.open_since.take() {
+            self.backoff.was_open_for(self.clock.now().since(since));
+        }
+        self.waits = true;
+    }
+}
+
+/// Tries again, with a growing pause, while the broker cannot be reached; gives up after 20 s and at every other error.
+pub(crate) async fn persistently<T, F>(
+    address: &str,
+    attempt: impl Fn() -> F,
+) -> Result<T, TransportError>
+where
+    F: Future<Output = Result<T, TransportError>>,
+{
+    let mut last = None;
+    let mut backoff = Backoff::new(fastrand::Rng::new());
+    let trying = async {
+        loop {
+            match attempt().await {
+                Err(error) if error.kind == TransportErrorKind::Unreachable => {
+                    tracing::debug!(%error, "trying again");
+                    last = Some(error);
+                    backoff.wait().await;
+                }
+                result => return result,
+            }
+        }
+    };
+    let result = timeout(REACH_TIME_MAX, trying).await;
+    result.unwrap_or_else(|_| Err(last.unwrap_or_else(|| no_answer(address))))
+}
+
+/// Nothing came in time, not even an error.
+pub(crate) fn no_answer(address: &str) -> TransportError {
+    TransportError::new(TransportErrorKind::Unreachable, address, "no answer in time")
+}
