@@ -81,3 +81,19 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let own = bench.driver.lanes[-1].core.machine().owner();
     assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
 }
+
+/// A worker that was cut off from its ledger, or could not follow it, looked as one that has nothing to do.
+#[tokio::test(start_paused = true)]
+async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 1));
+    let lag = |bench: &Bench| bench.driver.stats.lag(bench.broker.clock().now());
+    assert_eq!(lag(&bench), Duration::ZERO);
+    bench.run_for(10 * SECOND + SECOND / 2).await;
+    assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
+    bench.transport.freeze();
+    bench.run_for(4 * SECOND).await;
+    assert!((3 * SECOND..5 * SECOND).contains(&lag(&bench)), "{:?}", lag(&bench));
+    bench.transport.thaw();
+    bench.run_for(10 * SECOND).await;
+    assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
+}
