@@ -37,7 +37,23 @@ pub(super) struct Stats {
     lags: Mutex<BTreeMap<i32, Lag>>,
 }
 
-/// A reading of the counters.
+/// A reading of what a worker counts, all of it since its start, by [`WorkerHandle::stats`](crate::WorkerHandle::stats).
+///
+/// ```no_run
+/// use longhaul::WorkerHandle;
+/// use std::time::Duration;
+///
+/// /// One line for a log, or for a page of metrics.
+/// fn line(worker: &WorkerHandle) -> String {
+///     let stats = worker.stats();
+///     let slow = stats.durations.iter().filter(|(up_to, _)| *up_to > Duration::from_secs(60));
+///     let slow: u64 = slow.map(|(_, count)| count).sum();
+///     format!(
+///         "running {}, waiting {}, completed {}, failed {}, retried {}, taken over {}, slow {slow}, lag {:?}",
+///         stats.running, stats.waiting, stats.completed, stats.failed, stats.retried, stats.takeovers, stats.lag,
+///     )
+/// }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
