@@ -25,10 +25,6 @@ pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
 
 /// Makes the calls.
-#[cfg_attr(
-    not(feature = "testing"),
-    allow(unreachable_pub, reason = "the project's own tests make calls, too")
-)]
 #[derive(Clone, Debug)]
 pub struct AdminCalls {
     http: Http,
@@ -92,10 +88,6 @@ struct Bookies {
     bookies: Vec<IgnoredAny>,
 }
 
-#[cfg_attr(
-    not(feature = "testing"),
-    allow(unreachable_pub, reason = "the project's own tests make calls, too")
-)]
 impl AdminCalls {
     pub(super) const fn new(http: Http) -> Self {
         Self { http }
