@@ -5,8 +5,10 @@
 //! ```
 //!
 //! It starts a broker of its own inside the program, whose data vanish with it. With `PULSAR_SERVICE_URL`, such as
-//! `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours. With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, it sets
-//! the topics up there first; without, that broker makes them as they are needed, and the worker says what is at risk.
+//! `pulsar://127.0.0.1:6650`, it uses that one, a Pulsar or ours. With `PULSAR_ADMIN_URL`, such as `http://127.0.0.1:8080`, the worker
+//! sets its topics up there first; without, that broker makes them as they are needed.
+//!
+//! One of its tasks fails at its first attempt, to show what follows. `RUST_LOG=info` shows what the worker logs of all that.
 //!
 //! The tasks are submitted by a plain Pulsar producer, as any program in any language could do it, and each transition is read from
 //! the metadata topic, as any program could, too.
@@ -14,12 +16,12 @@
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 #![expect(clippy::large_futures, reason = "those of the crate `pulsar` are")]
 
-use longhaul::topics::{Admin, AdminOptions, TopicSettings, setup};
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WatchEvent};
 use longhaul_broker::{Broker, BrokerConfig};
+use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Counts the letters of a word, slowly. The second word fails at its first attempt.
+/// Counts the letters of a word, slowly. The word `hiccup` fails at its first attempt.
 struct Counter;
 
 impl TaskProcessor for Counter {
@@ -70,16 +72,19 @@ impl EitherBroker {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "warn,pulsar=off".to_owned());
-    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).init();
+    let log = std::env::var("RUST_LOG").unwrap_or_else(|_| "error,pulsar=off".to_owned());
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(log)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .init();
     let broker = EitherBroker::from_env()?;
     let url = broker.url();
     let topic = std::env::args().nth(1).unwrap_or_else(|| "quickstart".to_owned());
 
     let mut builder = Client::builder(url);
     if let Some(admin_url) = broker.admin_url() {
-        let admin = Admin::new(&admin_url, &AdminOptions::default())?;
-        setup(&admin, &topic.parse()?, &TopicSettings::default()).await?;
         builder = builder.admin_url(admin_url);
     }
     let client = builder.connect().await?;
@@ -96,8 +101,7 @@ async fn main() -> anyhow::Result<()> {
     while open > 0 {
         let Some(event) = watch.next().await else { break };
         if let WatchEvent::Updated { id, metadata, .. } = event? {
-            let result =
-                metadata.result.as_deref().map(|it| String::from_utf8_lossy(it).into_owned());
+            let result = metadata.result::<usize>()?.map(|letters| format!("{letters} letters"));
             let progress = metadata.progress.as_ref();
             let progress = progress.map(|it| format!("{} {} of {}", it.message, it.done, it.total));
             let detail =

@@ -28,6 +28,9 @@ pub struct WorkerConfig {
     pub concurrency: usize,
     /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.
     pub attempts_max: u32,
+    /// How long an attempt may take at a task whose message does not say it by `MAX_TASK_DURATION`; then it is cancelled and has failed.
+    /// Default `None`: as long as it takes.
+    pub max_duration: Option<Duration>,
     /// H: how often the worker says that it is alive. A worker silent for 2 H loses its tasks to others. Default 10 s.
     pub heartbeat: Duration,
     /// How often a running task's entry on the metadata topic is renewed. Default 5 min.
@@ -62,6 +65,7 @@ impl Default for WorkerConfig {
             subscription: DEFAULT_SUBSCRIPTION.to_owned(),
             concurrency: 16,
             attempts_max: 3,
+            max_duration: None,
             heartbeat: Duration::from_secs(10),
             keep_alive: Duration::from_secs(300),
             retention: Duration::from_secs(24 * 3600),
@@ -112,6 +116,11 @@ impl WorkerConfig {
                 format!("must be between 1 and {CONCURRENCY_MAX}, is {}", self.concurrency),
             ),
             (self.attempts_max > 0, "attempts_max", "must be at least 1".to_owned()),
+            (
+                self.max_duration.is_none_or(|limit| !limit.is_zero()),
+                "max_duration",
+                "must be above zero".to_owned(),
+            ),
             (
                 self.heartbeat >= Duration::from_millis(100),
                 "heartbeat",
@@ -167,6 +176,7 @@ impl WorkerConfig {
         // A hundred years: far from where arithmetic on times ends.
         const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         let durations = [
+            ("max_duration", self.max_duration.unwrap_or_default()),
             ("heartbeat", self.heartbeat),
             ("keep_alive", self.keep_alive),
             ("retention", self.retention),
@@ -227,7 +237,8 @@ mod tests {
     /// A heartbeat of `Duration::MAX`, meant as none, was a panic.
     #[test]
     fn a_duration_that_is_too_long_is_refused_and_no_panic() {
-        let fields: [fn(&mut WorkerConfig) -> &mut Duration; 7] = [
+        let fields: [fn(&mut WorkerConfig) -> &mut Duration; 8] = [
+            |c| c.max_duration.get_or_insert_default(),
             |c| &mut c.heartbeat,
             |c| &mut c.keep_alive,
             |c| &mut c.retention,
@@ -262,6 +273,7 @@ mod tests {
             |c| c.heartbeat = Duration::from_secs(200),
             "heartbeat: must be at most ledger_retention/24 = 150s, is 200s",
         );
+        check(|c| c.max_duration = Some(Duration::ZERO), "max_duration: must be above zero");
         let error = "held_bytes_max: must be at least 16777216, is 0";
         check(|c| c.held_bytes_max = 0, error);
         check(|c| c.subscription.clear(), "subscription: must not be empty and holds no `/`");

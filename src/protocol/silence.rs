@@ -82,6 +82,24 @@ fn signed(time: Duration) -> i128 {
     i128::try_from(time.as_millis()).unwrap_or(i128::MAX)
 }
 
+/// How far the reading of the ledger is behind: what was written longer ago than this has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// How long the last own heartbeat that came back was on its way.
+    last: Duration,
+    /// When the oldest one was sent that has not come back.
+    unread_since: Option<Moment>,
+}
+
+impl Lag {
+    /// The lag at this time, if nothing was read since it was noted.
+    #[must_use]
+    pub fn at(&self, now: Moment) -> Duration {
+        let unread = self.unread_since.map_or(Duration::ZERO, |sent| now.since(sent));
+        self.last.max(unread)
+    }
+}
+
 impl Silence {
     /// Nothing sent, nothing seen.
     #[must_use]
@@ -129,6 +147,12 @@ impl Silence {
         self.view_at = Some(sent);
         self.lag = now.since(sent);
         gap
+    }
+
+    /// How far the view is behind.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        Lag { last: self.lag, unread_since: self.underway.front().map(|(_, sent)| *sent) }
     }
 
     /// Anything of an owner was read.
@@ -264,6 +288,22 @@ mod tests {
         assert_eq!(silence.extra_at(OTHER), None);
         silence.came_back(number, at(140));
         assert!(silence.is_stale(OTHER));
+    }
+
+    #[test]
+    fn the_lag_is_that_of_the_last_heartbeat_or_of_the_oldest_that_is_on_its_way() {
+        let mut silence = Silence::new(H);
+        let lag = |silence: &Silence, second| silence.lag().at(at(second)).as_secs();
+        assert_eq!(lag(&silence, 90), 0);
+        let first = silence.send(at(100));
+        let second = silence.send(at(110));
+        assert_eq!(lag(&silence, 112), 12);
+        silence.came_back(first, at(113));
+        assert_eq!((lag(&silence, 113), lag(&silence, 125)), (13, 15));
+        silence.came_back(second, at(126));
+        assert_eq!(lag(&silence, 500), 16);
+        beat(&mut silence, [500]);
+        assert_eq!(lag(&silence, 505), 0);
     }
 
     /// A worker that had fenced itself and still ran an attempt under its earlier id counted twice in everybody's line but its own: nobody

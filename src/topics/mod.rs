@@ -8,6 +8,8 @@
 #[cfg(feature = "admin")]
 mod admin;
 #[cfg(feature = "admin")]
+mod calls;
+#[cfg(feature = "admin")]
 mod check;
 #[cfg(feature = "admin")]
 mod http;
@@ -26,7 +28,10 @@ mod setup;
 mod traits;
 
 #[cfg(feature = "admin")]
-pub use admin::{Admin, Compaction, CompactionStatus, FAILOVER_TIME_MAX};
+pub use admin::{Admin, FAILOVER_TIME_MAX};
+#[cfg(all(feature = "admin", feature = "testing"))]
+#[doc(hidden)]
+pub use calls::{AdminCalls, Compaction, CompactionStatus};
 #[cfg(feature = "admin")]
 pub use check::{Finding, FindingKind, Severity, check};
 #[cfg(feature = "admin")]

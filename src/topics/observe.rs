@@ -1,6 +1,6 @@
 //! Reads from the broker what `check` judges and `setup` changes. It judges and changes nothing.
 
-use super::admin::{Admin, found};
+use super::calls::{AdminCalls, found};
 use super::http::AdminError;
 use super::names::TopicNames;
 use super::policy::Policies;
@@ -118,7 +118,7 @@ impl TopicNames {
 
 /// Reads everything once.
 pub(super) async fn observe(
-    admin: &Admin,
+    admin: &AdminCalls,
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<Observed, AdminError> {
@@ -134,7 +134,7 @@ pub(super) async fn observe(
 }
 
 async fn topic(
-    admin: &Admin,
+    admin: &AdminCalls,
     role: Role,
     topic: &str,
     subscription: &str,
@@ -154,7 +154,7 @@ async fn topic(
 }
 
 async fn partition(
-    admin: &Admin,
+    admin: &AdminCalls,
     role: Role,
     name: String,
     subscription: &str,

@@ -1,6 +1,6 @@
 //! The topic policies that longhaul cares about: how they are set, and how they are read.
 
-use super::admin::Admin;
+use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
 use super::names::TopicParts;
 use serde::Deserialize;
@@ -246,7 +246,7 @@ struct NamespacePolicies {
 
 impl Policies {
     /// Reads what is in force on an existing topic: its whole name, not that of a partition.
-    pub(super) async fn read(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
+    pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
         match Self::read_applied(admin, topic).await {
             Err(e) if e.kind == AdminErrorKind::PoliciesDisabled => {
                 let policies: NamespacePolicies = admin.namespace_policies(topic).await?;
@@ -256,7 +256,7 @@ impl Policies {
         }
     }
 
-    async fn read_applied(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
+    async fn read_applied(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
         let retention: Option<_> = admin.policy(topic, RETENTION).await?;
         let threshold: Option<_> = admin.policy(topic, COMPACTION_THRESHOLD).await?;
         let deduplication: Option<_> = admin.policy(topic, DEDUPLICATION).await?;

@@ -6,6 +6,7 @@
 //! Invariant: ledger and metadata cover every partition of the task topic before the task topic has it.
 
 use super::admin::Admin;
+use super::calls::AdminCalls;
 use super::check::{Finding, FindingKind, Severity, findings};
 use super::http::{AdminError, AdminErrorKind};
 use super::names::{DEAD_LETTER_SUBSCRIPTION, TopicNames};
@@ -201,7 +202,7 @@ fn created(steps: &[Step]) -> String {
 /// Takes the steps of one round, up to the first that fails in a way that another round may mend: the broker refuses what
 /// another setup is doing at the same moment. That failure is handed back.
 async fn take_all(
-    admin: &Admin,
+    admin: &AdminCalls,
     round: Vec<Step>,
     taken: &mut Vec<Step>,
 ) -> Result<Option<AdminError>, AdminError> {
@@ -236,13 +237,13 @@ pub async fn dry_run(
     settings: &TopicSettings,
 ) -> Result<Vec<Step>, SetupError> {
     settings.validate()?;
-    let observed = observe(admin, names, settings).await?;
+    let observed = observe(admin.calls(), names, settings).await?;
     plan(&observed, names, settings)
 }
 
 /// Looks until there is nothing left to do, for that many pauses.
 async fn settle(
-    admin: &Admin,
+    admin: &AdminCalls,
     names: &TopicNames,
     settings: &TopicSettings,
     looks: usize,
@@ -258,7 +259,7 @@ async fn settle(
     Ok(observed)
 }
 
-async fn take(admin: &Admin, step: &Step) -> Result<(), AdminError> {
+async fn take(admin: &AdminCalls, step: &Step) -> Result<(), AdminError> {
     match step {
         Step::CreateTopic { topic, partitions } => {
             exists_already(admin.create_topic(topic, *partitions).await)

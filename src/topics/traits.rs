@@ -2,7 +2,7 @@
 //!
 //! Others decide about these, often for a whole namespace and for reasons of their own, so they are only reported.
 
-use super::admin::Admin;
+use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity};
 use super::names::TopicParts;
 use super::observe::Role;
@@ -45,7 +45,7 @@ pub(super) struct Unfit {
 
 impl Traits {
     /// Reads what is in force on an existing topic: its whole name, not that of a partition.
-    pub(super) async fn read(admin: &Admin, topic: &str, encryption_everywhere: bool) -> Self {
+    pub(super) async fn read(admin: &AdminCalls, topic: &str, encryption_everywhere: bool) -> Self {
         // They only serve findings, and tokens may be kept from reading them.
         let namespace: NamespaceTraits = admin.namespace_policies(topic).await.unwrap_or_default();
         let enforced: Option<bool> =

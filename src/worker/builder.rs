@@ -22,6 +22,7 @@ use std::time::Duration;
 ///         .worker("tasks", processor)
 ///         .concurrency(64)
 ///         .attempts_max(5)
+///         .max_duration(Duration::from_secs(3600))
 ///         .backoff(Duration::from_secs(2), Duration::from_secs(600))
 ///         .start()
 ///         .await
@@ -87,6 +88,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// Attempts that a task has.
     pub fn attempts_max(mut self, attempts: u32) -> Self {
         self.config.attempts_max = attempts;
+        self
+    }
+
+    /// How long an attempt may take at a task whose message does not say it: see [`WorkerConfig::max_duration`].
+    pub fn max_duration(mut self, limit: Duration) -> Self {
+        self.config.max_duration = Some(limit);
         self
     }
 

@@ -111,7 +111,8 @@ impl WorkerHandle {
         let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
         let counted = self.stats.read();
         let refusals = counted.refusals + self.connections.refusals();
-        WorkerStats { sessions_lost, stalls, refusals, ..counted }
+        let lag = self.stats.lag(self.clock.now());
+        WorkerStats { sessions_lost, stalls, refusals, lag, ..counted }
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.

@@ -17,6 +17,43 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
 /// Processes tasks of one kind.
 ///
+/// ```
+/// use longhaul::{TaskContext, TaskError, TaskProcessor};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Invoice {
+///     customer: String,
+///     cents: u64,
+/// }
+///
+/// struct Printer {
+///     printer: String,
+/// }
+///
+/// impl TaskProcessor for Printer {
+///     type Task = Invoice;
+///     type Output = String;
+///
+///     async fn process(&self, task: Invoice, context: TaskContext) -> Result<String, TaskError> {
+///         if task.cents == 0 {
+///             return Err(TaskError::fatal("there is nothing to pay"));
+///         }
+///         // Any error is tried again.
+///         let copies: u32 = context.properties().get("copies").map_or(Ok(1), |text| text.parse())?;
+///         Ok(format!("{copies} for {} from {}", task.customer, self.printer))
+///     }
+/// }
+///
+/// // A unit test needs no worker and no broker.
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let context = longhaul::TestContext::new().property("copies", "2").context();
+/// let printer = Printer { printer: "office".to_owned() };
+/// let invoice = Invoice { customer: "Dave".to_owned(), cents: 4711 };
+/// assert_eq!(printer.process(invoice, context).await, Ok("2 for Dave from office".to_owned()));
+/// # }
+/// ```
+///
 /// An attempt may be the second one, because the first failed or its worker died. For a moment two attempts may overlap, when a
 /// worker that was cut off does not know yet that it was replaced: only one result is ever accepted, and a processor that
 /// changes something outside passes [`TaskContext::fencing_token`] along.
@@ -39,7 +76,37 @@ pub trait TaskProcessor: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
 }
 
-/// What a processor is given besides its task. Cheap to clone.
+/// What a processor is given besides its task. Cheap to clone. [`TestContext`](crate::TestContext) makes one for a unit test.
+///
+/// ```
+/// use longhaul::{TaskContext, TaskError};
+/// use std::time::Duration;
+///
+/// /// Copies pages and goes on where the last attempt was.
+/// async fn copy(pages: u64, context: TaskContext) -> Result<u64, TaskError> {
+///     let first = match context.last_checkpoint() {
+///         Some(bytes) => std::str::from_utf8(bytes)?.parse()?,
+///         None => 0,
+///     };
+///     for page in first..pages {
+///         if context.remaining_budget().is_some_and(|left| left < Duration::from_secs(1)) {
+///             return Err("no time is left for another page".into());
+///         }
+///         tokio::select! {
+///             () = tokio::time::sleep(Duration::from_millis(1)) => {}
+///             () = context.cancelled() => return Err("cancelled".into()),
+///         }
+///         context.progress(page + 1, pages, "copying");
+///         context.checkpoint((page + 1).to_string()).await?;
+///     }
+///     Ok(pages - first)
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let test = longhaul::TestContext::new().last_checkpoint("3");
+/// # assert_eq!(copy(5, test.context()).await, Ok(2));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TaskContext {
     pub(crate) shared: Arc<Shared>,

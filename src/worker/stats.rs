@@ -2,6 +2,8 @@
 
 use crate::protocol::entry::Outcome;
 use crate::protocol::fold::Reason;
+use crate::protocol::moment::Moment;
+use crate::protocol::silence::Lag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,9 +33,27 @@ pub(super) struct Stats {
     ended: AtomicBool,
     ignored: Mutex<BTreeMap<Reason, u64>>,
     became_ready: Notify,
+    /// By partition.
+    lags: Mutex<BTreeMap<i32, Lag>>,
 }
 
-/// A reading of the counters.
+/// A reading of what a worker counts, all of it since its start, by [`WorkerHandle::stats`](crate::WorkerHandle::stats).
+///
+/// ```no_run
+/// use longhaul::WorkerHandle;
+/// use std::time::Duration;
+///
+/// /// One line for a log, or for a page of metrics.
+/// fn line(worker: &WorkerHandle) -> String {
+///     let stats = worker.stats();
+///     let slow = stats.durations.iter().filter(|(up_to, _)| *up_to > Duration::from_secs(60));
+///     let slow: u64 = slow.map(|(_, count)| count).sum();
+///     format!(
+///         "running {}, waiting {}, completed {}, failed {}, retried {}, taken over {}, slow {slow}, lag {:?}",
+///         stats.running, stats.waiting, stats.completed, stats.failed, stats.retried, stats.takeovers, stats.lag,
+///     )
+/// }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
@@ -56,6 +76,10 @@ pub struct WorkerStats {
     pub running: u64,
     /// Tasks that are held now and do not run: they wait for a slot or their time, or their end is being written.
     pub waiting: u64,
+    /// How far the worker's reading of the ledger is behind, on the partition where it is the most: how long its last heartbeat took to
+    /// come back from there or, if that is longer, one is on its way that has not. It is milliseconds unless the broker or the worker
+    /// is overloaded, or they are cut off from each other. A worker that is far behind claims nothing.
+    pub lag: Duration,
     /// How long attempts took that have ended here: upper bounds, and how many took longer than the bound before and not longer than this.
     pub durations: Vec<(Duration, u64)>,
     /// Attempts that were stopped because another worker had taken over.
@@ -181,6 +205,17 @@ impl Stats {
         self.partitions().insert(partition);
         self.became_ready.notify_waiters();
     }
+    /// How far the reading of a partition's ledger is behind.
+    pub(super) fn note_lag(&self, partition: i32, lag: Lag) {
+        self.lags().insert(partition, lag);
+    }
+    /// The longest of all lags.
+    pub(super) fn lag(&self, now: Moment) -> Duration {
+        self.lags().values().map(|lag| lag.at(now)).max().unwrap_or_default()
+    }
+    fn lags(&self) -> MutexGuard<'_, BTreeMap<i32, Lag>> {
+        self.lags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     /// The ledger of the partition is being read from its start again.
     pub(super) fn not_ready(&self, partition: i32) {
         self.partitions().remove(&partition);
@@ -233,6 +268,7 @@ impl Stats {
             released: read(&self.outcomes.released),
             running: read(&self.running),
             waiting: read(&self.waiting),
+            lag: Duration::ZERO,
             durations: self.durations.read(),
             fenced: read(&self.fenced),
             self_fenced: read(&self.self_fenced),

@@ -126,6 +126,9 @@ impl Driver {
         if let Entry::Done(done) = entry {
             lane.publish_last_checkpoint(done.key);
         }
+        if matches!(entry, Entry::Heartbeat(_)) {
+            self.stats.note_lag(id, lane.core.lag());
+        }
         let brief = matches!(entry, Entry::Claim(_) | Entry::Heartbeat(_) | Entry::Seal(_));
         let expires = brief.then(|| self.env.clock.now() + self.config.heartbeat);
         let counted = entry.counted();

@@ -38,6 +38,9 @@ impl Driver {
                 if let Entry::Seal(seal) = &inbound.entry {
                     lane.forget_sealed(&seal.entries);
                 }
+                if matches!(inbound.entry, Entry::Heartbeat(_)) {
+                    self.stats.note_lag(lane.id(), lane.core.lag());
+                }
                 if matches!(inbound.entry, Entry::Config(_)) {
                     lane.landmark.set(Some(message));
                 }

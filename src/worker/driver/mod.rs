@@ -385,7 +385,8 @@ impl Driver {
             let topics = LaneTopics::new(&self.topics, &self.config.subscription, id);
             let (env, services) = (&mut self.env, &mut self.services);
             let shown_max = self.config.shown_task_bytes_max;
-            let lane = Lane::open(env, services, core, metadata, topics, shown_max);
+            let mut lane = Lane::open(env, services, core, metadata, topics, shown_max);
+            lane.limit_by_default = self.config.max_duration;
             self.lanes.insert(id, lane);
         }
     }

@@ -23,6 +23,7 @@ mod checkpoints;
 mod entries;
 mod intake;
 mod late;
+mod limits;
 mod repairing;
 mod telling;
 mod visits;

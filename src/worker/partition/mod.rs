@@ -21,7 +21,7 @@ use crate::protocol::gap::Gaps;
 use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
-use crate::protocol::silence::Silence;
+use crate::protocol::silence::{Lag, Silence};
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
 use crate::worker::machine::{Action, Machine, ReadEntry};
@@ -158,6 +158,12 @@ impl Partition {
     #[must_use]
     pub const fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// How far the reading of the ledger is behind.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        self.silence.lag()
     }
 
     /// Replaces the owner id that a self-fence used up.

@@ -33,8 +33,8 @@ async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
     for (limit, applies) in
         [(None, "no limit applies"), (Some(2 * SECOND), "the worker's own limit of PT2S applies")]
     {
-        let mut bench = Bench::new(brisk(), None, |context| report(context, 3));
-        bench.driver.lanes.get_mut(&-1).unwrap().limit_by_default = limit;
+        let config = WorkerConfig { max_duration: limit, ..brisk() };
+        let mut bench = Bench::new(config, None, |context| report(context, 3));
         bench.submit(&[("MAX_TASK_DURATION", "1h")]);
         bench.run_for(4 * SECOND).await;
         let shown = bench.shown();

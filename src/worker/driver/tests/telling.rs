@@ -16,14 +16,15 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
         tokio::time::sleep(3 * SECOND / 2).await;
         match what.as_str() {
             "fails" => Err(TaskError::retry("no luck")),
+            "panics" if context.attempt() == 1 => panic!("out of paper"),
             "snoozes" if context.fencing_token().epoch == 1 => Err(TaskError::snooze(SECOND)),
             _ => Ok(Text("done".to_owned())),
         }
     });
-    let [completes, fails, snoozes] =
-        ["completes", "fails", "snoozes"].map(|what| bench.submit(&[("what", what)]));
+    let [completes, fails, snoozes, panics] =
+        ["completes", "fails", "snoozes", "panics"].map(|what| bench.submit(&[("what", what)]));
     bench.run_for(SECOND).await;
-    assert_eq!(bench.driver.stats.read().running, 3);
+    assert_eq!(bench.driver.stats.read().running, 4);
     bench.run_for(60 * SECOND).await;
     for (task, words, count) in [
         (completes, &["INFO", "task started"][..], 1),
@@ -33,6 +34,11 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
         (fails, &["WARN", "attempt failed", "no luck"], 1),
         (fails, &["ERROR", "task failed for good", "no luck", "attempt=2"], 1),
         (snoozes, &["INFO", "given back"], 1),
+        (
+            panics,
+            &["WARN", "attempt failed", "panicked: out of paper at src/worker/driver/tests"],
+            1,
+        ),
         (snoozes, &["INFO", "task completed"], 1),
     ] {
         let id = format!("id={task}");
@@ -41,11 +47,11 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     }
     let stats = bench.driver.stats.read();
     let counted = (stats.started, stats.completed, stats.failed, stats.retried, stats.released);
-    assert_eq!(counted, (5, 2, 1, 1, 1));
+    assert_eq!(counted, (7, 3, 1, 2, 1));
     assert_eq!((stats.running, stats.cancelled, stats.takeovers), (0, 0, 0));
-    assert_eq!(stats.durations, [(Duration::from_millis(2_048), 5)]);
+    assert_eq!(stats.durations, [(Duration::from_millis(2_048), 7)]);
     let ended = bench.shown().into_iter().filter(|(_, shown)| shown.is_terminal());
-    assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 2);
+    assert_eq!(ended.filter(|(_, shown)| shown.state == TaskState::Completed).count(), 3);
 }
 
 /// Two workers that gave tasks different numbers of attempts went on so for ever, and nobody was told why tasks failed for good early.
@@ -81,4 +87,20 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     assert_eq!((warnings(&[]).len(), warnings(&names).len()), (1, 1), "{:#?}", log.with(&[]));
     let own = bench.driver.lanes[-1].core.machine().owner();
     assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);
+}
+
+/// A worker that was cut off from its ledger, or could not follow it, looked as one that has nothing to do.
+#[tokio::test(start_paused = true)]
+async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
+    let mut bench = Bench::new(brisk(), None, |context| report(context, 1));
+    let lag = |bench: &Bench| bench.driver.stats.lag(bench.broker.clock().now());
+    assert_eq!(lag(&bench), Duration::ZERO);
+    bench.run_for(10 * SECOND + SECOND / 2).await;
+    assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
+    bench.transport.freeze();
+    bench.run_for(4 * SECOND).await;
+    assert!((3 * SECOND..5 * SECOND).contains(&lag(&bench)), "{:?}", lag(&bench));
+    bench.transport.thaw();
+    bench.run_for(10 * SECOND).await;
+    assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
 }
