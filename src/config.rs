@@ -3,6 +3,7 @@
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::retry::RetryPolicy;
 use crate::topics::DEFAULT_SUBSCRIPTION;
+use crate::worker::partition::PartitionSettings;
 use std::time::Duration;
 
 /// How a worker works. The defaults suit tasks of minutes to hours.
@@ -207,6 +208,11 @@ impl WorkerConfig {
             self_fence: whole(self.self_fence),
             protocol_min: PROTOCOL_VERSION,
         }
+    }
+
+    /// What the rules take of it, for a partition of the task topic, or -1.
+    pub(crate) fn partition(&self, partition: i32) -> PartitionSettings {
+        PartitionSettings { ledger: self.ledger(), partition, attempts_max: self.attempts_max }
     }
 }
 

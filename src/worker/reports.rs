@@ -4,6 +4,7 @@
 //! without rest is two events a second, and one that reports nothing costs nothing.
 
 use super::driver::Event;
+use super::driver::LaneId;
 use super::mailbox::Mailbox;
 use crate::protocol::key::Epoch;
 use crate::task::{Progress, TaskId};
@@ -22,7 +23,7 @@ pub(crate) struct Given {
 /// Who is told of reports.
 pub(super) enum Listener {
     /// The driver of a worker, that this attempt has reported something.
-    Driver { lane: i32, id: TaskId, epoch: Epoch, driver: Mailbox<Event> },
+    Driver { lane: LaneId, id: TaskId, epoch: Epoch, driver: Mailbox<Event> },
     /// The unit test of a processor, of each report.
     Test(Arc<Recording>),
 }
@@ -177,7 +178,12 @@ mod tests {
     fn reports() -> (Reports, Mailbox<Event>) {
         let driver = Mailbox::new();
         let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
-        let listener = Listener::Driver { lane: -1, id, epoch: Epoch(1), driver: driver.clone() };
+        let listener = Listener::Driver {
+            lane: LaneId::default(),
+            id,
+            epoch: Epoch(1),
+            driver: driver.clone(),
+        };
         (Reports::new(listener), driver)
     }
 
@@ -189,7 +195,7 @@ mod tests {
             reports.give_progress(Progress { done, ..Progress::default() });
             assert_eq!(reports.news(), News { progress: true, checkpoint: false });
         }
-        assert!(matches!(driver.pop(), Some(Event::Reported { lane: -1, epoch: Epoch(1), .. })));
+        assert!(matches!(driver.pop(), Some(Event::Reported { epoch: Epoch(1), .. })));
         assert!(driver.pop().is_none());
         reports.give_checkpoint(Bytes::from_static(b"half"));
         reports.give_checkpoint(Bytes::from_static(b"more"));

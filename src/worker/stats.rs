@@ -1,5 +1,6 @@
 //! What a worker counts.
 
+use super::driver::LaneId;
 use crate::protocol::entry::Outcome;
 use crate::protocol::fold::Reason;
 use crate::protocol::moment::Moment;
@@ -29,12 +30,12 @@ pub(super) struct Stats {
     violations: AtomicU64,
     refusals: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
-    ready: Mutex<BTreeSet<i32>>,
+    ready: Mutex<BTreeSet<LaneId>>,
     ended: AtomicBool,
     ignored: Mutex<BTreeMap<Reason, u64>>,
     became_ready: Notify,
     /// By partition.
-    lags: Mutex<BTreeMap<i32, Lag>>,
+    lags: Mutex<BTreeMap<LaneId, Lag>>,
 }
 
 /// A reading of what a worker counts, all of it since its start, by [`WorkerHandle::stats`](crate::WorkerHandle::stats).
@@ -201,26 +202,26 @@ impl Stats {
     pub(super) fn violated(&self) {
         count(&self.violations);
     }
-    pub(super) fn ready(&self, partition: i32) {
-        self.partitions().insert(partition);
+    pub(super) fn ready(&self, lane: LaneId) {
+        self.partitions().insert(lane);
         self.became_ready.notify_waiters();
     }
     /// How far the reading of a partition's ledger is behind.
-    pub(super) fn note_lag(&self, partition: i32, lag: Lag) {
-        self.lags().insert(partition, lag);
+    pub(super) fn note_lag(&self, lane: LaneId, lag: Lag) {
+        self.lags().insert(lane, lag);
     }
     /// The longest of all lags.
     pub(super) fn lag(&self, now: Moment) -> Duration {
         self.lags().values().map(|lag| lag.at(now)).max().unwrap_or_default()
     }
-    fn lags(&self) -> MutexGuard<'_, BTreeMap<i32, Lag>> {
+    fn lags(&self) -> MutexGuard<'_, BTreeMap<LaneId, Lag>> {
         self.lags.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// The ledger of the partition is being read from its start again.
-    pub(super) fn not_ready(&self, partition: i32) {
-        self.partitions().remove(&partition);
+    pub(super) fn not_ready(&self, lane: LaneId) {
+        self.partitions().remove(&lane);
     }
-    fn partitions(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+    fn partitions(&self) -> MutexGuard<'_, BTreeSet<LaneId>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn are_ready(&self, partitions: u64) -> bool {
@@ -306,13 +307,13 @@ mod tests {
     #[test]
     fn a_partition_is_ready_once() {
         let stats = Stats::default();
-        stats.ready(0);
-        stats.not_ready(0);
+        stats.ready(LaneId::of_partition(0));
+        stats.not_ready(LaneId::of_partition(0));
         assert!(!stats.is_ready(1));
-        stats.ready(0);
-        stats.ready(0);
+        stats.ready(LaneId::of_partition(0));
+        stats.ready(LaneId::of_partition(0));
         assert!(stats.is_ready(1) && !stats.is_ready(2));
-        stats.ready(1);
+        stats.ready(LaneId::of_partition(1));
         assert!(stats.is_ready(2));
         stats.ended();
         assert!(!stats.is_ready(2));

@@ -3,6 +3,7 @@
 use super::checkpoints::Checkpoints;
 use super::effects::{fetch_at_last, released};
 use super::lane::{Payload, Running};
+use super::lanes::LaneId;
 use super::telling::Told;
 use super::{Driver, Event};
 use crate::ledger;
@@ -24,7 +25,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 impl Driver {
-    pub(super) fn start(&mut self, id: i32, task_id: TaskId, epoch: Epoch, attempt: u32) {
+    pub(super) fn start(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch, attempt: u32) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
@@ -34,7 +35,7 @@ impl Driver {
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
-        let Budget { limit, problem } = payload.budget(lane.limit_by_default);
+        let Budget { limit, problem } = payload.budget(lane.config.max_duration);
         if let Some(error) = problem {
             tracing::warn!(task = %task_id, %error, ?limit, "budget ignored");
         }
@@ -86,10 +87,11 @@ impl Driver {
                 stuck: None,
             })
         });
+        let run = run.map(move |ended| (id, ended));
         self.attempts.spawn(self.env.gate.wrap(run));
     }
 
-    pub(super) fn halt(&mut self, id: i32, task: TaskId, epoch: Epoch, why: Halt) {
+    pub(super) fn halt(&mut self, id: LaneId, task: TaskId, epoch: Epoch, why: Halt) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(running) = lane.running.get_mut(&(task, epoch))
             && let Some(halt) = running.halt.take()
@@ -111,10 +113,9 @@ impl Driver {
         }
     }
 
-    pub(super) fn ended(&mut self, ended: Ended) {
+    pub(super) fn ended(&mut self, id: LaneId, ended: Ended) {
         let now = self.env.clock.now();
         let Ended { task, epoch, ending, stuck } = ended;
-        let id = task.partition;
         let wall_ms = self.env.clock.wall_ms();
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };

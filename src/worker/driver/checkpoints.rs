@@ -6,6 +6,7 @@
 //! - As long as a checkpoint is not stored, its receipt, a timer or a report of a newer one is waited for.
 
 use super::lane::Lane;
+use super::lanes::LaneId;
 use super::{Driver, Event, Fate};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::{Epoch, OnceKey};
@@ -42,7 +43,7 @@ impl Drop for Checkpoints {
 
 impl Driver {
     /// Publishes the newest checkpoint of an attempt as soon as it may be.
-    pub(super) fn publish_checkpoint(&mut self, id: i32, task: TaskId, epoch: Epoch) {
+    pub(super) fn publish_checkpoint(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task, epoch)) else { return };
@@ -80,7 +81,7 @@ impl Driver {
     /// A checkpoint has its receipt or will have none, or it is time for the next try.
     pub(super) fn handle_checkpoint_tried(
         &mut self,
-        id: i32,
+        id: LaneId,
         task: TaskId,
         epoch: Epoch,
         stored: Option<u64>,

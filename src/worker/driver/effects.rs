@@ -1,6 +1,7 @@
 //! Performs what the cores want.
 
 use super::lane::Lane;
+use super::lanes::LaneId;
 use super::{Driver, Event, Fate, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
@@ -22,19 +23,19 @@ use std::time::Duration;
 pub(super) const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
-    pub(super) fn perform(&mut self, id: i32, effect: Effect) {
+    pub(super) fn perform(&mut self, id: LaneId, effect: Effect) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match effect {
             Effect::Do(action) => self.act(id, action),
             Effect::Ready => {
-                tracing::info!(partition = id, owner = %lane.core.machine().owner(), "ledger read: working");
+                tracing::info!(partition = %id, owner = %lane.core.machine().owner(), "ledger read: working");
                 self.stats.ready(id);
                 lane.watch_sealed(self.env.clock.now());
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
             Effect::Fenced => {
                 tracing::warn!(
-                    partition = id,
+                    partition = %id,
                     "cut off from the ledger for too long: starting afresh, running tasks go on"
                 );
                 self.stats.self_fenced();
@@ -50,7 +51,7 @@ impl Driver {
         }
     }
 
-    fn act(&mut self, id: i32, action: Action) {
+    fn act(&mut self, id: LaneId, action: Action) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match action {
             Action::Publish(entry) => self.publish(id, &entry),
@@ -86,11 +87,11 @@ impl Driver {
     }
 
     /// An invariant forbade a step. It is said once for each task, for nothing more is done about that.
-    fn set_aside(&mut self, id: i32, violation: Violation, epoch: Epoch) {
+    fn set_aside(&mut self, id: LaneId, violation: Violation, epoch: Epoch) {
         let Violation { id: invariant, what, task } = violation;
         let told = task.map(|task| task.to_string()).unwrap_or_default();
         tracing::error!(
-            partition = id, task = told, %epoch, invariant, what,
+            partition = %id, task = told, %epoch, invariant, what,
             "{REFUSED}: this worker leaves the task to others. This is a bug"
         );
         self.stats.violated();
@@ -102,7 +103,7 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self, id: i32, entry: &Entry) {
+    fn publish(&mut self, id: LaneId, entry: &Entry) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
@@ -140,7 +141,7 @@ impl Driver {
     }
 
     /// Publishes tombstones among the other entries of the ledger, and says whether all of them are stored.
-    fn tombstone(&mut self, id: i32, keys: &[Key]) {
+    fn tombstone(&mut self, id: LaneId, keys: &[Key]) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let generation = lane.generation;
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
@@ -160,7 +161,7 @@ impl Driver {
 
     pub(super) fn handle_payload(
         &mut self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         message: Option<Message>,
         now: Moment,

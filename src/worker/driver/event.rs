@@ -1,6 +1,7 @@
 //! What can happen to a worker.
 
 use super::growth::Counts;
+use super::lanes::LaneId;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::task::TaskId;
@@ -11,95 +12,95 @@ use crate::worker::session::Consumed;
 /// Everything that can happen.
 pub(in crate::worker) enum Event {
     Ledger {
-        lane: i32,
+        lane: LaneId,
         generation: u64,
         messages: Vec<Message>,
     },
     LedgerDeleted {
-        lane: i32,
+        lane: LaneId,
         generation: u64,
     },
     Shown {
-        lane: i32,
+        lane: LaneId,
         follower: u64,
         messages: Vec<Message>,
     },
     Consumed {
-        lane: i32,
+        lane: LaneId,
         service: u64,
         event: Consumed,
     },
     Receipt {
-        lane: i32,
+        lane: LaneId,
         key: OnceKey,
         fate: Fate,
     },
     CheckpointTried {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         epoch: Epoch,
         stored: Option<u64>,
     },
     Payload {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         message: Option<Message>,
     },
     LetterPayload {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         message: Option<Message>,
     },
     DeadLetter {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         fate: Fate,
     },
     ShownReceipt {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         epoch: Epoch,
         kind: Showing,
         fate: Fate,
     },
     Body {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         reading: BodyReading,
         message: Option<Message>,
     },
     TaskToShow {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         message: Option<Message>,
         kind: Showing,
     },
     BodyGone {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         epoch: Epoch,
     },
     Tombstoned {
-        lane: i32,
+        lane: LaneId,
         generation: u64,
         fate: Fate,
     },
     Published {
-        lane: i32,
+        lane: LaneId,
         fate: Fate,
     },
     Removed {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         fate: Fate,
     },
     Restore {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         message: Option<Message>,
     },
     Reported {
-        lane: i32,
+        lane: LaneId,
         id: TaskId,
         epoch: Epoch,
     },

@@ -1,6 +1,7 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
 
 use super::Driver;
+use super::lanes::LaneId;
 use crate::ledger;
 use crate::protocol::entry::{Entry, EntryError};
 use crate::protocol::fold::Verdict;
@@ -14,7 +15,7 @@ use crate::worker::session::Consumed;
 impl Driver {
     pub(super) fn handle_ledger(
         &mut self,
-        lane: i32,
+        lane: LaneId,
         generation: u64,
         message: &Message,
         now: Moment,
@@ -27,7 +28,7 @@ impl Driver {
         }
         match ledger::read(message) {
             // Nothing of another partition's task may start here: its end would be looked for there.
-            Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.id()) => {
+            Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {
                 tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
                 self.stats.malformed();
             }
@@ -72,7 +73,7 @@ impl Driver {
     }
 
     /// What was read of the ledger means nothing any more, and what takes its place is the truth for whoever starts after that.
-    pub(super) fn handle_ledger_deleted(&mut self, id: i32, generation: u64) {
+    pub(super) fn handle_ledger_deleted(&mut self, id: LaneId, generation: u64) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
             let topic = &lane.topics.ledger;
@@ -83,7 +84,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn handle_consumed(&mut self, id: i32, event: Consumed, now: Moment) {
+    pub(super) fn handle_consumed(&mut self, id: LaneId, event: Consumed, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match event {
             Consumed::Opened(session) => {
@@ -110,7 +111,7 @@ impl Driver {
         }
     }
 
-    fn handle_delivery(&mut self, id: i32, message: Message, now: Moment) {
+    fn handle_delivery(&mut self, id: LaneId, message: Message, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         // A self-fence ends the session, and with it what it has delivered.
         if lane.session.is_none() {
@@ -121,13 +122,19 @@ impl Driver {
             lane.drop_replica(&message, now);
             return self.stats.replicated();
         }
-        let task = TaskId::new(message.position, id);
+        let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
         lane.payloads.insert(task, message.into());
         lane.core.handle_delivery(task, batch_size, now);
     }
 
-    pub(super) fn handle_shown(&mut self, id: i32, follower: u64, message: &Message, now: Moment) {
+    pub(super) fn handle_shown(
+        &mut self,
+        id: LaneId,
+        follower: u64,
+        message: &Message,
+        now: Moment,
+    ) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(since) = lane.metadata.is_news(follower, message.position) else { return };

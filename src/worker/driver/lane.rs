@@ -3,9 +3,11 @@
 
 use super::checkpoints::Checkpoints;
 use super::held::Held;
+use super::lanes::LaneId;
 use super::refusals::Refusals;
 use super::{Environment, Event, Fate};
 use crate::clock::Clock;
+use crate::config::WorkerConfig;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
@@ -29,7 +31,6 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -85,10 +86,7 @@ pub(super) struct Lane {
     pub(super) metadata: Metadata,
     pub(super) topics: LaneTopics,
     pub(super) payloads: Held<Payload>,
-    /// Larger ones are left out of the entries on M.
-    pub(super) shown_task_bytes_max: usize,
-    /// What limits an attempt whose task's message does not.
-    pub(super) limit_by_default: Option<Duration>,
+    pub(super) config: Arc<WorkerConfig>,
     pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
@@ -173,11 +171,13 @@ impl Lane {
     pub(super) fn open(
         env: &mut Environment,
         services: &mut JoinSet<()>,
-        core: Partition,
-        metadata: Metadata,
+        config: &Arc<WorkerConfig>,
         topics: LaneTopics,
-        shown_task_bytes_max: usize,
     ) -> Self {
+        let settings = config.partition(topics.task.partition);
+        let owners = (Self::draw_owner(env), Self::draw_owner(env));
+        let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
+        let metadata = Metadata::new(config.retention, config.keep_alive);
         let ledger = Mailbox::new();
         let view = Mailbox::new();
         let service = env.service(&topics.ledger);
@@ -192,8 +192,7 @@ impl Lane {
             metadata,
             topics,
             payloads: Held::default(),
-            shown_task_bytes_max,
-            limit_by_default: None,
+            config: Arc::clone(config),
             running: BTreeMap::new(),
             running_bytes: 0,
             bodies: Held::default(),
@@ -222,7 +221,12 @@ impl Lane {
         opened
     }
 
-    pub(super) const fn id(&self) -> i32 {
+    pub(super) const fn id(&self) -> LaneId {
+        LaneId::of_partition(self.partition())
+    }
+
+    /// The partition of the task topic, or -1.
+    pub(super) const fn partition(&self) -> i32 {
         self.topics.task.partition
     }
 

@@ -11,21 +11,41 @@ use crate::worker::agenda::Agenda;
 use crate::worker::intake::Load;
 use crate::worker::partition::Effect;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-/// By the partition of the task topic, or -1.
+/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may come to have lanes on more than one topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::worker) struct LaneId {
+    partition: i32,
+}
+
+impl LaneId {
+    /// The lane of this partition of the task topic; -1 on a topic that has none.
+    pub(in crate::worker) const fn of_partition(partition: i32) -> Self {
+        Self { partition }
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.partition.fmt(f)
+    }
+}
+
+/// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Lanes {
-    lanes: BTreeMap<i32, Lane>,
+    lanes: BTreeMap<LaneId, Lane>,
     /// Something has happened to them since their effects were performed.
-    fresh: Vec<i32>,
+    fresh: Vec<LaneId>,
     /// Something has happened to them since they were looked at.
-    marked: BTreeSet<i32>,
+    marked: BTreeSet<LaneId>,
     /// When to look at which lane that nothing happens to.
-    alarms: Agenda<i32>,
+    alarms: Agenda<LaneId>,
     /// Lanes with tasks that wait for a free slot, and the one of them that was looked at last.
-    waiting: BTreeSet<i32>,
-    served: i32,
+    waiting: BTreeSet<LaneId>,
+    served: LaneId,
     /// What all lanes hold that does not run, as of the last look at each.
     load: Load,
     /// How often a lane was looked at.
@@ -34,17 +54,17 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn insert(&mut self, id: i32, lane: Lane) {
+    pub(super) fn insert(&mut self, id: LaneId, lane: Lane) {
         self.lanes.insert(id, lane);
         self.fresh.push(id);
     }
 
-    pub(super) fn get(&self, id: &i32) -> Option<&Lane> {
+    pub(super) fn get(&self, id: &LaneId) -> Option<&Lane> {
         self.lanes.get(id)
     }
 
     /// To change it.
-    pub(super) fn get_mut(&mut self, id: &i32) -> Option<&mut Lane> {
+    pub(super) fn get_mut(&mut self, id: &LaneId) -> Option<&mut Lane> {
         let lane = self.lanes.get_mut(id)?;
         if self.fresh.last() != Some(id) {
             self.fresh.push(*id);
@@ -60,26 +80,29 @@ impl Lanes {
         self.lanes.is_empty()
     }
 
-    pub(super) fn contains(&self, id: i32) -> bool {
+    pub(super) fn contains(&self, id: LaneId) -> bool {
         self.lanes.contains_key(&id)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = i32> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = LaneId> {
         self.lanes.keys().copied()
     }
 
-    pub(super) fn values(&self) -> btree_map::Values<'_, i32, Lane> {
+    pub(super) fn values(&self) -> btree_map::Values<'_, LaneId, Lane> {
         self.lanes.values()
     }
 
     /// To change all of them.
-    pub(super) fn values_mut(&mut self) -> btree_map::ValuesMut<'_, i32, Lane> {
+    pub(super) fn values_mut(&mut self) -> btree_map::ValuesMut<'_, LaneId, Lane> {
         self.fresh.clear();
         self.fresh.extend(self.lanes.keys());
         self.lanes.values_mut()
     }
 
-    pub(super) fn range(&self, range: impl RangeBounds<i32>) -> btree_map::Range<'_, i32, Lane> {
+    pub(super) fn range(
+        &self,
+        range: impl RangeBounds<LaneId>,
+    ) -> btree_map::Range<'_, LaneId, Lane> {
         self.lanes.range(range)
     }
 
@@ -94,18 +117,18 @@ impl Lanes {
     }
 
     /// A lane whose effects are to be performed.
-    pub(super) fn next_fresh(&mut self) -> Option<i32> {
+    pub(super) fn next_fresh(&mut self) -> Option<LaneId> {
         let id = self.fresh.pop()?;
         self.marked.insert(id);
         Some(id)
     }
 
-    pub(super) fn poll_effect(&mut self, id: i32) -> Option<Effect> {
+    pub(super) fn poll_effect(&mut self, id: LaneId) -> Option<Effect> {
         self.lanes.get_mut(&id)?.core.poll_effect()
     }
 
     /// The lanes that are to be looked at.
-    pub(super) fn take_due(&mut self, now: Moment) -> BTreeSet<i32> {
+    pub(super) fn take_due(&mut self, now: Moment) -> BTreeSet<LaneId> {
         let mut due = std::mem::take(&mut self.marked);
         while let Some(id) = self.alarms.pop_due(now) {
             due.insert(id);
@@ -128,7 +151,7 @@ impl Lanes {
     }
 
     /// The next of them, in turns.
-    pub(super) fn next_waiting(&mut self) -> Option<i32> {
+    pub(super) fn next_waiting(&mut self) -> Option<LaneId> {
         let behind = (Bound::Excluded(self.served), Bound::Unbounded);
         let next = self.waiting.range(behind).next().or_else(|| self.waiting.first());
         self.served = *next?;
@@ -136,12 +159,12 @@ impl Lanes {
     }
 
     /// The lane to look at. [`Lanes::looked_at`] is to follow.
-    pub(super) fn look_at(&mut self, id: i32) -> Option<&mut Lane> {
+    pub(super) fn look_at(&mut self, id: LaneId) -> Option<&mut Lane> {
         self.lanes.get_mut(&id)
     }
 
     /// Nothing is left to be done about a lane now.
-    pub(super) fn looked_at(&mut self, id: i32) {
+    pub(super) fn looked_at(&mut self, id: LaneId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         self.fresh.retain(|fresh| *fresh != id);
         self.marked.remove(&id);
@@ -163,7 +186,7 @@ impl Lanes {
 impl std::ops::Index<i32> for Lanes {
     type Output = Lane;
 
-    fn index(&self, id: i32) -> &Lane {
-        &self.lanes[&id]
+    fn index(&self, partition: i32) -> &Lane {
+        &self.lanes[&LaneId::of_partition(partition)]
     }
 }

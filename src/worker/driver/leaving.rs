@@ -1,5 +1,6 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
+use super::lanes::LaneId;
 use super::{Driver, Wish};
 use crate::protocol::entry::Entry;
 use crate::protocol::key::Key;
@@ -7,6 +8,7 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::transport::OnReceipt;
 use futures::future::join_all;
+use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -45,19 +47,16 @@ impl Driver {
         if self.showing > 0 || self.lanes.values().any(|lane| lane.core.has_bodies()) {
             return false;
         }
-        self.busy = match self.busy {
-            Some((lane, task)) => {
-                self.busy_from(lane, Some(task)).or_else(|| self.busy_from(i32::MIN, None))
-            }
-            None => self.busy_from(i32::MIN, None),
-        };
+        let next = self.busy.and_then(|last| self.busy_from(Some(last)));
+        self.busy = next.or_else(|| self.busy_from(None));
         self.busy.is_none()
     }
 
-    fn busy_from(&self, first: i32, task: Option<TaskId>) -> Option<(i32, TaskId)> {
-        self.lanes.range(first..).find_map(|(id, lane)| {
-            let from = task.filter(|_| *id == first);
-            Some((*id, lane.core.busy_task(from)?))
+    fn busy_from(&self, first: Option<(LaneId, TaskId)>) -> Option<(LaneId, TaskId)> {
+        let lane = first.map_or(Bound::Unbounded, |(lane, _)| Bound::Included(lane));
+        self.lanes.range((lane, Bound::Unbounded)).find_map(|(id, lane)| {
+            let task = first.filter(|(first, _)| first == id).map(|(_, task)| task);
+            Some((*id, lane.core.busy_task(task)?))
         })
     }
 

@@ -22,8 +22,8 @@ mod telling;
 use super::execution::{Ended, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
-use super::metadata::{Metadata, Showing};
-use super::partition::{Partition, PartitionSettings, Slots};
+use super::metadata::Showing;
+use super::partition::Slots;
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -44,6 +44,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use growth::{Counts, Growth};
 use lane::{Lane, LaneTopics};
+pub(super) use lanes::LaneId;
 use lanes::Lanes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -114,16 +115,16 @@ pub(super) enum DriverError {
 /// See the module's documentation.
 pub(super) struct Driver {
     env: Environment,
-    config: WorkerConfig,
+    config: Arc<WorkerConfig>,
     topics: TopicNames,
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
     /// Lanes that want credit for deliveries.
-    hungry: BTreeSet<i32>,
+    hungry: BTreeSet<LaneId>,
     slots: Slots,
     intake: Intake,
     services: JoinSet<()>,
-    attempts: JoinSet<Ended>,
+    attempts: JoinSet<(LaneId, Ended)>,
     /// What will turn into one event each: receipts, reads.
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
     events: mpsc::Receiver<Event>,
@@ -134,7 +135,7 @@ pub(super) struct Driver {
     /// The deadline of a drain has come: when to give up waiting for what is under way.
     farewell: Option<Moment>,
     /// The task that was found last to stand against the end of a drain.
-    busy: Option<(i32, TaskId)>,
+    busy: Option<(LaneId, TaskId)>,
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
     showing: usize,
     refused: Option<LedgerConfigError>,
@@ -162,7 +163,7 @@ impl Driver {
         env.rng = env.rng.fork();
         let mut driver = Self {
             env,
-            config,
+            config: Arc::new(config),
             topics,
             processor,
             lanes: Lanes::default(),
@@ -229,7 +230,7 @@ impl Driver {
         tokio::select! {
             biased;
             changed = self.wish.changed() => if changed.is_err() { return Some(Ok(())) },
-            Some(ended) = self.attempts.join_next() => if let Ok(ended) = ended { self.ended(ended) },
+            Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.ended(lane, ended) },
             Some(Err(error)) = self.services.join_next() => {
                 // Those that are replaced are aborted. None ends by itself.
                 if error.is_panic() {
@@ -252,8 +253,8 @@ impl Driver {
             self.perform_effects();
             if let Some(ended) = self.attempts.try_join_next() {
                 // Attempts are never aborted, and contain their panics.
-                if let Ok(ended) = ended {
-                    self.ended(ended);
+                if let Ok((lane, ended)) = ended {
+                    self.ended(lane, ended);
                 }
             } else if let Some(event) = self.next_event(number % 2 == 0) {
                 self.handle(event);
@@ -340,7 +341,7 @@ impl Driver {
     }
 
     /// A claim or an outcome has its receipt, or will have none.
-    fn handle_receipt(&mut self, id: i32, key: OnceKey, fate: Fate, now: Moment) {
+    fn handle_receipt(&mut self, id: LaneId, key: OnceKey, fate: Fate, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match fate {
             Fate::Stored => lane.core.handle_receipt(key),
@@ -365,28 +366,18 @@ impl Driver {
     }
 
     fn open_lanes(&mut self, partitions: Option<u32>) {
-        let wanted: Vec<i32> = match partitions {
-            Some(count) => (0..i32::try_from(count).unwrap_or(i32::MAX)).collect(),
-            None if self.lanes.is_empty() => vec![-1],
+        let wanted = match partitions {
+            Some(count) => 0..i32::try_from(count).unwrap_or(i32::MAX),
+            None if self.lanes.is_empty() => -1..0,
             None => return,
         };
-        for id in wanted {
-            if self.lanes.contains(id) || self.lanes.contains(-1) {
+        for partition in wanted {
+            let id = LaneId::of_partition(partition);
+            if self.lanes.contains(id) || self.lanes.contains(LaneId::of_partition(-1)) {
                 continue;
             }
-            let settings = PartitionSettings {
-                ledger: self.config.ledger(),
-                partition: id,
-                attempts_max: self.config.attempts_max,
-            };
-            let owners = (Lane::draw_owner(&mut self.env), Lane::draw_owner(&mut self.env));
-            let core = Partition::new(settings, owners.0, owners.1, self.env.clock.now());
-            let metadata = Metadata::new(self.config.retention, self.config.keep_alive);
-            let topics = LaneTopics::new(&self.topics, &self.config.subscription, id);
-            let (env, services) = (&mut self.env, &mut self.services);
-            let shown_max = self.config.shown_task_bytes_max;
-            let mut lane = Lane::open(env, services, core, metadata, topics, shown_max);
-            lane.limit_by_default = self.config.max_duration;
+            let topics = LaneTopics::new(&self.topics, &self.config.subscription, partition);
+            let lane = Lane::open(&mut self.env, &mut self.services, &self.config, topics);
             self.lanes.insert(id, lane);
         }
     }

@@ -2,6 +2,7 @@
 //! refused for that, for a rolling deploy may want just this; but somebody should know.
 
 use super::Driver;
+use super::lanes::LaneId;
 use crate::protocol::entry::Heartbeat;
 
 /// The most different numbers that are told. A fleet has two while it changes.
@@ -9,7 +10,7 @@ const TOLD_MAX: usize = 8;
 
 impl Driver {
     /// A heartbeat was read: what its sender says of its settings is compared, and each difference told once.
-    pub(super) fn compare(&mut self, id: i32, heartbeat: &Heartbeat) {
+    pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let machine = lane.core.machine();
         let (own, ours) = (machine.owner(), self.config.attempts_max);

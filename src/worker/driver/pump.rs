@@ -1,6 +1,7 @@
 //! Performs what the cores want and lets them do what is due, until nothing is left; gives the broker credit for deliveries.
 
 use super::Driver;
+use super::lanes::LaneId;
 use crate::protocol::moment::Moment;
 use crate::worker::session::ConsumerCommand;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ impl Driver {
     }
 
     /// Returns whether there were any.
-    fn perform_effects_of(&mut self, id: i32) -> bool {
+    fn perform_effects_of(&mut self, id: LaneId) -> bool {
         let mut any = false;
         while let Some(effect) = self.lanes.poll_effect(id) {
             any = true;
@@ -65,7 +66,7 @@ impl Driver {
         self.stats.hold(self.attempts.len(), self.lanes.load().tasks);
     }
 
-    fn look_at(&mut self, id: i32, now: Moment) {
+    fn look_at(&mut self, id: LaneId, now: Moment) {
         loop {
             let Some(lane) = self.lanes.look_at(id) else { return };
             lane.core.run(now, &mut self.slots);
@@ -99,7 +100,7 @@ impl Driver {
 
     /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
     /// claimed, for others can have it. Returns whether the lane has no credit then although it may have some later.
-    fn give_credit(&mut self, id: i32, room: usize, sample: bool, now: Moment) -> bool {
+    fn give_credit(&mut self, id: LaneId, room: usize, sample: bool, now: Moment) -> bool {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };

@@ -2,6 +2,7 @@
 //! would know why nothing runs; seals and tombstones that are refused let the ledger grow. It is said when it begins and when the cause
 //! changes.
 
+use super::lanes::LaneId;
 use super::{Driver, Fate};
 use crate::protocol::moment::Moment;
 use std::time::Duration;
@@ -27,7 +28,7 @@ impl Refusals {
 
 impl Driver {
     /// An entry of the ledger was stored or not.
-    pub(super) fn note_fate(&mut self, id: i32, fate: &Fate, now: Moment) {
+    pub(super) fn note_fate(&mut self, id: LaneId, fate: &Fate, now: Moment) {
         let (Some(lane), Fate::Refused(cause)) = (self.lanes.get_mut(&id), fate) else { return };
         if lane.refusals.is_news(cause, now) {
             let topic = &lane.topics.ledger;

@@ -23,8 +23,8 @@ impl Lane {
             metadata.detail = self.detail(id, reason, metadata.attempts);
         }
         let Some(payload) = self.payloads.get(id) else { return };
-        if let Some(error) = payload.budget(self.limit_by_default).problem {
-            let limit = self.limit_by_default.and_then(in_words);
+        if let Some(error) = payload.budget(self.config.max_duration).problem {
+            let limit = self.config.max_duration.and_then(in_words);
             warn(metadata, text::budget_ignored(&error.to_string(), limit.as_deref()));
         }
         match payload.properties.get(text::TASK_KEY) {
@@ -53,7 +53,7 @@ impl Lane {
         match reason {
             text::OVER_BUDGET => {
                 let payload = self.payloads.get(id);
-                let limit = payload.and_then(|it| it.budget(self.limit_by_default).limit);
+                let limit = payload.and_then(|it| it.budget(self.config.max_duration).limit);
                 Some(text::over_budget(limit.and_then(in_words).as_deref()))
             }
             text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(attempts)),

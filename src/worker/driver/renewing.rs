@@ -1,5 +1,6 @@
 //! Publishes the entries of running attempts on M. When, says `metadata/running.rs`.
 
+use super::lanes::LaneId;
 use super::{Driver, Event, Fate, Showing};
 use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
@@ -10,7 +11,7 @@ use crate::worker::reports::News;
 
 impl Driver {
     /// Publishes the entries of the attempts whose time has come.
-    pub(super) fn renew(&mut self, id: i32, now: Moment) {
+    pub(super) fn renew(&mut self, id: LaneId, now: Moment) {
         while let Some((task, epoch)) =
             self.lanes.get_mut(&id).and_then(|lane| lane.metadata.running.poll(now))
         {
@@ -19,7 +20,7 @@ impl Driver {
     }
 
     /// Shows on M that the attempt runs.
-    fn show_processing(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+    fn show_processing(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get(&(task_id, epoch)) else { return };
@@ -47,7 +48,7 @@ impl Driver {
     }
 
     /// An attempt has reported something.
-    pub(super) fn handle_reported(&mut self, id: i32, task_id: TaskId, epoch: Epoch) {
+    pub(super) fn handle_reported(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
         let News { progress, checkpoint } = running.checkpoints.reports.news();

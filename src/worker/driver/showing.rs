@@ -2,6 +2,7 @@
 
 use super::effects::{fetch, fetch_at_last};
 use super::lane::{Lane, Payload};
+use super::lanes::LaneId;
 use super::{Driver, Environment, Event, Fate, Showing};
 use crate::ledger;
 use crate::protocol::fold::{Phase, TaskFold};
@@ -34,7 +35,7 @@ pub(in crate::worker) struct BodyReading {
 
 impl Driver {
     /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
-    pub(super) fn show_end(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+    pub(super) fn show_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         // What is half read says nothing of an end. When it is read whatever is still to be shown is looked for again.
         if !lane.core.machine().is_ready() {
@@ -51,7 +52,7 @@ impl Driver {
 
     /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
     /// from the ledger, the payload of a task that another worker ran from T.
-    pub(super) fn show_ended(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+    pub(super) fn show_ended(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
@@ -82,7 +83,7 @@ impl Driver {
 
     pub(super) fn handle_shown_receipt(
         &mut self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         epoch: Epoch,
         kind: Showing,
@@ -121,7 +122,7 @@ impl Driver {
         }
     }
 
-    fn read_task_to_show(&mut self, id: i32, task_id: TaskId, kind: Showing) {
+    fn read_task_to_show(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
         let backoff = Backoff::new(self.env.rng.fork());
@@ -133,7 +134,7 @@ impl Driver {
 
     pub(super) fn handle_task_to_show(
         &mut self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         message: Option<Message>,
         kind: Showing,
@@ -155,7 +156,7 @@ impl Driver {
 
     fn read_body(
         &self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         at: Option<Position>,
         dead_letter: bool,
@@ -178,7 +179,7 @@ impl Driver {
 
     pub(super) fn handle_body(
         &mut self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         BodyReading { at, dead_letter, tries }: BodyReading,
         message: Option<&Message>,
@@ -209,7 +210,7 @@ impl Driver {
 
     /// Publishes the dead letter of a task that failed for good. Its payload is read again if it was dropped; if it is gone, the
     /// dead letter goes out without it, for a missing one would be worse.
-    pub(super) fn dead_letter(&mut self, id: i32, task_id: TaskId) {
+    pub(super) fn dead_letter(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).map(Cow::into_owned) else { return };
         let own = lane.own_body(task_id, task.fold.phase, task.fold.epoch);
@@ -244,7 +245,7 @@ impl Driver {
     }
 
     /// Reads the payload first. A broker that does not answer has not said that it is gone.
-    fn dead_letter_without_payload(&mut self, id: i32, task_id: TaskId) {
+    fn dead_letter_without_payload(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
         let backoff = Backoff::new(self.env.rng.fork());
@@ -257,7 +258,7 @@ impl Driver {
     /// The payload of a task that failed for good was read for its dead letter, or is gone.
     pub(super) fn handle_letter_payload(
         &mut self,
-        id: i32,
+        id: LaneId,
         task_id: TaskId,
         message: Option<Message>,
     ) {
@@ -273,7 +274,7 @@ impl Driver {
         self.dead_letter(id, task_id);
     }
 
-    pub(super) fn handle_dead_letter(&mut self, id: i32, task_id: TaskId, fate: Fate) {
+    pub(super) fn handle_dead_letter(&mut self, id: LaneId, task_id: TaskId, fate: Fate) {
         let lane = self.lanes.get_mut(&id);
         // A seal or a self-fence may have come in between.
         let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
@@ -297,7 +298,7 @@ impl Driver {
     }
 
     /// Keeps M in order, if this worker is to do so.
-    pub(super) fn keep_metadata(&mut self, id: i32, now: Moment) {
+    pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.follow_metadata(&mut self.env, &mut self.services, now);
         loop {
@@ -330,7 +331,7 @@ impl Driver {
     }
 
     /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M has shown before is shown again.
-    fn restore(&mut self, id: i32, task: TaskId, at: Position) {
+    fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.metadata.clone());
         // As long as it takes: what cannot be read just now is not gone.
@@ -341,7 +342,7 @@ impl Driver {
     }
 
     /// What can be read no more leaves M: an entry that says for ever that a finished task runs would be worse than none.
-    pub(super) fn handle_restore(&mut self, id: i32, task: TaskId, message: Option<Message>) {
+    pub(super) fn handle_restore(&mut self, id: LaneId, task: TaskId, message: Option<Message>) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         self.stats.repaired();
         let Some(Message { key, properties, payload, .. }) = message else {
@@ -354,7 +355,7 @@ impl Driver {
         lane.metadata.keeper.missed(task, self.env.clock.now());
     }
 
-    pub(super) fn handle_removed(&mut self, id: i32, task: TaskId, fate: &Fate) {
+    pub(super) fn handle_removed(&mut self, id: LaneId, task: TaskId, fate: &Fate) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.metadata.keeper.removed(task, *fate != Fate::Unknown);
         if let Fate::Refused(cause) = fate {
@@ -420,8 +421,8 @@ impl Lane {
     }
 
     /// Whether a payload of this size goes to M.
-    pub(super) const fn is_shown(&self, payload_bytes: usize) -> bool {
-        payload_bytes <= self.shown_task_bytes_max
+    pub(super) fn is_shown(&self, payload_bytes: usize) -> bool {
+        payload_bytes <= self.config.shown_task_bytes_max
     }
 
     /// What this worker itself has to say about the end of a task, if that is how it ended.

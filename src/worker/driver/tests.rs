@@ -17,6 +17,9 @@ use bytes::Bytes;
 use longhaul_memory::{Faults, MemoryBroker, MemoryTransport};
 use std::sync::{Mutex, PoisonError};
 
+/// The only lane on a topic without partitions.
+const LANE: LaneId = LaneId::of_partition(-1);
+
 mod aside;
 mod bounds;
 mod checkpoints;
@@ -85,7 +88,7 @@ impl Bench {
         broker.create_topic(&names.ledger, partitions, true);
         broker.create_topic(&names.dead_letters, None, false);
         let bench = Self::on(broker, "worker", config, partitions, body);
-        for partition in bench.driver.lanes.keys() {
+        for partition in bench.driver.lanes.values().map(Lane::partition) {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
@@ -126,7 +129,7 @@ impl Bench {
         let driver = Driver::new(env, queue, config, topics, processor, partitions, wished, stats);
         let bench =
             Self { broker, transport, names, driver, wish, ended: false, end: None, turns: 0 };
-        for partition in bench.driver.lanes.keys() {
+        for partition in bench.driver.lanes.values().map(Lane::partition) {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench

@@ -4,6 +4,7 @@ use super::publishing::publish_until_lost;
 use super::*;
 use crate::supervise::{BACKOFF_MAX, Backoff, ConnectionState, Connections, KeptPublisher};
 use crate::transport::{Batching, OnReceipt, Outgoing, Schema, Start, TopicPartition};
+use crate::worker::driver::LaneId;
 use longhaul_memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use tokio::task::JoinSet;
 
@@ -40,7 +41,8 @@ fn consuming(
     services: &mut JoinSet<()>,
 ) -> (mpsc::Receiver<Event>, Mailbox<ConsumerCommand>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
-    let sink = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let sink =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     let (service, connections) = service(broker, transport);
     let group = GROUP.to_owned();
@@ -65,10 +67,14 @@ fn following(
     services: &mut JoinSet<()>,
 ) -> (mpsc::Receiver<Event>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
-    let deleted = |()| Event::LedgerDeleted { lane: 0, generation: 1 };
+    let deleted = |()| Event::LedgerDeleted { lane: LaneId::default(), generation: 1 };
     let gone = Sink::new(sender.clone(), deleted);
     let presence = Presence { gone, landmark: Landmark::default() };
-    let messages = Sink::new(sender, |messages| Event::Shown { lane: 0, follower: 1, messages });
+    let messages = Sink::new(sender, |messages| Event::Shown {
+        lane: LaneId::default(),
+        follower: 1,
+        messages,
+    });
     let (service, connections) = service(broker, transport);
     let from_start = Follow { start: Start::Earliest, compacted: false };
     services.spawn(follow(service, from_start, messages, Some(presence)));

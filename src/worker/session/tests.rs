@@ -3,6 +3,7 @@
 use super::*;
 use crate::supervise::{ConnectionState, Connections};
 use crate::task::Position;
+use crate::worker::driver::LaneId;
 use async_trait::async_trait;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
@@ -43,7 +44,8 @@ impl Consumer for Stalled {
 async fn acks_do_not_pass_for_deliveries() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let events =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
     let mut session =
@@ -68,7 +70,8 @@ async fn acks_do_not_pass_for_deliveries() {
 async fn who_asked_for_nothing_waits_for_nothing() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, _receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let events =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     let mut session =
         Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
@@ -83,7 +86,11 @@ async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
         let clock = longhaul_memory::simulated_clock(0);
         let (sender, _receiver) = mpsc::channel(8);
-        let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+        let events = Sink::new(sender, |event| Event::Consumed {
+            lane: LaneId::default(),
+            service: 0,
+            event,
+        });
         let commands = Mailbox::new();
         commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
         let known = Arc::new(AtomicU64::new(open));
@@ -130,7 +137,8 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     let connections = Arc::new(Connections::new(clock));
     let monitor = Arc::new(Monitor::new(&connections));
     let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let events =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     for refuses in [true, true, false] {
         monitor.opened();
         let (open, seen) = (Arc::default(), Arc::clone(&monitor));
@@ -215,7 +223,8 @@ impl Consumer for Delivering {
 async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Duration> {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let events =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
     let consumer = Delivering { clock, at: Some(Moment(Duration::from_secs(10))), backlog };
@@ -286,7 +295,8 @@ impl Consumer for Prefetching {
 async fn no_more_is_passed_on_than_there_is_credit_for() {
     let clock = longhaul_memory::simulated_clock(0);
     let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| Event::Consumed { lane: 0, service: 0, event });
+    let events =
+        Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 3 });
     let consumer = Box::new(Prefetching(0));

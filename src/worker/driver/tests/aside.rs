@@ -51,7 +51,7 @@ impl Astray {
 
     /// The machine wants to do this, although no rule has led to it.
     fn ask_for(&mut self, action: Action) {
-        self.bench.driver.lanes.get_mut(&-1).unwrap().core.ask_for(action);
+        self.bench.driver.lanes.get_mut(&LANE).unwrap().core.ask_for(action);
     }
 
     fn fold(&self) -> TaskFold {
@@ -144,7 +144,7 @@ async fn the_end_of_a_running_task_is_not_shown() {
 #[tokio::test(start_paused = true)]
 async fn an_entry_with_another_end_is_not_shown() {
     let mut astray = Astray::new().await;
-    let lane = astray.bench.driver.lanes.get_mut(&-1).unwrap();
+    let lane = astray.bench.driver.lanes.get_mut(&LANE).unwrap();
     assert!(!lane.core.may_show(astray.task, Phase::Completed));
     astray.ends_with_others().await;
 }

@@ -76,7 +76,7 @@ async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
     bench.broker.stall_publishes(&bench.ledger(), SECOND);
     let task = bench.submit(&[]);
     bench.run_for(SECOND / 2).await;
-    let lane = bench.driver.lanes.get_mut(&-1).unwrap();
+    let lane = bench.driver.lanes.get_mut(&LANE).unwrap();
     assert!(lane.payloads.remove(task).is_some());
     bench.run_for(10 * SECOND).await;
     let shown = bench.shown();

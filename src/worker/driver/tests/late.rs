@@ -52,7 +52,7 @@ async fn a_body_is_taken_from_the_entry_that_made_the_state_and_from_no_other() 
     let claim = entry_at(&bench, |entry| matches!(entry, Entry::Claim(_)));
     bench.allow();
     let reading = BodyReading { at: claim.position, dead_letter: false, tries: 0 };
-    bench.driver.handle_body(-1, task, reading, Some(&claim));
+    bench.driver.handle_body(LANE, task, reading, Some(&claim));
     bench.run_for(5 * SECOND).await;
     let results: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.result).collect();
     assert_eq!(results, [Some(Bytes::from_static(b"the result"))], "{results:?}");
@@ -68,7 +68,7 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     assert_eq!(bench.broker.full_log(&dead_letters).len(), 1);
     let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
     assert!(message.is_some());
-    bench.driver.handle_letter_payload(-1, task, message);
+    bench.driver.handle_letter_payload(LANE, task, message);
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
 }
 
@@ -86,7 +86,7 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
     let lane = &bench.driver.lanes[-1];
     let (generation, left) = (lane.generation, lane.core.machine().left());
     assert_eq!(left, 1, "its keys stand there, and their tombstones are on their way");
-    let stored = |generation| Event::Tombstoned { lane: -1, generation, fate: Fate::Stored };
+    let stored = |generation| Event::Tombstoned { lane: LANE, generation, fate: Fate::Stored };
     bench.driver.handle(stored(generation - 1));
     assert_eq!(bench.driver.lanes[-1].core.machine().left(), 1);
     bench.driver.handle(stored(generation));
@@ -97,8 +97,12 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
 #[tokio::test(start_paused = true)]
 async fn whatever_the_ledger_refuses_is_told() {
     for lane_event in [
-        Event::Published { lane: -1, fate: Fate::Refused("too large".to_owned()) },
-        Event::Tombstoned { lane: -1, generation: 1, fate: Fate::Refused("too large".to_owned()) },
+        Event::Published { lane: LANE, fate: Fate::Refused("too large".to_owned()) },
+        Event::Tombstoned {
+            lane: LANE,
+            generation: 1,
+            fate: Fate::Refused("too large".to_owned()),
+        },
     ] {
         let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });
         bench.driver.handle(lane_event);
@@ -118,14 +122,14 @@ async fn whatever_the_ledger_refuses_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
-    let lane = bench.driver.lanes.get_mut(&-1).expect("one");
+    let lane = bench.driver.lanes.get_mut(&LANE).expect("one");
     lane.bodies.insert(
         task,
         (Epoch(1), crate::worker::metadata::entry::Body::Result(b"the result"[..].into())),
     );
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();
-    bench.driver.show_end(-1, task, Showing::Outcome);
+    bench.driver.show_end(LANE, task, Showing::Outcome);
     bench.run_for(SECOND).await;
     let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();
     let [shown] = &shown[..] else { panic!("{shown:?}") };
