@@ -5,8 +5,8 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
-use longhaul_broker::log::SimulatedStorage;
-use longhaul_broker::stepped::{Journal, SteppedBroker};
+use longhaul_broker::internals::log::SimulatedStorage;
+use longhaul_broker::internals::stepped::{Journal, SteppedBroker};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     Command, CommandAck, CommandConnect, CommandFlow, CommandProducer, CommandSend,

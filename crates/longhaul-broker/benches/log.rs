@@ -3,7 +3,9 @@
 //! The next group is composed while the one before is on its way to the disk, as the broker does. `TMPDIR` chooses the disk.
 
 use anyhow::{Context, Result};
-use longhaul_broker::log::{self, FileStorage, Head, Kind, Opened, Options, Replayed, WriteError};
+use longhaul_broker::internals::log::{
+    self, FileStorage, Head, Kind, Opened, Options, Replayed, WriteError,
+};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;

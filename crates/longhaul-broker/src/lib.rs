@@ -19,14 +19,6 @@
     unreachable_pub,
     reason = "modules say what their neighbours may use, this file what the world may"
 )]
-#![cfg_attr(
-    not(feature = "testing"),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "the feature `testing` makes the inner modules public, for simulation and measurement"
-    )
-)]
 
 mod admin;
 mod auth;
@@ -38,7 +30,6 @@ mod error;
 #[cfg(test)]
 mod hostile;
 mod ids;
-#[cfg(not(feature = "testing"))]
 mod log;
 mod machine;
 mod metrics;
@@ -47,14 +38,9 @@ mod server;
 #[cfg(test)]
 mod simulation;
 mod state;
+#[cfg(feature = "testing")]
+mod stepped;
 mod tls;
-// What the project's own tests may reach. Not a stable interface.
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod log;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod stepped;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
 pub use config::BrokerConfig;
@@ -63,3 +49,18 @@ pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};
 pub use server::Broker;
 pub use tls::{TlsConfig, TlsError};
+
+/// What the project's own tests and measurements reach. Not a stable interface.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod internals {
+    /// The log, and disks that are simulated.
+    pub mod log {
+        pub use crate::log::*;
+    }
+
+    /// The broker's machine and log, driven step by step.
+    pub mod stepped {
+        pub use crate::stepped::*;
+    }
+}

@@ -6,7 +6,7 @@ use longhaul::internals::session::machine::call::{
     Subscription,
 };
 use longhaul::{EntryId, Position};
-use longhaul_broker::stepped::MESSAGE_BYTES_MAX;
+use longhaul_broker::internals::stepped::MESSAGE_BYTES_MAX;
 use longhaul_transport::{Batching, Message};
 use std::collections::{BTreeSet, VecDeque};
 

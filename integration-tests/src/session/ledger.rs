@@ -3,7 +3,7 @@
 use super::Figures;
 use bytes::{Bytes, BytesMut};
 use longhaul::{EntryId, Position};
-use longhaul_broker::stepped::Journal;
+use longhaul_broker::internals::stepped::Journal;
 use longhaul_transport::{Message, Outgoing, PublishError};
 use longhaul_wire::batch::Singles;
 use longhaul_wire::frame;

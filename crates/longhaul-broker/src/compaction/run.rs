@@ -6,7 +6,6 @@ use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -87,8 +86,9 @@ pub(crate) fn run(
 ///
 /// # Errors
 /// As [`run`].
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn run_into(
-    files: &mut HashMap<String, CompactedFile>,
+    files: &mut std::collections::HashMap<String, CompactedFile>,
     job: &CompactionJob,
     reader: &Reader,
     storage: Arc<dyn Storage>,

@@ -59,8 +59,9 @@ impl Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Storage;
     use crate::log::segment::Header;
-    use crate::log::{Storage, StorageFile};
+    use crate::log::storage::StorageFile;
     use std::sync::{Arc, Mutex};
 
     const SEGMENT_BYTES: u32 = 16 * HEADER_BYTES;

@@ -20,6 +20,8 @@ mod options;
 mod reader;
 mod record;
 mod recovery;
+#[cfg(test)]
+mod scan;
 mod scanner;
 mod segment;
 mod shared;
@@ -34,14 +36,22 @@ mod tests;
 
 pub use compacted::{CompactedFile, CompactedWriter, Slot};
 pub use composer::{Composer, Group};
-pub use error::{AppendError, CompactedError, OpenError, ReadError, WriteError};
-pub use handle::{Done, Log, open};
+pub use error::{CompactedError, OpenError, ReadError, WriteError};
+pub use handle::{Log, open};
 pub use options::Options;
-pub use reader::{Held, Reader, Scan};
-pub use record::{Head, Kind, Place, Position, RECORD_OVERHEAD};
-pub use recovery::{Apply, Opened, Replayed, Truncated};
+pub use reader::{Held, Reader};
+pub use record::{Head, Kind, Place, Position};
+pub use recovery::Replayed;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
-pub use storage::{FileStorage, LockError, Storage, StorageFile, StorageLock};
+pub use storage::{FileStorage, Storage};
 #[cfg(any(test, feature = "testing"))]
 pub use storage::{SimulatedStorage, Surprise};
+#[cfg(feature = "testing")]
+pub use {
+    error::AppendError,
+    handle::Done,
+    record::RECORD_OVERHEAD,
+    recovery::{Apply, Opened, Truncated},
+    storage::{LockError, StorageFile, StorageLock},
+};

@@ -1,8 +1,7 @@
 //! Reads records back, from any thread.
 
 use super::error::ReadError;
-use super::record::{self, HEAD_BYTES, Head, Mark, Parsed, Place, RECORD_OVERHEAD};
-use super::scanner::Scanner;
+use super::record::{self, HEAD_BYTES, Parsed, Place, RECORD_OVERHEAD};
 use super::segment;
 use super::shared::{Segment, Shared};
 use bytes::Bytes;
@@ -32,7 +31,7 @@ impl Held {
 /// Reads records. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Reader {
@@ -113,18 +112,6 @@ impl Reader {
         Some(out)
     }
 
-    /// The records of a segment, from the first to the last that is durable.
-    #[must_use]
-    pub fn scan(&self, segment: u32) -> Scan {
-        let end = self.shared.durable();
-        let scanner = self.segment(segment).map(|it| {
-            let limit = if segment == end.segment { end.offset } else { it.header.size };
-            Scanner::new(Arc::clone(&it.file), it.seed, limit)
-        });
-        let sealed = segment != end.segment;
-        Scan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }
-    }
-
     /// Reads neighbours at once.
     fn read_run(&self, run: &[&Held], out: &mut Vec<Result<Bytes, ReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
@@ -137,10 +124,6 @@ impl Reader {
             Err(_) if run.len() > 1 => out.extend(run.iter().map(|it| self.read_one(it))),
             Err(error) => out.push(Err(error)),
         }
-    }
-
-    fn segment(&self, number: u32) -> Result<Arc<Segment>, ReadError> {
-        self.shared.segment(number).ok_or(ReadError::Gone { segment: number })
     }
 
     fn read_range(&self, segment: &Segment, from: u32, to: u32) -> Result<Bytes, ReadError> {
@@ -199,53 +182,15 @@ fn near(one: Place, two: Place) -> bool {
         && two.size >= RECORD_OVERHEAD
 }
 
-fn damaged(shared: &Shared, segment: u32, offset: u32) -> ReadError {
+pub(super) fn damaged(shared: &Shared, segment: u32, offset: u32) -> ReadError {
     let file = shared.storage.describe(&segment::name(segment));
     ReadError::Damaged { file, offset: u64::from(offset) }
 }
 
-fn failed(shared: &Shared, segment: u32, offset: u32, error: &io::Error) -> ReadError {
+pub(super) fn failed(shared: &Shared, segment: u32, offset: u32, error: &io::Error) -> ReadError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return damaged(shared, segment, offset);
     }
     let file = shared.storage.describe(&segment::name(segment));
     ReadError::Io { file, offset: u64::from(offset), reason: error.to_string() }
-}
-
-/// The records of a segment in order. Ends behind the first error.
-#[derive(Debug)]
-pub struct Scan {
-    shared: Arc<Shared>,
-    segment: u32,
-    /// What reads the records; `None` behind the last.
-    scanner: Option<Result<Scanner, ReadError>>,
-    /// Whether the segment must end with a seal.
-    sealed: bool,
-}
-
-impl Iterator for Scan {
-    type Item = Result<(Head, Place), ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut scanner = match self.scanner.take()? {
-            Ok(scanner) => scanner,
-            Err(error) => return Some(Err(error)),
-        };
-        loop {
-            let (offset, limit) = (scanner.offset(), scanner.limit());
-            let head = match scanner.next() {
-                Ok(Some((_, Parsed::Record(head, _)))) => head,
-                Ok(Some((_, Parsed::Mark(Mark::Group { .. })))) => continue,
-                Ok(Some((_, Parsed::Mark(Mark::Seal { .. })))) => return None,
-                Ok(None) if !self.sealed && offset == limit => return None,
-                Ok(None) => return Some(Err(damaged(&self.shared, self.segment, offset))),
-                Err(error) => {
-                    return Some(Err(failed(&self.shared, self.segment, offset, &error)));
-                }
-            };
-            let size = scanner.offset() - offset;
-            self.scanner = Some(Ok(scanner));
-            return Some(Ok((head, Place { segment: self.segment, offset, size })));
-        }
-    }
 }

@@ -55,12 +55,6 @@ impl Place {
         Position { segment: self.segment, offset: self.offset }
     }
 
-    /// How many bytes the body has.
-    #[must_use]
-    pub fn body_bytes(&self) -> u32 {
-        self.size.saturating_sub(RECORD_OVERHEAD)
-    }
-
     /// The first byte behind the record.
     pub(super) fn end(&self) -> u32 {
         self.offset.saturating_add(self.size)

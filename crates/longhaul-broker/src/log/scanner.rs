@@ -35,6 +35,7 @@ impl Scanner {
     }
 
     /// The first byte behind what may be read.
+    #[cfg(test)]
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }

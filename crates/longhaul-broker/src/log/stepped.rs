@@ -6,7 +6,7 @@ use super::error::{OpenError, WriteError};
 use super::options::Options;
 use super::reader::Reader;
 use super::record::Position;
-use super::recovery::{self, Apply, Truncated};
+use super::recovery::{self, Apply};
 use super::storage::{Storage, StorageLock};
 use super::writer::Writer;
 use bytes::Bytes;
@@ -18,8 +18,6 @@ use std::sync::atomic::Ordering;
 pub struct Stepped {
     /// Goes on behind the last record.
     pub composer: Composer,
-    /// The unfinished group whose end was dropped, if there was one.
-    pub truncated: Option<Truncated>,
     writer: Writer,
     reader: Reader,
     _lock: Box<dyn StorageLock>,
@@ -38,7 +36,6 @@ impl Stepped {
         let parts = recovery::recover(storage, options, apply)?;
         Ok(Self {
             composer: parts.composer,
-            truncated: parts.truncated,
             writer: parts.writer,
             reader: parts.reader,
             _lock: parts.lock,

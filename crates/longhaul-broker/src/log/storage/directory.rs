@@ -4,7 +4,7 @@ use super::{LockError, Storage, StorageFile, StorageLock};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The name of the file that processes lock.
@@ -35,12 +35,6 @@ impl FileStorage {
             drop(File::open(parent).and_then(|parent| parent.sync_all()));
         }
         Ok(storage)
-    }
-
-    /// The directory.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
     }
 }
 

@@ -56,19 +56,13 @@ pub trait Storage: Debug + Send + Sync {
 }
 
 /// An open file. Reads and writes may come from several threads.
+#[allow(clippy::len_without_is_empty, reason = "nobody asks that")]
 pub trait StorageFile: Debug + Send + Sync {
     /// Bytes of the file.
     ///
     /// # Errors
     /// Those of the operating system.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file has no bytes.
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
-    }
     /// Fills the buffer from this offset.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! Random histories over a disk that fails and loses power, each reproducible by its seed.
 
 use super::*;
+use crate::log::WriteError;
 use crate::log::composer::Group;
+use crate::log::error::AppendError;
 use crate::log::record::Position;
 use crate::log::storage::Surprise;
-use crate::log::{AppendError, WriteError};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 

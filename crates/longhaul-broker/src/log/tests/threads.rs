@@ -1,8 +1,9 @@
 //! The log with its threads, over a directory.
 
 use super::*;
+use crate::log::recovery::Opened;
 use crate::log::storage::Surprise;
-use crate::log::{FileStorage, Log, Opened, WriteError, open};
+use crate::log::{FileStorage, Log, WriteError, open};
 use std::fs;
 use std::sync::mpsc::{Receiver, sync_channel};
 

@@ -1,0 +1,63 @@
+//! The records of a segment one after the other, for tests that look at all of them.
+
+use super::error::ReadError;
+use super::reader::{Reader, damaged, failed};
+use super::record::{Head, Mark, Parsed, Place};
+use super::scanner::Scanner;
+use super::shared::{Segment, Shared};
+use std::sync::Arc;
+
+impl Reader {
+    /// The records of a segment, from the first to the last that is durable.
+    pub(crate) fn scan(&self, segment: u32) -> Scan {
+        let end = self.shared.durable();
+        let scanner = self.segment(segment).map(|it| {
+            let limit = if segment == end.segment { end.offset } else { it.header.size };
+            Scanner::new(Arc::clone(&it.file), it.seed, limit)
+        });
+        let sealed = segment != end.segment;
+        Scan { shared: Arc::clone(&self.shared), segment, scanner: Some(scanner), sealed }
+    }
+
+    fn segment(&self, number: u32) -> Result<Arc<Segment>, ReadError> {
+        self.shared.segment(number).ok_or(ReadError::Gone { segment: number })
+    }
+}
+
+/// The records of a segment in order. Ends behind the first error.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    shared: Arc<Shared>,
+    segment: u32,
+    /// What reads the records; `None` behind the last.
+    scanner: Option<Result<Scanner, ReadError>>,
+    /// Whether the segment must end with a seal.
+    sealed: bool,
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Head, Place), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut scanner = match self.scanner.take()? {
+            Ok(scanner) => scanner,
+            Err(error) => return Some(Err(error)),
+        };
+        loop {
+            let (offset, limit) = (scanner.offset(), scanner.limit());
+            let head = match scanner.next() {
+                Ok(Some((_, Parsed::Record(head, _)))) => head,
+                Ok(Some((_, Parsed::Mark(Mark::Group { .. })))) => continue,
+                Ok(Some((_, Parsed::Mark(Mark::Seal { .. })))) => return None,
+                Ok(None) if !self.sealed && offset == limit => return None,
+                Ok(None) => return Some(Err(damaged(&self.shared, self.segment, offset))),
+                Err(error) => {
+                    return Some(Err(failed(&self.shared, self.segment, offset, &error)));
+                }
+            };
+            let size = scanner.offset() - offset;
+            self.scanner = Some(Ok(scanner));
+            return Some(Ok((head, Place { segment: self.segment, offset, size })));
+        }
+    }
+}
