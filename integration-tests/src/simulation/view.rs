@@ -6,7 +6,6 @@ use super::checks::{Book, Evidence, at};
 use super::ledger::{Stored, Story};
 use super::setting::Course;
 use crate::checkers::fold::End;
-use longhaul::internals::protocol::entry::{Done, Entry, Outcome};
 use longhaul::internals::protocol::invariants as ids;
 use longhaul::{EntryId, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use longhaul_memory::Happening;
@@ -14,7 +13,6 @@ use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// An entry on the metadata topic.
 struct Shown {
@@ -110,7 +108,6 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
     let letters = letters(evidence, book);
     let acks = acks(evidence);
     let none = Vec::new();
-    let started = evidence.fleet.deeds.lock().starts.iter().map(|it| (it.task, it.epoch)).collect();
     for (id, story) in &book.stories {
         let entries = shown.get(id).unwrap_or(&none);
         let mut wrong = |number: &str, what: &str| {
@@ -138,9 +135,6 @@ pub(super) fn check(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String
             wrong(ids::VIEW, &what);
         }
         if let Some(what) = removed_too_soon(evidence, entries) {
-            wrong(ids::VIEW, &what);
-        }
-        if let Some(what) = left_running(evidence, book, &started, *id, entries, story) {
             wrong(ids::VIEW, &what);
         }
         let letter = letters.get(id);
@@ -211,38 +205,6 @@ fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String
     let removed = entries.iter().find(|entry| entry.what.is_none() && entry.stored.at > first)?;
     let stood = removed.stored.at.since(first);
     (stood < retention).then(|| format!("its end left the metadata topic after {stood:?}"))
-}
-
-/// What a worker has run and given back at the end of a drain is not shown as running until somebody takes it. Asked where the broker is sound.
-fn left_running(
-    evidence: &Evidence<'_>,
-    book: &Book,
-    started: &BTreeSet<(TaskId, u32)>,
-    id: TaskId,
-    entries: &[Shown],
-    story: &Story,
-) -> Option<String> {
-    // So long an entry may take to be stored, and a snooze is given back with a delay.
-    const SOON: Duration = Duration::from_secs(1);
-    if evidence.setting.course != Course::Crashes {
-        return None;
-    }
-    book.logs.get(&id.partition)?.values().find_map(|logged| {
-        let Entry::Done(Done { key, outcome: Outcome::Released(next), .. }) = &logged.entry else {
-            return None;
-        };
-        let (epoch, at) = (key.epoch.0, logged.stored.at);
-        let ran = key.task == id && next.delay_ms == 0 && started.contains(&(id, epoch));
-        if !ran || !story.released.contains(&epoch) {
-            return None;
-        }
-        let taken = story.claims.iter().map(|claim| claim.at).find(|taken| *taken > at);
-        let last = entries.iter().rfind(|entry| entry.stored.at <= at + SOON)?;
-        let (metadata, shown) = last.what.as_ref()?;
-        let runs = metadata.state == TaskState::Processing && *shown == Some(epoch);
-        let waits = taken.is_none_or(|taken| taken.since(at) > SOON);
-        (runs && waits).then(|| format!("epoch {epoch} was given back and is shown as running"))
-    })
 }
 
 /// When the first dead letter of each task was stored.
