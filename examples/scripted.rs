@@ -201,7 +201,7 @@ async fn main() -> anyhow::Result<()> {
         .config(config)
         .topics(overrides)
         .concurrency(args.concurrency)
-        .attempts_max(args.max_attempts)
+        .max_attempts(args.max_attempts)
         .keep_alive(args.keep_alive)
         .heartbeat(args.heartbeat)
         .retention(args.retention)

@@ -28,7 +28,7 @@ pub struct WorkerConfig {
     /// Tasks that run at once. Default 16.
     pub concurrency: usize,
     /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
     /// How long an attempt may take at a task whose message does not say it by `MAX_TASK_DURATION`; then it is cancelled and has failed.
     /// Default `None`: as long as it takes.
     pub max_duration: Option<Duration>,
@@ -65,7 +65,7 @@ impl Default for WorkerConfig {
         Self {
             subscription: DEFAULT_SUBSCRIPTION.to_owned(),
             concurrency: 16,
-            attempts_max: 3,
+            max_attempts: 3,
             max_duration: None,
             heartbeat: Duration::from_secs(10),
             keep_alive: Duration::from_secs(300),
@@ -116,7 +116,7 @@ impl WorkerConfig {
                 "concurrency",
                 format!("must be between 1 and {CONCURRENCY_MAX}, is {}", self.concurrency),
             ),
-            (self.attempts_max > 0, "attempts_max", "must be at least 1".to_owned()),
+            (self.max_attempts > 0, "max_attempts", "must be at least 1".to_owned()),
             (
                 self.max_duration.is_none_or(|limit| !limit.is_zero()),
                 "max_duration",
@@ -212,7 +212,7 @@ impl WorkerConfig {
 
     /// What the rules take of it, for a partition of the task topic, or -1.
     pub(crate) fn partition(&self, partition: i32) -> PartitionSettings {
-        PartitionSettings { ledger: self.ledger(), partition, attempts_max: self.attempts_max }
+        PartitionSettings { ledger: self.ledger(), partition, max_attempts: self.max_attempts }
     }
 }
 

@@ -38,7 +38,7 @@ impl KeysUsed {
 /// What happened to the tasks of one ledger, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Judge {
-    attempts_max: u32,
+    max_attempts: u32,
     tasks: BTreeMap<TaskId, Deeds>,
     violations: Vec<Violation>,
 }
@@ -78,8 +78,8 @@ impl Terminal {
 impl Judge {
     /// One of a ledger whose tasks have this many attempts.
     #[must_use]
-    pub fn new(attempts_max: u32) -> Self {
-        Self { attempts_max, ..Self::default() }
+    pub fn new(max_attempts: u32) -> Self {
+        Self { max_attempts, ..Self::default() }
     }
 
     /// What was violated so far.
@@ -141,7 +141,7 @@ impl Judge {
         attempt: u32,
         fold: &TaskFold,
     ) {
-        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, self.attempts_max));
+        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, self.max_attempts));
         self.judged(task, not_cancelled(fold));
         let deeds = self.tasks.entry(task).or_default();
         let same_epoch = deeds.starts.iter().any(|start| start.epoch == epoch);

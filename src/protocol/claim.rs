@@ -44,10 +44,10 @@ pub struct NextClaim {
 
 /// The claim that the folded state calls for: closing when the task was cancelled or has no attempt left.
 #[must_use]
-pub const fn next_claim(fold: &TaskFold, attempts_max: u32) -> NextClaim {
+pub const fn next_claim(fold: &TaskFold, max_attempts: u32) -> NextClaim {
     if fold.cancel {
         NextClaim { kind: ClaimKind::Cancelled, attempt: fold.attempt }
-    } else if fold.attempt >= attempts_max {
+    } else if fold.attempt >= max_attempts {
         NextClaim { kind: ClaimKind::Final, attempt: fold.attempt }
     } else {
         NextClaim { kind: ClaimKind::Run, attempt: fold.attempt + 1 }
@@ -56,7 +56,7 @@ pub const fn next_claim(fold: &TaskFold, attempts_max: u32) -> NextClaim {
 
 /// What a worker that is idle on a task does next.
 #[must_use]
-pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) -> Decision {
+pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) -> Decision {
     let Circumstances { holder, payload, due } = circumstances;
     match fold.phase {
         Phase::New if holder => {}
@@ -67,7 +67,7 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, attempts_max: u32) 
             return Decision::Wait;
         }
     }
-    let claim = next_claim(fold, attempts_max);
+    let claim = next_claim(fold, max_attempts);
     if claim.kind == ClaimKind::Run && !payload {
         Decision::ReadPayload
     } else {

@@ -133,7 +133,7 @@ pub struct Heartbeat {
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,
     /// How many attempts the sender gives a task, so that people learn of workers that disagree; nothing follows from it.
-    pub attempts_max: Option<u32>,
+    pub max_attempts: Option<u32>,
     /// Of every end that this owner has written up to this position of the ledger, dead letter and entry on M are stored; `None` when it
     /// does not say.
     pub shown_to: Option<Position>,
@@ -235,8 +235,8 @@ impl Entry {
                     out.put("w", underway);
                 }
                 out.put("u", heartbeat.uptime_ms);
-                if let Some(attempts_max) = heartbeat.attempts_max {
-                    out.put("m", attempts_max);
+                if let Some(max_attempts) = heartbeat.max_attempts {
+                    out.put("m", max_attempts);
                 }
                 match heartbeat.shown_to {
                     Some(Position { ledger, entry, batch_index: None }) => {
@@ -444,7 +444,7 @@ impl<'a> Reader<'a> {
             underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
             uptime_ms: self.number("u")?,
             // Nobody's silence may hang on what is for people.
-            attempts_max: self.number("m").ok(),
+            max_attempts: self.number("m").ok(),
             shown_to: self.properties.get("p").and_then(position),
         })
     }

@@ -70,7 +70,7 @@ mod tests {
             receipted,
             underway: Some(underway),
             uptime_ms,
-            attempts_max: None,
+            max_attempts: None,
             shown_to: None,
         }
     }

@@ -115,7 +115,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         any_once().prop_map(Entry::Checkpoint),
         any_task().prop_map(Entry::Cancel),
         heartbeat.prop_map(|(owner, subscription, told, place)| {
-            let (number, receipted, underway, uptime_ms, attempts_max) = told;
+            let (number, receipted, underway, uptime_ms, max_attempts) = told;
             let owner = OwnerId(owner);
             let position = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
             let shown_to = place.map(position);
@@ -126,7 +126,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 receipted,
                 underway,
                 uptime_ms,
-                attempts_max,
+                max_attempts,
                 shown_to,
             })
         }),

@@ -71,7 +71,7 @@ pub enum Failure {
 pub fn outcome_of_failure(
     failure: Failure,
     attempt: u32,
-    attempts_max: u32,
+    max_attempts: u32,
     policy: &RetryPolicy,
     sample: u32,
     now_ms: u64,
@@ -83,7 +83,7 @@ pub fn outcome_of_failure(
     match failure {
         Failure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
         Failure::Fatal => Outcome::Final,
-        Failure::Retry | Failure::RetryAfter(_) | Failure::RetryLate if attempt >= attempts_max => {
+        Failure::Retry | Failure::RetryAfter(_) | Failure::RetryLate if attempt >= max_attempts => {
             Outcome::Final
         }
         Failure::Retry => Outcome::Failed(after(policy.delay(attempt, sample))),

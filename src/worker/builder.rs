@@ -21,7 +21,7 @@ use std::time::Duration;
 ///     client
 ///         .worker("tasks", processor)
 ///         .concurrency(64)
-///         .attempts_max(5)
+///         .max_attempts(5)
 ///         .max_duration(Duration::from_secs(3600))
 ///         .backoff(Duration::from_secs(2), Duration::from_secs(600))
 ///         .start()
@@ -86,8 +86,8 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     }
 
     /// Attempts that a task has.
-    pub fn attempts_max(mut self, attempts: u32) -> Self {
-        self.config.attempts_max = attempts;
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.config.max_attempts = attempts;
         self
     }
 

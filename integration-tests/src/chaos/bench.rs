@@ -153,7 +153,7 @@ impl Bench {
             compacted,
             view: view.iter().map(view_entry).collect(),
             runs: self.fleet.runs()?,
-            attempts_max: self.settings.attempts_max,
+            max_attempts: self.settings.max_attempts,
             backlog: self.backlog().await?,
         })
     }

@@ -20,7 +20,7 @@ const READY_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
-    pub(super) attempts_max: u32,
+    pub(super) max_attempts: u32,
     pub(super) heartbeat: Duration,
     pub(super) keep_alive: Duration,
     pub(super) cancel_grace: Duration,
@@ -35,7 +35,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             concurrency: 4,
-            attempts_max: 3,
+            max_attempts: 3,
             heartbeat: Duration::from_secs(1),
             keep_alive: Duration::from_secs(300),
             cancel_grace: Duration::ZERO,
@@ -52,7 +52,7 @@ impl Settings {
         let ms = |duration: Duration| format!("{}ms", duration.as_millis());
         let pairs = [
             ("--concurrency", self.concurrency.to_string()),
-            ("--max-attempts", self.attempts_max.to_string()),
+            ("--max-attempts", self.max_attempts.to_string()),
             ("--heartbeat", ms(self.heartbeat)),
             ("--keep-alive", ms(self.keep_alive)),
             ("--cancel-grace", ms(self.cancel_grace)),

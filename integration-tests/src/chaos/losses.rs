@@ -187,7 +187,7 @@ mod tests {
             receipted: 0,
             underway: None,
             uptime_ms: 0,
-            attempts_max: None,
+            max_attempts: None,
             shown_to: None,
         })
     }

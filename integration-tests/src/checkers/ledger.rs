@@ -28,7 +28,7 @@ struct Reading<'a> {
     past: Judge,
     /// What was run and whose claim has not been read, by task and epoch.
     runs: BTreeMap<(TaskId, u32), Vec<&'a Run>>,
-    attempts_max: u32,
+    max_attempts: u32,
     accepted: Accepted,
     report: &'a mut Report,
 }
@@ -46,9 +46,9 @@ pub(super) fn check(
         known: history.tasks.iter().copied().collect(),
         followed: BTreeMap::new(),
         keys: KeysUsed::default(),
-        past: Judge::new(history.attempts_max),
+        past: Judge::new(history.max_attempts),
         runs,
-        attempts_max: history.attempts_max,
+        max_attempts: history.max_attempts,
         accepted: Accepted::default(),
         report,
     };
@@ -161,7 +161,7 @@ impl Reading<'_> {
             // No accepted claim stands for it: whoever ran it had none.
             let (nothing, nobody) = (TaskFold::default(), (Epoch(epoch), OwnerId::default()));
             let outside = |run: &Run| {
-                inside_own_claim(&nothing, nobody, run.attempt, self.attempts_max).err()
+                inside_own_claim(&nothing, nobody, run.attempt, self.max_attempts).err()
             };
             let found = runs.into_iter().filter_map(outside);
             report.violations.extend(found.map(|breach| broken(breach, task)));

@@ -34,7 +34,7 @@ pub struct History {
     /// What the workers ran.
     pub runs: Vec<Run>,
     /// Attempts that a task has.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
     /// Messages that the subscription has not acknowledged.
     pub backlog: u64,
 }

@@ -105,7 +105,7 @@ fn of_no_task() -> Vec<Entry> {
         receipted: 1,
         underway: Some(0),
         uptime_ms: 1_000,
-        attempts_max: None,
+        max_attempts: None,
         shown_to: None,
     };
     let config = LedgerConfig {

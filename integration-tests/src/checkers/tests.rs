@@ -22,7 +22,7 @@ struct Story {
 
 impl Story {
     fn new() -> Self {
-        let history = History { tasks: vec![TASK], attempts_max: 3, ..History::default() };
+        let history = History { tasks: vec![TASK], max_attempts: 3, ..History::default() };
         Self { history, serial: 0 }
     }
 
@@ -191,7 +191,7 @@ fn a_task_that_nobody_submitted_is_found() {
 #[test]
 fn an_attempt_above_the_limit_is_found() {
     let mut story = taken_over();
-    story.history.attempts_max = 1;
+    story.history.max_attempts = 1;
     story.finds(&[outside()]);
 }
 
@@ -334,7 +334,7 @@ fn what_compaction_lost_is_found() {
             receipted: 0,
             underway: None,
             uptime_ms: 0,
-            attempts_max: None,
+            max_attempts: None,
             shown_to: None,
         })
     };

@@ -167,7 +167,7 @@ impl Evidence<'_> {
             if !seen.insert((*task, *epoch)) {
                 wrong(ids::START, "started twice");
             }
-            if *attempt > self.setting.attempts_max {
+            if *attempt > self.setting.max_attempts {
                 wrong(ids::START, "more attempts than allowed");
             }
             let story = book.stories.get(task).unwrap_or(&nothing);
@@ -210,7 +210,7 @@ impl Evidence<'_> {
                 wrong(ids::CANCEL, format!("nobody cancelled task {id}"));
             }
             let Some(script) = done.scripts.get(*number) else { continue };
-            let expected = script.fate(self.setting.attempts_max);
+            let expected = script.fate(self.setting.max_attempts);
             // Whoever began anew may have lost attempts, but no attempt succeeds that is to fail. The clock that a budget goes by may
             // stand still.
             let stands_still = self.setting.course == Course::Cuts && script.budget.is_some();

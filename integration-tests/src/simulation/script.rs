@@ -82,16 +82,16 @@ impl Script {
     }
 
     /// How the task ends when nothing goes wrong and nobody cancels it.
-    pub(super) fn fate(&self, attempts_max: u32) -> Fate {
+    pub(super) fn fate(&self, max_attempts: u32) -> Fate {
         let all_fail = self.budget.is_some_and(|budget| budget < self.length());
         let fatal = self.steps.iter().position(|step| *step == Step::Fatal);
         let failures = u32::try_from(fatal.unwrap_or(self.steps.len())).unwrap_or(u32::MAX);
         match () {
             () if self.damaged => Fate { end: End::Final, attempts: 1 },
             // A worker of another version might read it.
-            () if self.broken => Fate { end: End::Final, attempts: attempts_max },
-            () if all_fail => Fate { end: End::Final, attempts: attempts_max },
-            () if failures >= attempts_max => Fate { end: End::Final, attempts: attempts_max },
+            () if self.broken => Fate { end: End::Final, attempts: max_attempts },
+            () if all_fail => Fate { end: End::Final, attempts: max_attempts },
+            () if failures >= max_attempts => Fate { end: End::Final, attempts: max_attempts },
             () if fatal.is_some() => Fate { end: End::Final, attempts: failures + 1 },
             () => Fate { end: End::Completed, attempts: failures + 1 },
         }
@@ -125,14 +125,14 @@ impl Script {
     }
 
     /// The longest time that all attempts and what lies between them take, when none of them waits for a slot.
-    pub(super) fn longest(&self, attempts_max: u32) -> Duration {
+    pub(super) fn longest(&self, max_attempts: u32) -> Duration {
         // A checkpoint waits until a second has passed since the last one.
         let attempt = self.works + Duration::from_millis(1_100) * (self.checkpoints + 1);
         let between = |attempt: u32| match self.steps.get(attempt as usize - 1) {
             Some(Step::FailFor(delay)) if !self.broken => *delay,
             _ => self.backoff(attempt).1,
         };
-        let attempts: Duration = (1..=attempts_max).map(|it| attempt + between(it)).sum();
+        let attempts: Duration = (1..=max_attempts).map(|it| attempt + between(it)).sum();
         attempts + (attempt + self.snooze) * self.snoozes
     }
 }

@@ -43,7 +43,7 @@ pub struct Setting {
     /// Some tasks come in batches.
     pub batches: bool,
     /// Attempts that a task has.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
     /// What goes wrong with the broker and the connections to it.
     pub faults: Faults,
     /// Workers are killed, drained and started again.
@@ -105,7 +105,7 @@ impl Setting {
             partitions: (rng.u8(..4) == 0).then_some(2),
             grows: rng.bool(),
             batches: rng.bool(),
-            attempts_max: rng.u32(2..=5),
+            max_attempts: rng.u32(2..=5),
             faults,
             kills: course == Course::Rough && rng.bool(),
             heartbeat,
@@ -125,7 +125,7 @@ impl Setting {
         config.self_fence = self.self_fence;
         config.ledger_retention = self.ledger_retention;
         config.retention = self.retention;
-        config.attempts_max = self.attempts_max;
+        config.max_attempts = self.max_attempts;
         config.cancel_grace = Duration::ZERO;
         config
     }

@@ -147,7 +147,7 @@ fn check_fences(evidence: &Evidence<'_>, found: &mut Vec<String>) {
 
 /// Where nothing goes wrong a task takes as long as its script, and as long as it waits for others.
 fn check_ends(evidence: &Evidence<'_>, book: &Book, found: &mut Vec<String>) {
-    let max = evidence.setting.attempts_max;
+    let max = evidence.setting.max_attempts;
     let longest = |task: &TaskId| evidence.script(*task).unwrap_or_default().longest(max);
     // With one slot for all of them, they run one after the other; a partition that was added is seen within a minute.
     let work: Duration = evidence.submitted.keys().map(longest).sum();

@@ -28,7 +28,7 @@ fn heartbeat(underway: Option<u64>, shown_to: Option<Position>) -> Entry {
         receipted: 12,
         underway,
         uptime_ms: 13,
-        attempts_max: underway.map(|_| 14),
+        max_attempts: underway.map(|_| 14),
         shown_to,
     })
 }

@@ -226,7 +226,7 @@ fn what_is_of_no_task_changes_nothing() {
         receipted: 0,
         underway: None,
         uptime_ms: 1,
-        attempts_max: None,
+        max_attempts: None,
         shown_to: None,
     };
     let config = LedgerConfig {

@@ -6,7 +6,7 @@ pub const COMPACTION: &str = "C-01";
 pub const KEYS: &str = "C-02";
 /// An epoch of a task has one owner, over all incarnations, ever.
 pub const OWNER: &str = "C-03";
-/// A processor starts only inside its own accepted claim, once per epoch, at most `attempts_max` times; an attempt number
+/// A processor starts only inside its own accepted claim, once per epoch, at most `max_attempts` times; an attempt number
 /// starts again only after it was released.
 pub const START: &str = "C-04";
 /// A terminal state is absorbing: no follower sees another one, and nothing starts after it.

@@ -170,7 +170,7 @@ impl crate::config::WorkerConfig {
         wall_ms: u64,
     ) -> (Option<Outcome>, Body) {
         let failed = |failure, reason| {
-            let (max, policy) = (self.attempts_max, &self.backoff);
+            let (max, policy) = (self.max_attempts, &self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
             (Some(outcome), Body::Reason(text::shortened(reason)))
         };

@@ -13,8 +13,8 @@ impl Driver {
     pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let machine = lane.core.machine();
-        let (own, ours) = (machine.owner(), self.config.attempts_max);
-        let Some(theirs) = heartbeat.attempts_max.filter(|theirs| *theirs != ours) else { return };
+        let (own, ours) = (machine.owner(), self.config.max_attempts);
+        let Some(theirs) = heartbeat.max_attempts.filter(|theirs| *theirs != ours) else { return };
         // What is read at the start may be the last word of a worker that is gone.
         let is_known = !machine.is_ready() || self.other_attempts.contains(&theirs);
         if is_known || self.other_attempts.len() >= TOLD_MAX {
@@ -22,9 +22,9 @@ impl Driver {
         }
         self.other_attempts.push(theirs);
         tracing::warn!(
-            topic = %lane.topics.task, worker = %own, attempts_max = ours,
-            other_worker = %heartbeat.owner, other_attempts_max = theirs,
-            "two workers give tasks different numbers of attempts: set `attempts_max` to the same on all of them"
+            topic = %lane.topics.task, worker = %own, max_attempts = ours,
+            other_worker = %heartbeat.owner, other_max_attempts = theirs,
+            "two workers give tasks different numbers of attempts: set `max_attempts` to the same on all of them"
         );
     }
 }

@@ -109,7 +109,7 @@ impl Machine {
                     &deeds,
                     (*epoch, self.owner()),
                     *attempt,
-                    self.attempts_max,
+                    self.max_attempts,
                 )
             }
             Action::Publish(Entry::Claim(claim)) => {

@@ -58,7 +58,7 @@ const KEYS_MAX: usize = 16;
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
-    attempts_max: u32,
+    max_attempts: u32,
     keys_max: usize,
     owners: Owners,
     /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
@@ -77,9 +77,9 @@ pub struct Machine {
 impl Machine {
     /// A machine that knows nothing yet and must read the ledger first.
     #[must_use]
-    pub fn new(owner: OwnerId, attempts_max: u32) -> Self {
+    pub fn new(owner: OwnerId, max_attempts: u32) -> Self {
         Self {
-            attempts_max,
+            max_attempts,
             keys_max: KEYS_MAX,
             owners: Owners::new(owner),
             serial: 0,
@@ -273,7 +273,7 @@ impl Machine {
             return Decision::Wait;
         }
         let circumstances = Circumstances { holder: task.held, payload: task.payload, due };
-        decide(&task.fold, circumstances, self.attempts_max)
+        decide(&task.fold, circumstances, self.max_attempts)
     }
 
     /// Drops the payload of a task that nothing is being done about: it is read again before a claim. That of a new one is what was

@@ -150,7 +150,7 @@ impl Partition {
             receipted: sent.receipted,
             underway: Some(sent.underway),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
-            attempts_max: Some(self.settings.attempts_max),
+            max_attempts: Some(self.settings.max_attempts),
             shown_to: self.shown_to().filter(|_| owner == self.machine.owner()),
         })
     }

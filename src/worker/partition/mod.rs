@@ -41,7 +41,7 @@ pub struct PartitionSettings {
     /// The partition of the task topic, or -1.
     pub partition: i32,
     /// Attempts a task has.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
 }
 
 /// What the driver is to do.
@@ -127,7 +127,7 @@ impl Partition {
     #[must_use]
     pub fn new(settings: PartitionSettings, owner: OwnerId, spare: OwnerId, now: Moment) -> Self {
         Self {
-            machine: Machine::new(owner, settings.attempts_max),
+            machine: Machine::new(owner, settings.max_attempts),
             read_to: None,
             silence: Silence::new(settings.ledger.heartbeat),
             mode: Mode::Bootstrap,

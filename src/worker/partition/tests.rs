@@ -62,7 +62,7 @@ impl Pair {
             let settings = PartitionSettings {
                 ledger: crate::WorkerConfig::default().ledger(),
                 partition: -1,
-                attempts_max: 3,
+                max_attempts: 3,
             };
             let core = Partition::new(settings, OwnerId(id), OwnerId(100 * id), pair.now);
             pair.workers.push(Worker {

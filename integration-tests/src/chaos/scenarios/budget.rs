@@ -24,7 +24,7 @@ async fn one(host: &mut Host, options: &Options, name: &str, grace: Duration) ->
     let count = options.tasks.unwrap_or(if options.short { 2 } else { 50 });
     let settings = Settings {
         cancel_grace: grace,
-        attempts_max: 1,
+        max_attempts: 1,
         concurrency: count,
         heartbeat: Duration::from_secs(10),
         ..Settings::default()

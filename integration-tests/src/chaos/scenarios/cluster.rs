@@ -41,7 +41,7 @@ struct Step {
 
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let rounds = options.faults.unwrap_or(if options.short { 1 } else { 3 });
-    let settings = Settings { attempts_max: 20, ..Settings::default() };
+    let settings = Settings { max_attempts: 20, ..Settings::default() };
     let mut bench = Bench::new(host, "cluster", options, settings).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
     let cluster = host.cluster()?;

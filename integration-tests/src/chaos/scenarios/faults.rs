@@ -74,7 +74,7 @@ pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Ro
 }
 
 pub(super) async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> {
-    let settings = Settings { attempts_max: 20, ..Settings::default() };
+    let settings = Settings { max_attempts: 20, ..Settings::default() };
     let mut bench = Bench::new(host, scenario, options, settings).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
     Ok(bench)

@@ -17,7 +17,7 @@ const TASKS_PER_KILL: usize = 15;
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let kills = options.faults.unwrap_or(if options.short { 3 } else { 20 });
     let tasks = options.tasks.unwrap_or(TASKS_PER_KILL * kills);
-    let settings = Settings { attempts_max: 50, ..Settings::default() };
+    let settings = Settings { max_attempts: 50, ..Settings::default() };
     let mut bench = Bench::new(host, "kills", options, settings).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(4)).await?;
     bench.submit(vec![Script::sleep(1000); tasks]).await?;

@@ -64,7 +64,7 @@ impl AddAssign for Count {
 pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> {
     let faults = options.faults.unwrap_or(if options.short { 9 } else { 60 });
     let workers = options.workers.unwrap_or(3).max(1);
-    let settings = Settings { attempts_max: 50, ..Settings::default() };
+    let settings = Settings { max_attempts: 50, ..Settings::default() };
     let mut bench = Bench::new(host, "proxy", options, settings).await?;
     let stale = 2 * bench.settings.heartbeat;
     let times = if options.short { &SHORT } else { &LONG };

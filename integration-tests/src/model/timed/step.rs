@@ -171,7 +171,7 @@ impl Steps<'_> {
                     receipted: 0,
                     underway: None,
                     uptime_ms: 0,
-                    attempts_max: None,
+                    max_attempts: None,
                     shown_to: None,
                 };
                 let place = u64::try_from(owner.0).unwrap_or(u64::MAX);

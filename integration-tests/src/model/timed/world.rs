@@ -156,7 +156,7 @@ impl Worker {
                 protocol_min: PROTOCOL_VERSION,
             },
             partition: TASK.partition,
-            attempts_max: u32::from(bounds.attempts),
+            max_attempts: u32::from(bounds.attempts),
         };
         let (own, spare) = (owner_id(owner), owner_id(owner + 1));
         Self {

@@ -112,7 +112,7 @@ async fn a_result_above_the_limit_fails_the_task_for_good() -> Result<()> {
 #[tokio::test]
 async fn an_error_of_any_length_ends_the_attempt() -> Result<()> {
     let Some(bench) = Bench::new("outcry").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.attempts_max(2).start().await?;
+    let worker = bench.worker(Scripted::default()).await?.max_attempts(2).start().await?;
     let id = Plain::tasks(&bench).await?.submit("0|outcry 6000000").await?;
     let mut view = bench.view().await?;
     view.until(id, "FAILED 2 FINAL: Processing error: xxx").await?;
@@ -230,7 +230,7 @@ async fn an_error_may_say_when_to_try_again() -> Result<()> {
 #[tokio::test]
 async fn a_snooze_shows_nothing_and_costs_no_attempt() -> Result<()> {
     let Some(bench) = Bench::new("snooze").await? else { return Ok(()) };
-    let worker = bench.worker(Scripted::default()).await?.attempts_max(1).start().await?;
+    let worker = bench.worker(Scripted::default()).await?.max_attempts(1).start().await?;
     let id = Plain::tasks(&bench).await?.submit("0|snooze 200|snooze 200|ok bar").await?;
     let mut view = bench.view().await?;
     view.until(id, "COMPLETED 1: bar").await?;
@@ -309,7 +309,7 @@ async fn a_running_task_is_kept_alive_in_public() -> Result<()> {
 async fn a_body_that_blocks_its_thread_holds_up_nobody() -> Result<()> {
     let Some(bench) = Bench::new("blocking").await? else { return Ok(()) };
     let scripted = Scripted::default();
-    let worker = bench.worker(scripted.clone()).await?.concurrency(2).attempts_max(2);
+    let worker = bench.worker(scripted.clone()).await?.concurrency(2).max_attempts(2);
     // The body blocks for longer than a worker may be silent.
     let worker = worker.heartbeat(Duration::from_secs(2)).cancel_grace(Duration::ZERO);
     let worker = worker.start().await?;

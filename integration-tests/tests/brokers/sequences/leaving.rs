@@ -40,7 +40,7 @@ async fn a_drain_lets_running_tasks_end_and_loses_none() -> Result<()> {
 async fn what_still_runs_at_the_deadline_runs_elsewhere_as_the_same_attempt() -> Result<()> {
     let Some(bench) = Bench::new("released").await? else { return Ok(()) };
     let scripted = Scripted::default();
-    let first = bench.worker(scripted.named("first")).await?.attempts_max(1).start().await?;
+    let first = bench.worker(scripted.named("first")).await?.max_attempts(1).start().await?;
     let mut producer = Plain::tasks(&bench).await?;
     let ids = [
         producer.submit("0|gate|ok a").await?,
@@ -49,7 +49,7 @@ async fn what_still_runs_at_the_deadline_runs_elsewhere_as_the_same_attempt() ->
     ];
     let mut view = bench.view().await?;
     view.until_all(&ids, "PROCESSING 1").await?;
-    let second = bench.worker(scripted.named("second")).await?.attempts_max(1).start().await?;
+    let second = bench.worker(scripted.named("second")).await?.max_attempts(1).start().await?;
     second.ready().await;
     first.drain(Duration::from_millis(500)).await?;
     for (id, result) in ids.iter().zip(["a", "b", "c"]) {

@@ -55,12 +55,12 @@ async fn a_crash_costs_an_attempt_and_keeps_the_checkpoint() -> Result<()> {
 async fn a_task_that_has_crashed_its_last_worker_is_closed() -> Result<()> {
     let Some(bench) = Bench::new("last-crash").await? else { return Ok(()) };
     let scripted = Scripted::default();
-    let first = start(bench.worker(scripted.named("first")).await?.attempts_max(1)).await?;
+    let first = start(bench.worker(scripted.named("first")).await?.max_attempts(1)).await?;
     let id = Plain::tasks(&bench).await?.submit("0|gate|ok a").await?;
     let mut view = bench.view().await?;
     view.until(id, "PROCESSING 1").await?;
     crash(first).await?;
-    let second = start(bench.worker(scripted.named("second")).await?.attempts_max(1)).await?;
+    let second = start(bench.worker(scripted.named("second")).await?.max_attempts(1)).await?;
     view.until(id, "FAILED 1 FINAL: All attempts to process task failed.").await?;
     bench.all_acknowledged().await?;
     let letters = bench.parts(&bench.names().dead_letters);

@@ -23,7 +23,7 @@ pub(crate) struct Sequence {
     /// What the task does in its runs.
     script: &'static str,
     budget: Option<&'static str>,
-    attempts_max: u32,
+    max_attempts: u32,
     keep_alive: Duration,
     entries: &'static [Expected],
 }
@@ -78,7 +78,7 @@ pub(crate) const SUCCESS: Sequence = Sequence {
     name: "success",
     script: "ok bar",
     budget: Some("PT3H"),
-    attempts_max: 3,
+    max_attempts: 3,
     keep_alive: FIVE_MINUTES,
     entries: &[processing(1), completed(1, "bar")],
 };
@@ -87,7 +87,7 @@ pub(crate) const RETRY_WITH_RECOVERY: Sequence = Sequence {
     name: "retry-with-recovery",
     script: "fail failed|ok bar",
     budget: None,
-    attempts_max: 3,
+    max_attempts: 3,
     keep_alive: FIVE_MINUTES,
     entries: &[
         processing(1),
@@ -101,7 +101,7 @@ pub(crate) const TERMINAL_FAILURE: Sequence = Sequence {
     name: "terminal-failure",
     script: "fail failed",
     budget: None,
-    attempts_max: 1,
+    max_attempts: 1,
     keep_alive: FIVE_MINUTES,
     entries: &[
         processing(1),
@@ -117,7 +117,7 @@ pub(crate) const FIRST_ATTEMPT_EXCEEDS_MAX_DURATION: Sequence = Sequence {
     name: "first-attempt-exceeds-max-duration",
     script: "sleep 6000,ok late|sleep 1000,ok bar",
     budget: Some("PT3S"),
-    attempts_max: 2,
+    max_attempts: 2,
     keep_alive: Duration::from_secs(4),
     entries: &[
         processing(1),
@@ -139,7 +139,7 @@ impl Sequence {
         concurrency: usize,
     ) -> Result<WorkerHandle> {
         let worker = bench.worker(scripted.clone()).await?;
-        let worker = worker.attempts_max(self.attempts_max).keep_alive(self.keep_alive);
+        let worker = worker.max_attempts(self.max_attempts).keep_alive(self.keep_alive);
         let worker = worker.retention(Duration::from_secs(1)).concurrency(concurrency);
         Ok(worker.backoff(BACKOFF_MAX, BACKOFF_MAX).start().await?)
     }

@@ -52,7 +52,7 @@ async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
 /// What came of an attempt that took too long read `Process was cancelled: null`, to whoever watched, in the log and in the dead letter.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_took_too_long_is_told_in_plain_words() {
-    let config = WorkerConfig { attempts_max: 2, ..brisk() };
+    let config = WorkerConfig { max_attempts: 2, ..brisk() };
     let mut bench = Bench::new(config, None, |context| report(context, 60));
     bench.submit(&[("MAX_TASK_DURATION", "PT1.5S")]);
     bench.run_for(20 * SECOND).await;

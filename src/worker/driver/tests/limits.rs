@@ -7,7 +7,7 @@ use crate::task::text;
 #[tokio::test(start_paused = true)]
 async fn a_task_without_a_limit_of_its_own_has_that_of_the_worker() {
     let config =
-        WorkerConfig { max_duration: Some(5 * SECOND), attempts_max: 1, ..WorkerConfig::default() };
+        WorkerConfig { max_duration: Some(5 * SECOND), max_attempts: 1, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |context| async move {
         context.cancelled().await;
         Ok(Text("late".to_owned()))

@@ -9,7 +9,7 @@ use crate::task::TaskState;
 #[tokio::test(start_paused = true)]
 async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
     let (log, _guard) = Log::capture();
-    let config = WorkerConfig { attempts_max: 2, ..WorkerConfig::default() };
+    let config = WorkerConfig { max_attempts: 2, ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |context| async move {
         let what = context.properties().get("what").cloned().unwrap_or_default();
         tracing::info!("a line of the processor");
@@ -61,7 +61,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let mut bench =
         Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
     let warnings = |words: &[&str]| log.with(&[&["WARN", "numbers of attempts"], words].concat());
-    let beat = |owner, attempts_max| {
+    let beat = |owner, max_attempts| {
         Entry::Heartbeat(Heartbeat {
             owner: OwnerId(owner),
             subscription: "longhaul".to_owned(),
@@ -69,7 +69,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             receipted: 0,
             underway: Some(0),
             uptime_ms: 1,
-            attempts_max,
+            max_attempts,
             shown_to: None,
         })
     };
@@ -77,13 +77,13 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     bench.write(&beat(6, Some(9)));
     bench.run_for(SECOND).await;
     for _ in 0..2 {
-        for (owner, attempts_max) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
-            bench.write(&beat(owner, attempts_max));
+        for (owner, max_attempts) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
+            bench.write(&beat(owner, max_attempts));
         }
         bench.run_for(SECOND).await;
     }
     let names =
-        ["attempts_max=3", "other_attempts_max=5", "other_worker=000000000000000000000000000000ab"];
+        ["max_attempts=3", "other_max_attempts=5", "other_worker=000000000000000000000000000000ab"];
     assert_eq!((warnings(&[]).len(), warnings(&names).len()), (1, 1), "{:#?}", log.with(&[]));
     let own = bench.driver.lanes[-1].core.machine().owner();
     assert_eq!(warnings(&[&format!("worker={own}")]).len(), 1);

@@ -30,7 +30,7 @@ fn nothing_is_published_about_settings_before_the_ledger_was_read() {
     let settings = PartitionSettings {
         ledger: crate::WorkerConfig::default().ledger(),
         partition: -1,
-        attempts_max: 3,
+        max_attempts: 3,
     };
     let now = Moment(Duration::from_secs(10_000));
     let mut core = Partition::new(settings, OwnerId(1), OwnerId(100), now);

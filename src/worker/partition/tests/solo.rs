@@ -77,7 +77,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         receipted,
         underway: Some(0),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
-        attempts_max: None,
+        max_attempts: None,
         shown_to: None,
     })
 }
@@ -109,7 +109,7 @@ impl Solo {
 
     /// It has read nothing.
     pub(super) fn with(ledger: LedgerConfig, slots: usize) -> Self {
-        let settings = PartitionSettings { ledger, partition: -1, attempts_max: 3 };
+        let settings = PartitionSettings { ledger, partition: -1, max_attempts: 3 };
         let now = Moment(Duration::from_secs(10_000));
         Self::of(Partition::new(settings, OwnerId(1), OwnerId(100), now), slots, now)
     }
@@ -166,7 +166,7 @@ impl Solo {
             let uptime_ms = beat.uptime_ms;
             let subscription = beat.subscription.clone();
             let (number, receipted, underway) = (1, 0, Some(0));
-            let (attempts_max, shown_to) = (None, None);
+            let (max_attempts, shown_to) = (None, None);
             let other = Heartbeat {
                 owner,
                 subscription,
@@ -174,7 +174,7 @@ impl Solo {
                 receipted,
                 underway,
                 uptime_ms,
-                attempts_max,
+                max_attempts,
                 shown_to,
             };
             self.read(Entry::Heartbeat(other));
