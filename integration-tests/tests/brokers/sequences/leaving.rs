@@ -55,7 +55,8 @@ async fn what_still_runs_at_the_deadline_runs_elsewhere_as_the_same_attempt() ->
     for (id, result) in ids.iter().zip(["a", "b", "c"]) {
         let end = format!("COMPLETED 1: {result}");
         view.until(*id, &end).await?;
-        let expected = ["PROCESSING 1".to_owned(), "PROCESSING 1".to_owned(), end];
+        let given_back = "FAILED 0: Given back: the worker was stopped".to_owned();
+        let expected = ["PROCESSING 1".to_owned(), given_back, "PROCESSING 1".to_owned(), end];
         ensure!(view.lines(*id) == expected, "{:?}", view.lines(*id));
     }
     ensure!(scripted.runs().iter().all(|run| run.ended && !run.overlaps && run.attempt == 1));
