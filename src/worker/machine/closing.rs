@@ -72,15 +72,16 @@ impl Machine {
         }
     }
 
-    /// A task that turned terminal is this worker's business if it holds it, or waits for it to acknowledge a batch.
+    /// A task that turned terminal is this worker's business if it has ended it, holds it, or waits for it to acknowledge a batch.
     pub(super) fn look_at_terminal(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if !task.fold.phase.is_terminal() || !task.stage.is_free() {
             return;
         }
         let is_written = |member: &Task| member.stage.step() == Some(Step::Written);
-        let held = task.held;
-        if held || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
+        // A closing claim that was given up may have landed all the same.
+        let concerned = task.held || self.ready && task.fold.owner == self.owner();
+        if concerned || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
             self.begin_closing(id);
         } else {
             self.drop_payload(id);

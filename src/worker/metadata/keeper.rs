@@ -89,6 +89,8 @@ struct Open {
     epoch: Option<u32>,
     /// Where the last entry lies that showed its end.
     end_at: Option<Position>,
+    /// When it was read.
+    read_at: Moment,
 }
 
 impl Open {
@@ -142,7 +144,7 @@ impl Keeper {
             return;
         }
         self.ends.remove(id);
-        self.open.insert(id, Open { epoch, end_at });
+        self.open.insert(id, Open { epoch, end_at, read_at: now });
         if fold.phase.is_terminal() {
             // An end that M has shown before does not come again by itself.
             let ended = had_left || end_at.is_some();
@@ -214,7 +216,7 @@ impl Keeper {
         while let Some(id) = self.repairs.pop_due(now) {
             let known = fold(id);
             if known.phase == Phase::Sealed {
-                if let Some(chore) = self.restore(id) {
+                if let Some(chore) = self.restore(id, now) {
                     return Some(chore);
                 }
             } else if let Some(lack) = self.lack(id, &known) {
@@ -248,10 +250,16 @@ impl Keeper {
     }
 
     /// M shows a sealed task as unfinished.
-    fn restore(&mut self, id: TaskId) -> Option<Chore> {
+    fn restore(&mut self, id: TaskId, now: Moment) -> Option<Chore> {
         let open = self.open.get(&id)?;
         let Some(at) = open.end_at else {
-            // Nothing else can be shown of it.
+            // Nothing else can be shown of it. But its end may stand behind what was read of M, however long that takes: a tombstone now
+            // would take a result with it.
+            let over = open.read_at + self.ends.retention();
+            if now < over {
+                self.repairs.set(id, over);
+                return None;
+            }
             self.open.remove(&id);
             self.removing += 1;
             return Some(Chore::Remove(id));

@@ -310,3 +310,22 @@ fn a_claim_that_closes_leads_to_the_dead_letter() {
     bench.machine.dead_letter_stored(T);
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
 }
+
+/// A closing claim was given up when its session broke, and a second one sent. The first had landed: its worker saw to nothing that follows,
+/// and all others left that to it, until a seal was due.
+#[test]
+fn a_closing_claim_that_lands_after_it_was_given_up_is_followed_by_the_end() {
+    let mut bench = Bench::new();
+    bench.land(&claim_by(OTHER, 1));
+    bench.land(&Entry::Cancel(T));
+    let first = bench.claim(T);
+    let Entry::Claim(claim) = &first else { panic!("{first:?}") };
+    assert_eq!(claim.kind, ClaimKind::Cancelled);
+    bench.machine.publish_failed(claim.key);
+    let second = bench.claim(T);
+    let actions = bench.land(&first);
+    assert_eq!(actions, [Action::ShowOutcome(T)]);
+    assert_eq!(bench.land(&second), []);
+    bench.machine.view_stored(T);
+    assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
+}

@@ -165,7 +165,20 @@ fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
     keeper.read(ID, zombie, &TaskFold::default(), true, at(1), 0);
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None, "nobody has said so");
     keeper.sealed(|_| true, at(60));
-    assert_eq!(poll(&mut keeper, at(90), TaskFold::SEALED), Some(Chore::Remove(ID)));
+    assert_eq!(poll(&mut keeper, at(90), TaskFold::SEALED), None, "its end may be read yet");
+    let over = at(1) + RETENTION;
+    assert_eq!(poll(&mut keeper, over, TaskFold::SEALED), Some(Chore::Remove(ID)));
+}
+
+/// A new keeper read the PROCESSING of a sealed task, and stalled before it came to its COMPLETED: its tombstone took the result away, which was
+/// to stay for a day.
+#[test]
+fn the_end_of_a_sealed_task_that_is_read_late_stays() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &TaskFold::SEALED, false, at(0), 0);
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
+    keeper.read(ID, shown(1, true), &TaskFold::SEALED, false, at(61), 61_000);
+    assert_eq!(poll(&mut keeper, at(1) + RETENTION, TaskFold::SEALED), None);
 }
 
 #[test]
