@@ -43,6 +43,8 @@ pub(super) struct World {
     pub(super) lookers_opened: usize,
     /// Messages that were fetched, or not found.
     pub(super) fetched: usize,
+    /// What is said to stand last although it has gone.
+    pub(super) last_before: Option<Position>,
     /// Followers opened before this many breaks are broken.
     breaks: usize,
 }
@@ -268,6 +270,7 @@ impl Follower for FakeFollower {
 
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
         let world = self.fake.world();
-        Ok(world.logs.get(&self.topic).and_then(|log| log.last()).map(|last| last.position))
+        let last = world.logs.get(&self.topic).and_then(|log| log.last());
+        Ok(world.last_before.or(last.map(|last| last.position)))
     }
 }

@@ -291,9 +291,10 @@ impl Reader {
         }
         loop {
             self.answer(until);
+            let is_asked = !self.open.is_empty();
             // New questions wait until the open ones are answered, so that many of them cannot keep the follower from reading.
             tokio::select! {
-                asked = self.asked.recv_many(&mut self.open, QUESTIONS_MAX), if self.open.is_empty() => {
+                asked = self.asked.recv_many(&mut self.open, QUESTIONS_MAX), if !is_asked => {
                     if asked == 0 {
                         // The client has gone, and ends this task.
                         return std::future::pending().await;
@@ -303,8 +304,9 @@ impl Reader {
                         Err(error) => return error,
                     }
                 }
-                message = self.follower.next() => match message {
-                    Ok(message) => self.take(&message),
+                message = self.follower.next_up_to(is_asked.then_some(&mut until)) => match message {
+                    Ok(Some(message)) => self.take(&message),
+                    Ok(None) => {}
                     Err(error) => return error,
                 }
             }

@@ -15,11 +15,6 @@ use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use tokio::time::timeout;
-
-/// How long a watch that is catching up waits for the next entry before it asks again which one is the last.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// What a watch sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -381,7 +376,7 @@ impl PartitionWatch {
                 self.until = None;
                 return Some(Step::CaughtUp);
             }
-            match self.next().await {
+            match self.follower.next_up_to(self.until.as_mut()).await {
                 Ok(None) => {}
                 Ok(Some(message)) if self.last.is_some_and(|last| message.position <= last) => {}
                 Ok(Some(message)) => {
@@ -399,20 +394,5 @@ impl PartitionWatch {
             }
         }
         None
-    }
-
-    /// The next message. While it catches up, `None` when none comes for a while: where it ends was looked up again, for compaction may
-    /// have removed what stood last.
-    async fn next(&mut self) -> Result<Option<Message>, TransportError> {
-        if self.until.is_none() {
-            return self.follower.next().await.map(Some);
-        }
-        match timeout(LOOK_AGAIN_AFTER, self.follower.next()).await {
-            Ok(next) => next.map(Some),
-            Err(_) => {
-                self.until = Some(self.follower.last_position().await?);
-                Ok(None)
-            }
-        }
     }
 }

@@ -6,6 +6,11 @@ use crate::transport::{
 };
 use futures::future::BoxFuture;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long whoever is catching up waits for the next message before it asks again where the topic ends.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Follows one partition, from session to session: each goes on behind the last message of the one before.
 pub(crate) struct KeptFollower {
@@ -92,6 +97,22 @@ impl KeptFollower {
         let message = self.take_note(next)?;
         self.follow.start = Start::After(message.position);
         Ok(message)
+    }
+
+    /// The next message. Who reads up to an `end`, which the topic had when it was looked up, gets `None` when nothing comes for a while: the
+    /// end was looked up again, for compaction may have removed what stood there.
+    pub(crate) async fn next_up_to(
+        &mut self,
+        end: Option<&mut Option<Position>>,
+    ) -> Result<Option<Message>, TransportError> {
+        let Some(end) = end else { return self.next().await.map(Some) };
+        match timeout(LOOK_AGAIN_AFTER, self.next()).await {
+            Ok(next) => next.map(Some),
+            Err(_) => {
+                *end = self.last_position().await?;
+                Ok(None)
+            }
+        }
     }
 
     /// A message more, if it is here already.

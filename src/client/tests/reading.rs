@@ -93,3 +93,20 @@ async fn a_wait_for_an_end_that_was_seen_goes_on_in_an_outage() {
     assert!(wait.try_join_next().is_none(), "the broker is away for longer");
     assert_eq!(wait.join_next().await.unwrap().unwrap().unwrap(), "done");
 }
+
+/// Compaction removes tombstones: who asked when one stood last got no answer until something else came.
+#[tokio::test(start_paused = true)]
+async fn a_look_is_answered_although_what_stood_last_is_gone() {
+    let bench = bench();
+    bench.show(&processing(ID, 1), 1);
+    assert!(bench.client.get(&task(ID)).await.unwrap().is_some());
+    let last = bench.fake.world().logs[&bench.metadata][0].position;
+    bench.fake.world().last_before = Some(Position { entry: last.entry + 1, ..last });
+    let task = task(ID);
+    let mut look = Box::pin(bench.client.get(&task));
+    let early = timeout(Duration::from_secs(1), &mut look).await;
+    assert!(early.is_err(), "it reads up to there");
+    bench.fake.world().last_before = None;
+    let found = timeout(Duration::from_secs(20), look).await;
+    assert!(found.unwrap().unwrap().is_some());
+}
