@@ -104,22 +104,7 @@ pub(super) fn tombstone(at: u64, id: TaskId) -> Message {
 }
 
 pub(super) fn processing(id: TaskId, attempts: u32) -> TaskMetadata {
-    TaskMetadata {
-        message_id: id.to_string(),
-        state: TaskState::Processing,
-        created: 1,
-        last_updated: 2,
-        attempts,
-        task: None,
-        result: None,
-        failure_reason: None,
-        outcome: None,
-        next_attempt_at: None,
-        progress: None,
-        warning: None,
-        detail: None,
-        task_key: None,
-    }
+    TaskMetadata::new(id.to_string(), TaskState::Processing, attempts, (1, 2))
 }
 
 pub(super) fn completed(id: TaskId, attempts: u32) -> TaskMetadata {

@@ -58,8 +58,7 @@ impl Service {
         }
         match opening.await {
             Ok(session) => {
-                self.monitor.opened();
-                self.open_since = Some(self.clock.now());
+                self.opened();
                 Ok(session)
             }
             Err(error) => {
@@ -84,13 +83,15 @@ impl Service {
         self.waits = false;
         let opened = persistently(&self.topic.topic, opening).await;
         match &opened {
-            Ok(_) => {
-                self.monitor.opened();
-                self.open_since = Some(self.clock.now());
-            }
+            Ok(_) => self.opened(),
             Err(_) => self.waits = true,
         }
         opened
+    }
+
+    fn opened(&mut self) {
+        self.monitor.opened();
+        self.open_since = Some(self.clock.now());
     }
 
     /// The session that was open is lost.

@@ -111,6 +111,31 @@ pub struct TaskMetadata {
 }
 
 impl TaskMetadata {
+    /// An entry without what only some have. The times are when the task was claimed first, and when the entry is written.
+    pub(crate) const fn new(
+        message_id: String,
+        state: TaskState,
+        attempts: u32,
+        (created, last_updated): (u64, u64),
+    ) -> Self {
+        Self {
+            message_id,
+            state,
+            created,
+            last_updated,
+            attempts,
+            task: None,
+            result: None,
+            failure_reason: None,
+            outcome: None,
+            next_attempt_at: None,
+            progress: None,
+            warning: None,
+            detail: None,
+            task_key: None,
+        }
+    }
+
     /// Whether the task has ended: completed, or failed with an outcome.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
@@ -222,20 +247,8 @@ mod tests {
 
     fn metadata() -> TaskMetadata {
         TaskMetadata {
-            message_id: "21426:0:-1".to_owned(),
-            state: TaskState::Processing,
-            created: 1,
-            last_updated: 2,
-            attempts: 1,
             task: Some(Bytes::from_static(b"foo")),
-            result: None,
-            failure_reason: None,
-            outcome: None,
-            next_attempt_at: None,
-            progress: None,
-            warning: None,
-            detail: None,
-            task_key: None,
+            ..TaskMetadata::new("21426:0:-1".to_owned(), TaskState::Processing, 1, (1, 2))
         }
     }
 

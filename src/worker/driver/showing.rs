@@ -12,7 +12,7 @@ use crate::protocol::moment::Moment;
 use crate::supervise::Backoff;
 use crate::task::{Position, TaskId};
 use crate::transport::{Follow, Message, OnReceipt, Outgoing, Start};
-use crate::worker::metadata::ended::{After, AtHand, Next, expiry, wait_for_body};
+use crate::worker::metadata::ended::{After, AtHand, Next, wait_for_body};
 use crate::worker::metadata::entry::{self, Body};
 use crate::worker::metadata::{Chore, Following, Lack};
 use crate::worker::session::{Sink, follow};
@@ -71,7 +71,7 @@ impl Driver {
                 }
                 let shown =
                     move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
-                lane.show(message, expiry(now, expires), lane.tell(shown));
+                lane.show(message, expires.map(|wait| now + wait), lane.tell(shown));
                 self.showing += 1;
             }
             (Next::ReadTask, _) => self.read_task_to_show(id, task_id, kind),

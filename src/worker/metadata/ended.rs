@@ -1,7 +1,6 @@
 //! Shows on M how attempts have ended: what must be read before, and what follows when the entry is stored, lost or refused.
 
 use crate::protocol::fold::Phase;
-use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -152,12 +151,6 @@ impl Ended {
 #[must_use]
 pub(in crate::worker) fn wait_for_body(tries: u32) -> Duration {
     Duration::from_secs(1) * (1 << tries.min(8))
-}
-
-/// When an entry expires that may wait for so long.
-#[must_use]
-pub(in crate::worker) fn expiry(now: Moment, expires: Option<Duration>) -> Option<Moment> {
-    expires.map(|wait| now + wait)
 }
 
 #[cfg(test)]

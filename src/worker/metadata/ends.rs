@@ -139,9 +139,9 @@ impl Ends {
         }
     }
 
-    /// M does not show the end of the task any more.
-    pub(super) fn remove(&mut self, id: TaskId) -> Option<()> {
-        self.ends.remove(&Place::of(id.position())).map(|_| ())
+    /// M does not show the end of the task any more. Returns whether it did.
+    pub(super) fn remove(&mut self, id: TaskId) -> bool {
+        self.ends.remove(&Place::of(id.position())).is_some()
     }
 
     /// The next task whose retention is over by more than the own wall clock.

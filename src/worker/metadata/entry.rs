@@ -117,22 +117,9 @@ fn base(
 ) -> TaskMetadata {
     // A closing claim that ran nothing may be the first entry of a task: then it was created now.
     let created = if task.created_ms == 0 { wall_ms } else { task.created_ms };
-    TaskMetadata {
-        message_id: text_of(id, ID_BYTES),
-        state,
-        created,
-        last_updated: wall_ms.max(created),
-        attempts: task.fold.attempt,
-        task: payload.cloned(),
-        result: None,
-        failure_reason: None,
-        outcome: None,
-        next_attempt_at: None,
-        progress: None,
-        warning: None,
-        detail: None,
-        task_key: None,
-    }
+    let times = (created, wall_ms.max(created));
+    let bare = TaskMetadata::new(text_of(id, ID_BYTES), state, task.fold.attempt, times);
+    TaskMetadata { task: payload.cloned(), ..bare }
 }
 
 /// The message that carries the entry.

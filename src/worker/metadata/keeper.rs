@@ -177,7 +177,7 @@ impl Keeper {
     pub(in crate::worker) fn gone(&mut self, id: TaskId, fold: &TaskFold) {
         self.open.remove(&id);
         // Of a sealed task nothing is shown any more.
-        if self.ends.remove(id).is_some() && fold.phase != Phase::Sealed {
+        if self.ends.remove(id) && fold.phase != Phase::Sealed {
             self.gone.insert(id);
         }
     }

@@ -73,8 +73,8 @@ impl Finishers {
         }
     }
 
-    /// Up to where the own id has shown its ends.
-    fn own_shown_to(&self) -> Option<Position> {
+    /// Up to where the own id has shown its ends, for its heartbeats.
+    pub(super) fn own_shown_to(&self) -> Option<Position> {
         let unshown = self.unshown.values().map(|(_, before)| *before).min();
         unshown.map_or(self.last_shown, |before| before.min(self.last_shown))
     }
@@ -148,8 +148,13 @@ impl Partition {
         if said.is_some_and(|(shown_to, _)| at <= *shown_to) {
             return Verdict::Shown;
         }
-        let lost = self.silence.is_stale(owner) || self.silence.is_former(owner);
-        if lost || self.finishers.overdue.contains(&id) { Verdict::Show } else { Verdict::Wait }
+        let over = self.is_lost(owner) || self.finishers.overdue.contains(&id);
+        if over { Verdict::Show } else { Verdict::Wait }
+    }
+
+    /// Whether an owner will not say any more what it has shown.
+    fn is_lost(&self, owner: OwnerId) -> bool {
+        self.silence.is_stale(owner) || self.silence.is_former(owner)
     }
 
     /// An entry is about to be published.
@@ -174,10 +179,9 @@ impl Partition {
 
     /// An entry of the task was read: another owner may have taken it or ended it, so that this one cannot end it any more.
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
+        let Some((epoch, _)) = self.finishers.unshown.get(&id) else { return };
         let fold = self.machine.fold(id);
-        let own = self.machine.is_own(fold.owner);
-        let is_off = |epoch: Epoch| fold.epoch > epoch || fold.epoch == epoch && !own;
-        if self.finishers.unshown.get(&id).is_some_and(|(epoch, _)| is_off(*epoch)) {
+        if fold.epoch > *epoch || fold.epoch == *epoch && !self.machine.is_own(fold.owner) {
             self.finishers.unshown.remove(&id);
         }
     }
@@ -251,10 +255,9 @@ impl Partition {
         if self.finishers.waiting.is_empty() {
             return;
         }
-        let lost =
-            |owner: &OwnerId| self.silence.is_stale(*owner) || self.silence.is_former(*owner);
-        let owners: Vec<OwnerId> = self.finishers.waiting.keys().copied().filter(lost).collect();
-        for owner in owners {
+        let owners = self.finishers.waiting.keys().copied();
+        let lost: Vec<OwnerId> = owners.filter(|owner| self.is_lost(*owner)).collect();
+        for owner in lost {
             let tasks = self.finishers.lost(owner);
             self.close_waiting(tasks);
         }
@@ -290,10 +293,5 @@ impl Partition {
         });
         let limit: Duration = self.settings.ledger.ledger_retention * REMEMBERED;
         shown_to.retain(|_, (_, at)| now.since(*at) <= limit);
-    }
-
-    /// Up to where this worker has shown its ends, for its heartbeats.
-    pub(super) fn shown_to(&self) -> Option<Position> {
-        self.finishers.own_shown_to()
     }
 }

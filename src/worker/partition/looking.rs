@@ -7,7 +7,7 @@ use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::{adoption_delay, rank};
-use crate::task::{Position, TaskId};
+use crate::task::{EntryId, Position, TaskId};
 use crate::worker::machine::{Action, Stage};
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ impl Partition {
             underway: Some(sent.underway),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
-            shown_to: self.shown_to().filter(|_| owner == self.machine.owner()),
+            shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
         })
     }
 
@@ -346,8 +346,13 @@ impl Partition {
 
     /// The own place in line for what one worker of the partition does.
     pub(super) fn place(&self, now: Moment) -> u64 {
+        self.rank_at(EntryId { ledger: 0, entry: 0 }, now)
+    }
+
+    /// The own place in line for an entry.
+    pub(super) fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
         let partition = self.settings.partition;
-        self.rank(TaskId { ledger: 0, entry: 0, partition, batch_index: None }, now)
+        self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
     }
 
     /// An own heartbeat came back, so that it is known who is alive.

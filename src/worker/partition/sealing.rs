@@ -304,12 +304,6 @@ impl Partition {
         self.machine.members(entry).any(|(_, task)| task.fold.phase.is_terminal())
     }
 
-    /// The own place in line for an entry.
-    fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
-        let partition = self.settings.partition;
-        self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
-    }
-
     /// A seal was read.
     pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
         for id in self.machine.read_seal(position, seal) {

@@ -163,20 +163,10 @@ impl Solo {
     /// It publishes a heartbeat, and so does everybody who is alive.
     fn beat(&mut self, beat: Heartbeat) {
         for owner in self.alive.clone() {
-            let uptime_ms = beat.uptime_ms;
-            let subscription = beat.subscription.clone();
-            let (number, receipted, underway) = (1, 0, Some(0));
-            let (max_attempts, shown_to) = (None, None);
-            let other = Heartbeat {
-                owner,
-                subscription,
-                number,
-                receipted,
-                underway,
-                uptime_ms,
-                max_attempts,
-                shown_to,
-            };
+            let (receipted, underway, max_attempts) = (0, Some(0), None);
+            let other =
+                Heartbeat { owner, number: 1, receipted, underway, max_attempts, ..beat.clone() };
+            let other = Heartbeat { shown_to: None, ..other };
             self.read(Entry::Heartbeat(other));
         }
         self.beats.push(beat.clone());
