@@ -256,6 +256,6 @@ impl Follower for FakeFollower {
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
         let world = self.fake.world();
         let last = world.logs.get(&self.topic).and_then(|log| log.last());
-        Ok(world.last_before.or(last.map(|last| last.position)))
+        Ok(world.last_before.or_else(|| last.map(|last| last.position)))
     }
 }
