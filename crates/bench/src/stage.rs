@@ -214,7 +214,7 @@ impl Stage {
                 let message = timeout(SILENCE_LIMIT, follower.next()).await;
                 let message = message.with_context(|| format!("the end of {part}"))??;
                 take(&message)?;
-                if message.position.entry_id() >= last.entry_id() {
+                if message.position >= last {
                     break;
                 }
             }

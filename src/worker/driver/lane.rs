@@ -185,7 +185,7 @@ impl Lane {
         services.spawn(env.gate.wrap(publishing));
         let service = env.service(&topics.metadata);
         let schema = Schema::TaskMetadata;
-        let publishing = publish(service, Batching::Off, schema, view.clone());
+        let publishing = publish(service, Batching::On, schema, view.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
             core,
