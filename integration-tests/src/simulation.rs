@@ -161,6 +161,7 @@ impl Simulation {
                 self.fleet.drain(index, Duration::from_secs(self.rng.u64(..20)));
             }
             (2, _) => self.cancel(),
+            (5, Course::Calm | Course::Crashes) => self.silence_watchers(),
             (5, Course::Rough) if self.rng.u8(..4) == 0 => self.meddle(),
             (3 | 4, _) if self.fleet.is_empty_at(index) => {
                 self.fleet.start(index, &mut self.rng).await;
@@ -183,6 +184,15 @@ impl Simulation {
             1 | 2 => self.fleet.kill(index),
             3 => self.fleet.stop(index, time, Stop::Suspended),
             _ => self.fleet.stop(index, time, Stop::BlackHole),
+        }
+    }
+
+    /// Whoever reads the metadata topic gets nothing for a while. Nobody decides by it, so that nothing else may change.
+    fn silence_watchers(&mut self) {
+        let time = Duration::from_millis(self.rng.u64(1..60_000));
+        for partition in self.partitions() {
+            let at = TopicPartition { topic: self.names.metadata.clone(), partition };
+            self.broker.silence_followers(&at, time);
         }
     }
 

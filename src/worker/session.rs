@@ -10,7 +10,7 @@ use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
 use crate::supervise::{KeptFollower, Landmark, Monitor, Service};
-use crate::task::EntryId;
+use crate::task::{EntryId, Position};
 use crate::transport::{
     Acked, Backlog, Consumer, Follow, Message, OnAck, TransportError, TransportErrorKind,
 };
@@ -55,39 +55,46 @@ impl<T> Sink<T> {
     }
 }
 
-/// Whether what is followed is still what it was.
-pub(super) struct Presence {
-    /// Told when the topic is not there any more, or another one in its place.
-    pub(super) gone: Sink<()>,
-    pub(super) landmark: Landmark,
+/// What a follower service tells the driver.
+pub(super) enum Followed {
+    /// Messages, in order.
+    Messages(Vec<Message>),
+    /// Where the topic ends, as was asked at this time.
+    End(Moment, Option<Position>),
+    /// The topic is not there any more, or another one is in its place.
+    Gone,
 }
 
-/// A follower service. After an error it goes on behind what it has passed on, in the same topic: one that takes its place is another
-/// one.
+/// A follower service. After an error it goes on behind what it has passed on, in the same topic where a landmark tells: one that takes its
+/// place is another one. When it is asked it looks up where the topic ends; a question is lost with a session.
 pub(super) async fn follow(
     service: Service,
     follow: Follow,
-    messages: Sink<Vec<Message>>,
-    presence: Option<Presence>,
+    landmark: Option<Landmark>,
+    asked: Mailbox<Moment>,
+    sink: Sink<Followed>,
 ) {
-    let landmark = presence.as_ref().map(|presence| presence.landmark.clone());
+    let has_landmark = landmark.is_some();
     let mut follower = KeptFollower::new(service, follow).only_where(landmark);
     loop {
-        let passed_on = match follower.next().await {
-            Ok(message) => {
-                let some = with_more(message, AT_ONCE_MAX, || follower.more());
-                messages.send(some).await
-            }
-            Err(error) => match &presence {
-                Some(presence)
-                    if follower.has_read() && error.kind == TransportErrorKind::NotFound =>
-                {
-                    presence.gone.send(()).await
-                }
-                _ => Ok(()),
-            },
+        let followed = tokio::select! {
+            biased;
+            at = asked.take() => follower.last_position().await.map(|end| Followed::End(at, end)),
+            message = follower.next() => message.map(|message| {
+                Followed::Messages(with_more(message, AT_ONCE_MAX, || follower.more()))
+            }),
         };
-        if passed_on.is_err() {
+        let followed = match followed {
+            Ok(followed) => followed,
+            Err(error) if error.kind == TransportErrorKind::NotFound => {
+                if !has_landmark || !follower.has_read() {
+                    continue;
+                }
+                Followed::Gone
+            }
+            Err(_) => continue,
+        };
+        if sink.send(followed).await.is_err() {
             return;
         }
     }

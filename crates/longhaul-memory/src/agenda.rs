@@ -110,6 +110,8 @@ pub(super) enum Effect {
         subscription: Arc<str>,
     },
     Compact(PartitionId),
+    /// The followers of a partition are sent what has come.
+    Feed(PartitionId),
     /// One session is lost, in a way still to be drawn.
     Lose(Link),
     /// The broker ends the sessions of a client that it has not heard of.

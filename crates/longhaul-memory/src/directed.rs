@@ -138,6 +138,11 @@ impl MemoryBroker {
         self.on(at, |state, id| state.stall_publishes(id, time));
     }
 
+    /// Followers of the partition are sent nothing for so long, and are not told.
+    pub fn silence_followers(&self, at: &TopicPartition, time: Duration) {
+        self.on(at, |state, id| state.silence_followers(id, time));
+    }
+
     /// Takes everybody's permission for the partition away, or gives it back. What is open there ends.
     pub fn forbid(&self, at: &TopicPartition, forbidden: bool) {
         self.on(at, |state, id| state.forbid(id, forbidden));

@@ -9,18 +9,30 @@ use std::sync::Arc;
 impl State {
     /// Sends a follower what it has room for. What is on its way is not touched by a later compaction; what is not yet, is.
     pub(super) fn feed(&mut self, id: SessionId) {
+        let now = self.now();
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.attached) else {
             return;
         };
         let (room, connection, at) = (session.room(), session.connection, session.partition);
         let Some(following) = session.following() else { return };
-        let Some(partition) = self.partitions.get(&at) else { return };
+        let Some(partition) = self.partitions.get(&at).filter(|it| it.silent_until <= now) else {
+            return;
+        };
         let compacted = following.follow.compacted;
         let mut messages = partition.log.read(following.cursor, compacted, room);
         if let Some(last) = messages.last() {
             following.cursor = Some(last.position);
             self.miss_one(connection, at, &mut messages);
             self.send_messages(id, messages);
+        }
+    }
+
+    /// Sends all followers of a partition what they have room for.
+    pub(super) fn feed_all(&mut self, id: PartitionId) {
+        let Some(partition) = self.partitions.get(&id) else { return };
+        let followers: Vec<SessionId> = partition.followers.iter().copied().collect();
+        for follower in followers {
+            self.feed(follower);
         }
     }
 

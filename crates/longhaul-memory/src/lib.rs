@@ -29,6 +29,7 @@
 //! | single broker stops for 6 s, or is killed: replay when it is back | [`MemoryBroker::restart`], [`Loss::Replay`] |
 //! | topic deleted: one error, then silence for ever | [`MemoryBroker::delete_topic`], [`Loss::ErrorThenSilence`] |
 //! | bookies missing: publishes wait, readers replay | [`MemoryBroker::stall_publishes`], [`MemoryBroker::unload`] |
+//! | reader silent while others read and publish | [`MemoryBroker::silence_followers`] |
 //! | subscription silent with a backlog | [`MemoryBroker::stall_subscription`] |
 //! | a publish fails after 10 s, and lands or not | [`Fate::Lost`], [`Fate::ReceiptLost`], [`Fate::Late`] |
 //! | the client resends by itself | [`Fate::Resent`], [`Fate::ResentForReceipt`], [`Loss::Replay`] on a publisher |

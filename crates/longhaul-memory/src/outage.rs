@@ -165,6 +165,16 @@ impl State {
         self.note(format!("nothing is stored on {name} for {time:?}"));
     }
 
+    /// Followers are sent nothing for a while, and nobody tells them.
+    pub(super) fn silence_followers(&mut self, id: PartitionId, time: Duration) {
+        let until = self.now() + time;
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        partition.silent_until = partition.silent_until.max(until);
+        let name = Arc::clone(&partition.name);
+        self.note(format!("followers of {name} are sent nothing for {time:?}"));
+        self.at(until, Effect::Feed(id));
+    }
+
     /// Nobody may do anything with the partition any more, or everybody may again.
     pub(super) fn forbid(&mut self, id: PartitionId, forbidden: bool) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };

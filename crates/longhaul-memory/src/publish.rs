@@ -239,7 +239,6 @@ impl State {
             unreachable!("partitions are marked as deleted, and never removed")
         };
         let entry = partition.log.append(bodies, batched, publish_time_ms);
-        let followers: Vec<SessionId> = partition.followers.iter().copied().collect();
         let subscriptions: Vec<Arc<str>> = partition.subscriptions.keys().cloned().collect();
         let stored = Happening::Stored {
             by,
@@ -250,9 +249,7 @@ impl State {
             sent,
         };
         self.happened(stored);
-        for follower in followers {
-            self.feed(follower);
-        }
+        self.feed_all(id);
         for subscription in subscriptions {
             self.dispatch(id, &subscription);
         }

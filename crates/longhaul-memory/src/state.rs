@@ -82,6 +82,8 @@ pub(super) struct Partition {
     pub(super) undecodable: BTreeSet<EntryId>,
     pub(super) unavailable_until: Moment,
     pub(super) stalled_until: Moment,
+    /// Until then followers are sent nothing.
+    pub(super) silent_until: Moment,
     /// Nobody may open it.
     pub(super) forbidden: bool,
     /// What a test wants to happen to the next entries, requests and acks.
@@ -185,6 +187,7 @@ impl State {
                 self.store_mark_delete(partition, &subscription);
             }
             Effect::Compact(partition) => self.compact_somewhere(partition),
+            Effect::Feed(partition) => self.feed_all(partition),
             Effect::Lose(link) => self.lose_drawn(link),
             Effect::KeepAlive { connection, freeze } => self.keep_alive_over(connection, freeze),
             Effect::Resume { connection, freeze } => self.resume_after(connection, freeze),
@@ -274,6 +277,7 @@ impl Partition {
             undecodable: BTreeSet::new(),
             unavailable_until: Moment::default(),
             stalled_until: Moment::default(),
+            silent_until: Moment::default(),
             forbidden: false,
             next_fates: VecDeque::new(),
             next_errors: 0,

@@ -30,7 +30,6 @@ impl Driver {
             Effect::Ready => {
                 tracing::info!(partition = %id, owner = %lane.core.machine().owner(), "ledger read: working");
                 self.stats.ready(id);
-                lane.watch_sealed(self.env.clock.now());
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
             Effect::Fenced => {

@@ -7,23 +7,19 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
-use crate::worker::session::Consumed;
+use crate::worker::session::{Consumed, Followed};
 
 /// Everything that can happen.
 pub(in crate::worker) enum Event {
     Ledger {
         lane: LaneId,
         generation: u64,
-        messages: Vec<Message>,
+        followed: Followed,
     },
-    LedgerDeleted {
-        lane: LaneId,
-        generation: u64,
-    },
-    Shown {
+    Metadata {
         lane: LaneId,
         follower: u64,
-        messages: Vec<Message>,
+        followed: Followed,
     },
     Consumed {
         lane: LaneId,

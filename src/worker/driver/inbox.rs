@@ -10,22 +10,35 @@ use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
 use crate::worker::metadata::Shown;
 use crate::worker::partition::Inbound;
-use crate::worker::session::Consumed;
+use crate::worker::session::{Consumed, Followed};
 
 impl Driver {
     pub(super) fn handle_ledger(
         &mut self,
-        lane: LaneId,
+        id: LaneId,
         generation: u64,
-        message: &Message,
+        followed: &Followed,
         now: Moment,
     ) {
-        let wall_ms = self.env.clock.wall_ms();
-        let id = lane;
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.generation != generation {
-            return;
+        match followed {
+            Followed::Messages(messages) => {
+                for message in messages {
+                    // The one before may have ended what was followed.
+                    if self.lanes.get(&id).is_none_or(|lane| lane.generation != generation) {
+                        return;
+                    }
+                    self.handle_entry(id, message, now);
+                    self.perform_effects();
+                }
+            }
+            Followed::End(..) => {}
+            Followed::Gone => self.handle_ledger_deleted(id, generation),
         }
+    }
+
+    fn handle_entry(&mut self, id: LaneId, message: &Message, now: Moment) {
+        let wall_ms = self.env.clock.wall_ms();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         match ledger::read(message) {
             // Nothing of another partition's task may start here: its end would be looked for there.
             Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {
@@ -37,7 +50,7 @@ impl Driver {
                 let inbound = Inbound { position, publish_time_ms, entry };
                 let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
                 if let Entry::Seal(seal) = &inbound.entry {
-                    lane.forget_sealed(&seal.entries);
+                    lane.forget_sealed(&seal.entries, now);
                 }
                 if matches!(inbound.entry, Entry::Heartbeat(_)) {
                     self.stats.note_lag(lane.id(), lane.core.lag());
@@ -73,7 +86,7 @@ impl Driver {
     }
 
     /// What was read of the ledger means nothing any more, and what takes its place is the truth for whoever starts after that.
-    pub(super) fn handle_ledger_deleted(&mut self, id: LaneId, generation: u64) {
+    fn handle_ledger_deleted(&mut self, id: LaneId, generation: u64) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
             let topic = &lane.topics.ledger;
@@ -128,13 +141,29 @@ impl Driver {
         lane.core.handle_delivery(task, batch_size, now);
     }
 
-    pub(super) fn handle_shown(
+    pub(super) fn handle_metadata(
         &mut self,
         id: LaneId,
         follower: u64,
-        message: &Message,
+        followed: &Followed,
         now: Moment,
     ) {
+        match followed {
+            Followed::Messages(messages) => {
+                for message in messages {
+                    self.handle_shown(id, follower, message, now);
+                }
+            }
+            Followed::End(asked, end) => {
+                if let Some(lane) = self.lanes.get_mut(&id) {
+                    lane.metadata.told_end(follower, *asked, *end);
+                }
+            }
+            Followed::Gone => {}
+        }
+    }
+
+    fn handle_shown(&mut self, id: LaneId, follower: u64, message: &Message, now: Moment) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(since) = lane.metadata.is_news(follower, message.position) else { return };

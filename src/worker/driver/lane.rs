@@ -25,7 +25,7 @@ use crate::worker::mailbox::Mailbox;
 use crate::worker::metadata::Metadata;
 use crate::worker::metadata::entry::Body;
 use crate::worker::partition::Partition;
-use crate::worker::session::{ConsumerCommand, Presence, Publish, Sink, consume, follow, publish};
+use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, consume, follow, publish};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -122,6 +122,8 @@ pub(super) struct Lane {
     has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
     pub(super) metadata_follower: Option<AbortHandle>,
+    /// Questions for it: where M ends.
+    pub(super) metadata_asked: Mailbox<Moment>,
     consumer_service: Option<AbortHandle>,
 }
 
@@ -215,6 +217,7 @@ impl Lane {
             has_told_of_replicas: false,
             follower: None,
             metadata_follower: None,
+            metadata_asked: Mailbox::new(),
             consumer_service: None,
         };
         opened.read_from_start(env, services);
@@ -234,30 +237,31 @@ impl Lane {
     pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         self.generation += 1;
         let (lane, generation) = (self.id(), self.generation);
-        let sink = Sink::new(env.events.clone(), move |messages| Event::Ledger {
+        let sink = Sink::new(env.events.clone(), move |followed| Event::Ledger {
             lane,
             generation,
-            messages,
+            followed,
         });
-        let gone =
-            Sink::new(env.events.clone(), move |()| Event::LedgerDeleted { lane, generation });
-        let presence = Presence { gone, landmark: self.landmark.clone() };
-        let service = self.spawn_reader(env, services, sink, Some(presence));
+        let landmark = Some(self.landmark.clone());
+        let topic = &self.topics.ledger;
+        let service = Self::follow(env, services, topic, landmark, Mailbox::new(), sink);
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
     }
 
-    fn spawn_reader(
-        &self,
+    /// Follows a topic from its start, through its compacted view.
+    pub(super) fn follow(
         env: &mut Environment,
         services: &mut JoinSet<()>,
-        sink: Sink<Vec<Message>>,
-        presence: Option<Presence>,
+        topic: &TopicPartition,
+        landmark: Option<Landmark>,
+        asked: Mailbox<Moment>,
+        sink: Sink<Followed>,
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
-        let service = env.service(&self.topics.ledger);
-        services.spawn(env.gate.wrap(follow(service, from_start, sink, presence)))
+        let following = follow(env.service(topic), from_start, landmark, asked, sink);
+        services.spawn(env.gate.wrap(following))
     }
 
     /// Drops the body of the task's outcome, up to 1 MiB, and its last checkpoint, if this entry of the ledger has superseded them: nobody
@@ -309,20 +313,14 @@ impl Lane {
     }
 
     /// A seal was read: what is kept here of its tasks is of no more use.
-    pub(super) fn forget_sealed(&mut self, sealed: &EntrySet) {
+    pub(super) fn forget_sealed(&mut self, sealed: &EntrySet, now: Moment) {
         for range in sealed.ranges() {
             self.bodies.forget(range.tasks());
             self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
-            self.metadata.keeper.forget(range.tasks());
+            self.metadata.keeper.sealed(range.tasks(), now);
         }
         self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
-    }
-
-    /// The ledger was read to its end: M must not show as unfinished what it says is sealed.
-    pub(super) fn watch_sealed(&mut self, now: Moment) {
-        let machine = self.core.machine();
-        self.metadata.keeper.sealed(|id| machine.is_sealed(id), now);
     }
 
     /// Lets the keeper of M look at a task that this entry of the ledger has ended.

@@ -273,19 +273,11 @@ impl Driver {
     fn handle(&mut self, event: Event) {
         let now = self.env.clock.now();
         match event {
-            Event::Ledger { lane, generation, messages } => {
-                for message in &messages {
-                    self.handle_ledger(lane, generation, message, now);
-                    self.perform_effects();
-                }
+            Event::Ledger { lane, generation, followed } => {
+                self.handle_ledger(lane, generation, &followed, now);
             }
-            Event::LedgerDeleted { lane, generation } => {
-                self.handle_ledger_deleted(lane, generation);
-            }
-            Event::Shown { lane, follower, messages } => {
-                for message in &messages {
-                    self.handle_shown(lane, follower, message, now);
-                }
+            Event::Metadata { lane, follower, followed } => {
+                self.handle_metadata(lane, follower, &followed, now);
             }
             Event::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {

@@ -11,11 +11,12 @@ use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::supervise::Backoff;
 use crate::task::{Position, TaskId};
-use crate::transport::{Follow, Message, OnReceipt, Outgoing, Start};
+use crate::transport::{Message, OnReceipt, Outgoing};
+use crate::worker::mailbox::Mailbox;
 use crate::worker::metadata::ended::{After, AtHand, Next, wait_for_body};
 use crate::worker::metadata::entry::{self, Body};
 use crate::worker::metadata::{Chore, Following, Lack};
-use crate::worker::session::{Sink, follow};
+use crate::worker::session::Sink;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -300,16 +301,17 @@ impl Driver {
     /// Keeps M in order, if this worker is to do so.
     pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.follow_metadata(&mut self.env, &mut self.services, now);
+        lane.follow_metadata(&mut self.env, &mut self.services);
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
-            let (core, keeper) = (&lane.core, &mut lane.metadata.keeper);
+            let (core, metadata) = (&lane.core, &mut lane.metadata);
             if !core.machine().is_ready() {
                 return;
             }
             let fold = |task| core.machine().fold(task);
-            match keeper.poll(now, fold, |task| core.is_being_shown(task)) {
+            match metadata.poll(now, fold, |task| core.is_being_shown(task)) {
                 None => return,
+                Some(Chore::Look) => lane.metadata_asked.put(now),
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task, _)) if lane.lacks_letter(task) => {
@@ -357,7 +359,7 @@ impl Driver {
 
     pub(super) fn handle_removed(&mut self, id: LaneId, task: TaskId, fate: &Fate) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.metadata.keeper.removed(task, *fate != Fate::Unknown);
+        lane.metadata.removed(task, *fate != Fate::Unknown);
         if let Fate::Refused(cause) = fate {
             tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
         }
@@ -366,7 +368,7 @@ impl Driver {
 
 impl Lane {
     /// Follows M if this worker is the first by rank, and else no more.
-    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>, now: Moment) {
+    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => {}
             Some(Following::Stop) => {
@@ -376,16 +378,15 @@ impl Lane {
             }
             Some(Following::Start(follower)) => {
                 let lane = self.id();
-                let shown = Sink::new(env.events.clone(), move |messages| Event::Shown {
+                let sink = Sink::new(env.events.clone(), move |followed| Event::Metadata {
                     lane,
                     follower,
-                    messages,
+                    followed,
                 });
-                let from_start = Follow { start: Start::Earliest, compacted: true };
-                let service = env.service(&self.topics.metadata);
-                let following = env.gate.wrap(follow(service, from_start, shown, None));
-                self.metadata_follower = Some(services.spawn(following));
-                self.watch_sealed(now);
+                self.metadata_asked = Mailbox::new();
+                let (topic, asked) = (&self.topics.metadata, self.metadata_asked.clone());
+                let following = Self::follow(env, services, topic, None, asked, sink);
+                self.metadata_follower = Some(following);
             }
         }
     }

@@ -50,7 +50,9 @@ impl Shown {
 /// What is to be done about M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::worker) enum Chore {
-    /// Publish a tombstone: the retention is over. Then say [`Keeper::removed`].
+    /// Ask the follower where M ends.
+    Look,
+    /// Publish a tombstone: the retention is over. Then say what became of it.
     Remove(TaskId),
     /// Publish how the task ended: M does not show it.
     Repair(TaskId, Lack),
@@ -89,8 +91,6 @@ struct Open {
     epoch: Option<u32>,
     /// Where the last entry lies that showed its end.
     end_at: Option<Position>,
-    /// When it was read.
-    read_at: Moment,
 }
 
 impl Open {
@@ -144,7 +144,7 @@ impl Keeper {
             return;
         }
         self.ends.remove(id);
-        self.open.insert(id, Open { epoch, end_at, read_at: now });
+        self.open.insert(id, Open { epoch, end_at });
         if fold.phase.is_terminal() {
             // An end that M has shown before does not come again by itself.
             let ended = had_left || end_at.is_some();
@@ -198,25 +198,30 @@ impl Keeper {
             || self.open.get(&id).is_some_and(covered)
     }
 
-    /// Forgets tasks that were sealed.
-    pub(in crate::worker) fn forget(&mut self, sealed: RangeInclusive<TaskId>) {
-        let gone: Vec<TaskId> = self.gone.range(sealed).copied().collect();
+    /// These tasks were sealed: M must not show them as unfinished, and all else about them is forgotten.
+    pub(in crate::worker) fn sealed(&mut self, tasks: RangeInclusive<TaskId>, now: Moment) {
+        for (id, _) in self.open.range(tasks.clone()) {
+            self.repairs.set_by(*id, now + END_PATIENCE);
+        }
+        let gone: Vec<TaskId> = self.gone.range(tasks).copied().collect();
         for id in gone {
             self.gone.remove(&id);
         }
     }
 
-    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether its end is on its way to M.
-    pub(in crate::worker) fn poll(
+    /// The next repair that has been due since this time, when M was read to its end. `fold` says what the ledger knows of a task, `awaited` whether
+    /// its end is on its way to M.
+    pub(super) fn poll_repair(
         &mut self,
         now: Moment,
+        seen: Moment,
         fold: impl Fn(TaskId) -> TaskFold,
         awaited: impl Fn(TaskId) -> bool,
     ) -> Option<Chore> {
-        while let Some(id) = self.repairs.pop_due(now) {
+        while let Some(id) = self.repairs.pop_due(seen) {
             let known = fold(id);
             if known.phase == Phase::Sealed {
-                if let Some(chore) = self.restore(id, now) {
+                if let Some(chore) = self.restore(id) {
                     return Some(chore);
                 }
             } else if let Some(lack) = self.lack(id, &known) {
@@ -227,6 +232,15 @@ impl Keeper {
                 }
             }
         }
+        None
+    }
+
+    /// The next tombstone that is due.
+    pub(super) fn poll_removal(
+        &mut self,
+        now: Moment,
+        fold: impl Fn(TaskId) -> TaskFold,
+    ) -> Option<Chore> {
         if self.removing >= REMOVING_MAX {
             return None;
         }
@@ -242,7 +256,7 @@ impl Keeper {
     }
 
     /// What became of a tombstone: it is published again if that is not known.
-    pub(in crate::worker) fn removed(&mut self, id: TaskId, is_known: bool) {
+    pub(super) fn removed(&mut self, id: TaskId, is_known: bool) {
         self.removing = self.removing.saturating_sub(1);
         if !is_known {
             self.again.push_back(id);
@@ -250,28 +264,14 @@ impl Keeper {
     }
 
     /// M shows a sealed task as unfinished.
-    fn restore(&mut self, id: TaskId, now: Moment) -> Option<Chore> {
-        let open = self.open.get(&id)?;
-        let Some(at) = open.end_at else {
-            // Nothing else can be shown of it. But its end may stand behind what was read of M, however long that takes: a tombstone now
-            // would take a result with it.
-            let over = open.read_at + self.ends.retention();
-            if now < over {
-                self.repairs.set(id, over);
-                return None;
-            }
+    fn restore(&mut self, id: TaskId) -> Option<Chore> {
+        let Some(at) = self.open.get(&id)?.end_at else {
+            // Nothing else can be shown of it.
             self.open.remove(&id);
             self.removing += 1;
             return Some(Chore::Remove(id));
         };
         Some(Chore::Restore(id, at))
-    }
-
-    /// These tasks are sealed, or all those may be that `sealed` says: M must not show them as unfinished.
-    pub(in crate::worker) fn sealed(&mut self, sealed: impl Fn(TaskId) -> bool, now: Moment) {
-        for id in self.open.keys().filter(|id| sealed(**id)) {
-            self.repairs.set_by(*id, now + END_PATIENCE);
-        }
     }
 
     /// Whether M shows something else than the end that the ledger knows, and why.
@@ -289,12 +289,15 @@ impl Keeper {
         }
     }
 
-    /// When the next chore is due.
-    #[must_use]
-    pub(in crate::worker) fn timeout(&self) -> Option<Moment> {
+    /// When the next repair is due.
+    pub(super) fn next_repair(&self) -> Option<Moment> {
+        self.repairs.next()
+    }
+
+    /// When the next tombstone is due.
+    pub(super) fn next_removal(&self) -> Option<Moment> {
         // Whoever waits for receipts is woken by them.
-        let removal = self.ends.next().filter(|_| self.removing < REMOVING_MAX);
-        [self.repairs.next(), removal].into_iter().flatten().min()
+        self.ends.next().filter(|_| self.removing < REMOVING_MAX)
     }
 }
 

@@ -25,15 +25,18 @@ pub(in crate::worker) mod ended;
 mod ends;
 pub(in crate::worker) mod entry;
 mod keeper;
+mod looks;
 mod running;
 
 pub(in crate::worker) use ended::Showing;
 pub(in crate::worker) use keeper::{Chore, Lack, Shown};
 
+use crate::protocol::fold::TaskFold;
 use crate::protocol::moment::Moment;
-use crate::task::Position;
+use crate::task::{Position, TaskId};
 use ended::Ended;
 use keeper::Keeper;
+use looks::Looks;
 use running::Running;
 use std::time::Duration;
 
@@ -55,6 +58,8 @@ struct Keeping {
     since: Option<Position>,
     /// The last position read of M. Its follower goes on behind it after an error; in a simulation entries may come again from the start.
     read_to: Option<Position>,
+    /// Whether that is its end.
+    looks: Looks,
 }
 
 /// What is to be done about following M.
@@ -87,7 +92,8 @@ impl Metadata {
     ) -> Option<Following> {
         match (keeps, self.keeping) {
             (true, None) => {
-                self.keeping = Some(Keeping { since: ledger_read_to, read_to: None });
+                self.keeping =
+                    Some(Keeping { since: ledger_read_to, read_to: None, looks: Looks::default() });
                 self.followers += 1;
                 Some(Following::Start(self.followers))
             }
@@ -111,20 +117,95 @@ impl Metadata {
             return None;
         }
         keeping.read_to = Some(at);
+        keeping.looks.read(keeping.read_to);
         Some(keeping.since)
+    }
+
+    /// The follower of this number was asked at this time where M ends, and says so.
+    pub(in crate::worker) fn told_end(
+        &mut self,
+        follower: u64,
+        asked: Moment,
+        end: Option<Position>,
+    ) {
+        if let Some(keeping) = self.keeping.as_mut().filter(|_| self.followers == follower) {
+            keeping.looks.told(asked, end, keeping.read_to);
+        }
+    }
+
+    /// The next chore that is due. `fold` says what the ledger knows of a task, `awaited` whether its end is on its way to M.
+    pub(in crate::worker) fn poll(
+        &mut self,
+        now: Moment,
+        fold: impl Fn(TaskId) -> TaskFold,
+        awaited: impl Fn(TaskId) -> bool,
+    ) -> Option<Chore> {
+        let keeper = &mut self.keeper;
+        let Some(Keeping { looks, .. }) = &mut self.keeping else {
+            // Own ends that M has refused, and nothing that was read there.
+            return keeper.poll_repair(now, now, fold, awaited);
+        };
+        if let Some(seen) = looks.seen()
+            && let Some(chore) = keeper.poll_repair(now, seen, &fold, awaited)
+        {
+            looks.repaired();
+            return Some(chore);
+        }
+        let unseen = keeper.next_repair().is_some_and(|due| due <= now);
+        if unseen && looks.ask(now) { Some(Chore::Look) } else { keeper.poll_removal(now, fold) }
+    }
+
+    /// What became of a tombstone. One of which that is not known is published again by whoever keeps M then.
+    pub(in crate::worker) fn removed(&mut self, id: TaskId, is_known: bool) {
+        self.keeper.removed(id, is_known || self.keeping.is_none());
     }
 
     /// When to look at it next. Before the ledger was read nothing is repaired or removed.
     #[must_use]
     pub(in crate::worker) fn timeout(&self, ready: bool) -> Option<Moment> {
-        let chore = self.keeper.timeout().filter(|_| ready);
-        [self.running.next(), chore].into_iter().flatten().min()
+        let (repair, removal) = (self.keeper.next_repair(), self.keeper.next_removal());
+        let chores = match &self.keeping {
+            Some(Keeping { looks, .. }) => [repair.map(|due| looks.next(due)), removal],
+            None => [repair, None],
+        };
+        let chores = chores.into_iter().filter(|_| ready);
+        chores.chain([self.running.next()]).flatten().min()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::fold::Phase;
+    use crate::protocol::key::Epoch;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+
+    fn keeping() -> Metadata {
+        let mut metadata = Metadata::new(Duration::from_secs(1_000), Duration::from_secs(300));
+        assert_eq!(metadata.keep(true, None), Some(Following::Start(1)));
+        metadata
+    }
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    /// What is due of a task that has completed.
+    fn poll(metadata: &mut Metadata, now: Moment) -> Option<Chore> {
+        let completed =
+            TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() };
+        metadata.poll(now, |_| completed, |_| false)
+    }
+
+    /// Entry number `entry` of M shows the task of [`poll`].
+    fn read(metadata: &mut Metadata, entry: u64, terminal: bool, now: Moment) {
+        let shown = Shown { epoch: Some(1), terminal, last_updated_ms: 0, at: at(entry) };
+        let completed =
+            TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() };
+        metadata.is_news(1, at(entry)).expect("it is news");
+        metadata.keeper.read(ID, shown, &completed, false, now, 0);
+    }
 
     const fn at(entry: u64) -> Position {
         Position { ledger: 1, entry, batch_index: None }
@@ -144,5 +225,55 @@ mod tests {
         assert_eq!(metadata.keep(true, None), Some(Following::Start(2)));
         assert_eq!(metadata.is_news(1, at(5)), None, "it is of the follower before");
         assert_eq!(metadata.is_news(2, at(1)), Some(None));
+    }
+
+    /// A keeper whose follower stood still for ten seconds took for missing what it had not read: each task that had ended meanwhile was shown
+    /// as ended a second time.
+    #[test]
+    fn nothing_is_missing_that_was_not_read_yet() {
+        let mut metadata = keeping();
+        read(&mut metadata, 1, false, seconds(0));
+        assert_eq!(metadata.timeout(true), Some(seconds(10)));
+        assert_eq!(poll(&mut metadata, seconds(60)), Some(Chore::Look));
+        assert_eq!(poll(&mut metadata, seconds(61)), None, "it is asked for");
+        metadata.told_end(1, seconds(60), Some(at(2)));
+        assert_eq!(poll(&mut metadata, seconds(62)), None, "it is not read");
+        read(&mut metadata, 2, true, seconds(63));
+        assert_eq!(poll(&mut metadata, seconds(100)), None);
+    }
+
+    #[test]
+    fn what_is_missing_when_all_was_read_is_repaired() {
+        let mut metadata = keeping();
+        read(&mut metadata, 1, false, seconds(0));
+        assert_eq!(poll(&mut metadata, seconds(60)), Some(Chore::Look));
+        metadata.told_end(1, seconds(60), Some(at(1)));
+        assert_eq!(metadata.timeout(true), Some(seconds(10)));
+        let missing = Some(Chore::Repair(ID, Lack::Missing));
+        assert_eq!(poll(&mut metadata, seconds(60)), missing);
+        assert_eq!(poll(&mut metadata, seconds(60)), None);
+    }
+
+    /// Its own end that M has refused is published again also by a worker that does not read M.
+    #[test]
+    fn who_does_not_keep_m_repairs_what_it_has_missed_itself() {
+        let mut metadata = Metadata::new(Duration::from_secs(1_000), Duration::from_secs(300));
+        metadata.keeper.missed(ID, seconds(0));
+        assert_eq!(metadata.timeout(true), Some(seconds(10)));
+        let missing = Some(Chore::Repair(ID, Lack::Missing));
+        assert_eq!(poll(&mut metadata, seconds(10)), missing);
+    }
+
+    /// A keeper that was not the first any more went on publishing a tombstone that might have been lost.
+    #[test]
+    fn who_stops_keeping_removes_nothing_any_more() {
+        let mut metadata = keeping();
+        read(&mut metadata, 1, true, seconds(0));
+        assert_eq!(poll(&mut metadata, seconds(1_000)), Some(Chore::Remove(ID)));
+        assert_eq!(metadata.keep(false, None), Some(Following::Stop));
+        metadata.removed(ID, false);
+        assert_eq!((metadata.timeout(true), poll(&mut metadata, seconds(2_000))), (None, None));
+        assert_eq!(metadata.keep(true, None), Some(Following::Start(2)));
+        assert_eq!(poll(&mut metadata, seconds(2_000)), None);
     }
 }

@@ -60,25 +60,29 @@ fn publishing(
     connections
 }
 
-/// Follows. Returns what the driver would get, messages and whether the topic has gone, and what is known of the session.
+/// Follows. Returns what the driver would get, what the follower is asked through, and what is known of the session.
 fn following(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
     services: &mut JoinSet<()>,
-) -> (mpsc::Receiver<Event>, Arc<Connections>) {
+) -> (mpsc::Receiver<Event>, Mailbox<Moment>, Arc<Connections>) {
     let (sender, events) = mpsc::channel(1_000);
-    let deleted = |()| Event::LedgerDeleted { lane: LaneId::default(), generation: 1 };
-    let gone = Sink::new(sender.clone(), deleted);
-    let presence = Presence { gone, landmark: Landmark::default() };
-    let messages = Sink::new(sender, |messages| Event::Shown {
-        lane: LaneId::default(),
-        follower: 1,
-        messages,
-    });
+    let (lane, generation) = (LaneId::default(), 1);
+    let sink = Sink::new(sender, move |followed| Event::Ledger { lane, generation, followed });
     let (service, connections) = service(broker, transport);
     let from_start = Follow { start: Start::Earliest, compacted: false };
-    services.spawn(follow(service, from_start, messages, Some(presence)));
-    (events, connections)
+    let asked = Mailbox::new();
+    let landmark = Some(Landmark::default());
+    services.spawn(follow(service, from_start, landmark, asked.clone(), sink));
+    (events, asked, connections)
+}
+
+/// What the follower says next.
+async fn followed(events: &mut mpsc::Receiver<Event>) -> Option<Followed> {
+    match tokio::time::timeout(MINUTE, events.recv()).await {
+        Ok(Some(Event::Ledger { followed, .. })) => Some(followed),
+        _ => None,
+    }
 }
 
 /// What the consumer says next. In simulated time a wait without a limit would be one for ever.
@@ -218,7 +222,7 @@ async fn what_cannot_be_opened_is_told() {
     broker.restart(MINUTE, false, Loss::Error);
     let mut services = JoinSet::new();
     let (_events, _commands, consumer) = consuming(&broker, &transport, &mut services);
-    let (_messages, follower) = following(&broker, &transport, &mut services);
+    let (_events, _, follower) = following(&broker, &transport, &mut services);
     let publisher = publishing(&broker, &transport, &mut services);
     let all = [consumer, follower, publisher];
     tokio::time::sleep(SECOND).await;
@@ -239,7 +243,7 @@ async fn publishers_and_followers_that_were_open_for_long_are_opened_again_at_on
     let (broker, transport) = broker();
     broker.restart(MINUTE, false, Loss::Error);
     let mut services = JoinSet::new();
-    let (_messages, follower) = following(&broker, &transport, &mut services);
+    let (_events, _, follower) = following(&broker, &transport, &mut services);
     let publisher = publishing(&broker, &transport, &mut services);
     tokio::time::sleep(2 * MINUTE).await;
     transport.lose(Sessions::All, Loss::Error);
@@ -257,7 +261,7 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
     let (broker, transport) = broker();
     broker.restart(MINUTE, false, Loss::Error);
     let mut services = JoinSet::new();
-    let (_messages, _) = following(&broker, &transport, &mut services);
+    let (_events, ..) = following(&broker, &transport, &mut services);
     tokio::time::sleep(MINUTE).await;
     let is_try = |what: &Happening| matches!(what, Happening::Followed { .. });
     let tries =
@@ -271,18 +275,34 @@ async fn a_follower_is_opened_ever_more_rarely_in_an_outage() {
 async fn a_followed_topic_that_has_gone_is_told_for_as_long_as_anybody_listens() {
     let (broker, transport) = broker();
     let mut services = JoinSet::new();
-    let (mut events, _) = following(&broker, &transport, &mut services);
+    let (mut events, ..) = following(&broker, &transport, &mut services);
     broker.publish(&at(), Outgoing::default());
-    let next = tokio::time::timeout(MINUTE, events.recv()).await;
-    assert!(matches!(next, Ok(Some(Event::Shown { .. }))));
+    assert!(matches!(followed(&mut events).await, Some(Followed::Messages(_))));
     broker.delete_topic(&at().topic, Loss::Error);
     for _ in 0..2 {
-        let next = tokio::time::timeout(MINUTE, events.recv()).await;
-        assert!(matches!(next, Ok(Some(Event::LedgerDeleted { .. }))));
+        assert!(matches!(followed(&mut events).await, Some(Followed::Gone)));
     }
     drop(events);
     let end = tokio::time::timeout(MINUTE, services.join_next()).await;
     assert!(end.is_ok(), "it goes on for nobody");
+}
+
+/// Who repairs the metadata topic must know whether it has read all that stands there.
+#[tokio::test(start_paused = true)]
+async fn a_follower_says_where_its_topic_ends_when_it_is_asked() {
+    let (broker, transport) = broker();
+    let mut services = JoinSet::new();
+    let (mut events, asked, _) = following(&broker, &transport, &mut services);
+    asked.put(Moment(SECOND));
+    let end = followed(&mut events).await;
+    assert!(matches!(end, Some(Followed::End(Moment(SECOND), None))), "nothing stands there");
+    broker.publish(&at(), Outgoing::default());
+    let Some(Followed::Messages(messages)) = followed(&mut events).await else {
+        panic!("it is not followed any more")
+    };
+    asked.put(Moment(MINUTE));
+    let Some(Followed::End(at, end)) = followed(&mut events).await else { panic!("no answer") };
+    assert_eq!((at, end), (Moment(MINUTE), messages.last().map(|last| last.position)));
 }
 
 /// Who has read nothing of a topic that is not there yet waits for it.
@@ -291,7 +311,7 @@ async fn a_topic_that_is_not_there_yet_has_not_gone() {
     let (broker, transport) = broker();
     broker.delete_topic(&at().topic, Loss::Error);
     let mut services = JoinSet::new();
-    let (mut events, follower) = following(&broker, &transport, &mut services);
+    let (mut events, _, follower) = following(&broker, &transport, &mut services);
     assert!(tokio::time::timeout(MINUTE, events.recv()).await.is_err(), "it is told");
     assert!(!matches!(follower.state(), ConnectionState::Connected));
 }

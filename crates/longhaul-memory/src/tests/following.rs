@@ -21,6 +21,19 @@ async fn followers_start_where_they_want_and_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn followers_that_are_silenced_get_everything_later() {
+    let (broker, worker) = quiet();
+    let mut follower = follower(&worker, false).await;
+    broker.silence_followers(&at(), 60 * SECOND);
+    broker.publish(&at(), message("a"));
+    broker.publish(&at(), message("b"));
+    assert!(timeout(50 * SECOND, follower.next()).await.is_err(), "it is sent something");
+    assert!(follower.last_position().await.unwrap().is_some(), "what is there is told");
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(keys(&read(&mut follower).await), "a b");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_compaction_in_the_bootstrap_takes_away_what_was_not_yet_sent() {
     let (broker, worker) = quiet();
     let queue = super::super::session::FOLLOWER_QUEUE;

@@ -21,7 +21,8 @@ fn shown(epoch: u32, terminal: bool) -> Shown {
 
 /// What is due of a task in this state, of which no end is on its way.
 fn poll(keeper: &mut Keeper, now: Moment, fold: TaskFold) -> Option<Chore> {
-    keeper.poll(now, |_| fold, |_| false)
+    let repair = keeper.poll_repair(now, now, |_| fold, |_| false);
+    repair.or_else(|| keeper.poll_removal(now, |_| fold))
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
     let witness = TaskId { entry: 3, ..ID };
     let later = Shown { terminal: false, last_updated_ms: 140_000, ..foreign };
     keeper.read(witness, later, &TaskFold::default(), true, at(90), 140_000);
-    assert_eq!(keeper.timeout(), Some(at(97)));
+    assert_eq!(keeper.next_removal(), Some(at(97)));
     assert_eq!(poll(&mut keeper, at(96), completed(1)), None);
     assert_eq!(poll(&mut keeper, at(97), completed(1)), Some(Chore::Remove(ID)));
     assert_eq!(poll(&mut keeper, at(97), completed(1)), None);
@@ -73,7 +74,7 @@ fn an_end_that_was_shown_is_not_shown_again() {
     assert!(keeper.has_shown_end(ID, Epoch(1)));
     keeper.gone(ID, &completed(1));
     assert!(keeper.has_shown_end(ID, Epoch(1)));
-    keeper.forget(ID..=ID);
+    keeper.sealed(ID..=ID, at(100));
     assert!(!keeper.has_shown_end(ID, Epoch(1)));
 }
 
@@ -164,28 +165,16 @@ fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
     let mut keeper = Keeper::new(RETENTION);
     keeper.read(ID, zombie, &TaskFold::default(), true, at(1), 0);
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None, "nobody has said so");
-    keeper.sealed(|_| true, at(60));
-    assert_eq!(poll(&mut keeper, at(90), TaskFold::SEALED), None, "its end may be read yet");
-    let over = at(1) + RETENTION;
-    assert_eq!(poll(&mut keeper, over, TaskFold::SEALED), Some(Chore::Remove(ID)));
-}
-
-/// A new keeper read the PROCESSING of a sealed task, and stalled before it came to its COMPLETED: its tombstone took the result away, which was
-/// to stay for a day.
-#[test]
-fn the_end_of_a_sealed_task_that_is_read_late_stays() {
-    let mut keeper = Keeper::new(RETENTION);
-    keeper.read(ID, shown(1, false), &TaskFold::SEALED, false, at(0), 0);
-    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
-    keeper.read(ID, shown(1, true), &TaskFold::SEALED, false, at(61), 61_000);
-    assert_eq!(poll(&mut keeper, at(1) + RETENTION, TaskFold::SEALED), None);
+    keeper.sealed(ID..=ID, at(60));
+    assert_eq!(poll(&mut keeper, at(69), TaskFold::SEALED), None, "its end may be on its way");
+    assert_eq!(poll(&mut keeper, at(70), TaskFold::SEALED), Some(Chore::Remove(ID)));
 }
 
 #[test]
 fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
     let mut keeper = Keeper::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
-    keeper.sealed(|_| true, at(1));
+    keeper.sealed(ID..=ID, at(1));
     keeper.missed(ID, at(1));
     assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
     keeper.gone(ID, &completed(1));
@@ -199,15 +188,15 @@ fn a_sealed_task_whose_end_m_shows_or_has_shown_is_left_alone() {
 fn an_end_that_is_on_its_way_is_not_missed() {
     let mut keeper = Keeper::new(RETENTION);
     keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
-    assert_eq!(keeper.poll(at(10), |_| completed(1), |_| true), None);
-    assert_eq!(keeper.poll(at(19), |_| completed(1), |_| false), None);
+    assert_eq!(keeper.poll_repair(at(10), at(10), |_| completed(1), |_| true), None);
+    assert_eq!(keeper.poll_repair(at(19), at(19), |_| completed(1), |_| false), None);
     let missing = Some(Chore::Repair(ID, Lack::Missing));
-    assert_eq!(keeper.poll(at(20), |_| completed(1), |_| false), missing);
+    assert_eq!(keeper.poll_repair(at(20), at(20), |_| completed(1), |_| false), missing);
     // What has covered it is not followed by anything.
     keeper.read(ID, shown(1, true), &completed(1), true, at(21), 0);
     keeper.read(ID, shown(1, false), &completed(1), true, at(22), 0);
     let covered = Some(Chore::Repair(ID, Lack::Covered));
-    assert_eq!(keeper.poll(at(60), |_| completed(1), |_| true), covered);
+    assert_eq!(keeper.poll_repair(at(60), at(60), |_| completed(1), |_| true), covered);
 }
 
 /// Of an epoch that is over M may have shown an end that the ledger did not accept.
@@ -226,7 +215,8 @@ fn who_stops_keeping_forgets_what_was_read() {
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(other, shown(1, false), &completed(1), true, at(0), 0);
     keeper.stop();
-    assert_eq!((keeper.timeout(), poll(&mut keeper, at(1000), completed(1))), (None, None));
+    assert_eq!((keeper.next_repair(), keeper.next_removal()), (None, None));
+    assert_eq!(poll(&mut keeper, at(1000), completed(1)), None);
     assert!(!keeper.has_shown_any_end(ID));
 }
 
@@ -243,7 +233,7 @@ fn few_tombstones_are_on_their_way_at_once() {
     };
     let first: Vec<_> = (0..64).map(|entry| Chore::Remove(task(entry))).collect();
     assert_eq!(due(&mut keeper), first);
-    assert_eq!(keeper.timeout(), None, "their receipts wake it");
+    assert_eq!(keeper.next_removal(), None, "their receipts wake it");
     keeper.removed(task(0), false);
     keeper.removed(task(1), true);
     assert_eq!(due(&mut keeper), [0, 64].map(|entry| Chore::Remove(task(entry))));
