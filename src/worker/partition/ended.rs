@@ -77,6 +77,11 @@ impl Ended {
         popped
     }
 
+    /// Whether a task of this entry is still among them.
+    pub(super) fn contains(&self, entry: EntryId) -> bool {
+        self.lots.iter().any(|lot| lot.range_of(entry).is_some_and(|(_, last)| last >= entry.entry))
+    }
+
     /// How many entries there are.
     pub(super) const fn len(&self) -> usize {
         self.len
@@ -89,14 +94,12 @@ impl Lot {
         let EntryId { ledger, entry: number } = entry;
         let mut first = entry;
         let mut last = number;
-        if let Some((before, end)) = self.ranges.range(..=entry).next_back()
-            && before.ledger == ledger
-        {
-            if *end >= number {
+        if let Some((before, end)) = self.range_of(entry) {
+            if end >= number {
                 return false;
             }
             if end.checked_add(1) == Some(number) {
-                first = *before;
+                first = before;
             }
         }
         let next = number.checked_add(1).map(|entry| EntryId { ledger, entry });
@@ -105,6 +108,12 @@ impl Lot {
         }
         self.ranges.insert(first, last);
         true
+    }
+
+    /// The range that this entry is in or behind, in the same ledger.
+    fn range_of(&self, entry: EntryId) -> Option<(EntryId, u64)> {
+        let (first, last) = self.ranges.range(..=entry).next_back()?;
+        (first.ledger == entry.ledger).then_some((*first, *last))
     }
 
     fn pop(&mut self) -> Option<EntryId> {
@@ -169,6 +178,8 @@ mod tests {
             let all = when.iter().flat_map(|(id, times)| times.iter().map(move |at| (*at, *id)));
             let again = Ended::of(all, GRAIN);
             for mut ended in [ended, again] {
+                let all = (0..2).flat_map(|ledger| (0..40).map(move |it| entry((ledger, it))));
+                prop_assert!(all.into_iter().all(|id| ended.contains(id) == when.contains_key(&id)));
                 let mut missing: BTreeSet<EntryId> = when.keys().copied().collect();
                 let mut before = at(0);
                 let mut count = ended.len();

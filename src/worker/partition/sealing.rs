@@ -231,7 +231,7 @@ impl Partition {
                 due.push((ended, entry));
                 continue;
             }
-            if !self.has_finished(entry) {
+            if !self.has_finished(entry) || self.ends_later(entry) {
                 continue;
             }
             let places = u32::try_from(self.rank_at(entry, now) + 1).unwrap_or(u32::MAX);
@@ -302,6 +302,11 @@ impl Partition {
     /// Whether a task of this entry has ended that no seal names.
     fn has_finished(&self, entry: EntryId) -> bool {
         self.machine.members(entry).any(|(_, task)| task.fold.phase.is_terminal())
+    }
+
+    /// Whether another task of the entry, which is a batch, has ended later: the batch is looked at again when that is as old.
+    fn ends_later(&self, entry: EntryId) -> bool {
+        self.machine.members(entry).nth(1).is_some() && self.finished.queue.contains(entry)
     }
 
     /// A seal was read.

@@ -304,6 +304,25 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
     assert_eq!(it.core.finished(), 0);
 }
 
+/// The tasks of a batch end at different times: the last one was taken for left behind as soon as it ended, for the first had ended long ago, and
+/// was shown a second time while its finisher was showing it.
+#[test]
+fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    let mut it = alone();
+    it.alive = vec![OTHER];
+    it.claimed(first, Some(2));
+    it.claimed(second, Some(2));
+    it.ended(first, Outcome::Completed);
+    it.run_for(R - LOOK);
+    it.ended(second, Outcome::Completed);
+    let began = it.now;
+    let closed = closings(&it.run_for(R + 3 * TURN));
+    let both = closed.iter().filter(|(at, _)| at.since(began) >= R).map(|(_, id)| *id);
+    assert_eq!(both.collect::<Vec<_>>(), [first, second], "{closed:?}");
+    assert_eq!(closed.len(), 2);
+}
+
 /// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them, and gave up at its deadline.
 #[test]
 fn a_worker_that_drains_closes_nothing_of_others() {
