@@ -2,6 +2,7 @@
 
 use super::checks::{Book, Evidence, at};
 use super::fences::Readings;
+use super::fleet::Trouble;
 use super::ledger::{Claimed, Story};
 use super::setting::Course;
 use super::timely::{SOON, shrunk, stretched};
@@ -82,7 +83,7 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
     for claim in &story.claims {
         // Each worker counts the delay from when it reads the outcome, which may have been on its way for as long as the ledger was away.
         let Stand::Waiting(next) = claim.before.stand else { continue };
-        let due = claim.since + Duration::from_millis(next.delay_ms);
+        let due = claim.since + Duration::from_millis(next.delay_ms) + stood_still(evidence, claim);
         let reads = reads_that_failed(evidence, id, claim, due);
         let soon = reads + stretched(4 * setting.heartbeat) + slots + SOON;
         let near = |(from, until): &&(Moment, Moment)| *from <= due + soon && *until + soon >= due;
@@ -93,6 +94,14 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
             found.push(format!("{}: {what}", ids::PROGRESS));
         }
     }
+}
+
+/// How long the clock by which a worker waited for a claim has stood still meanwhile.
+fn stood_still(evidence: &Evidence<'_>, claim: &Claimed) -> Duration {
+    let still = evidence.fleet.troubles.iter().filter(|it| it.stood_still);
+    let meanwhile =
+        |it: &&Trouble| *it.worker == *claim.by && it.at >= claim.since && it.at <= claim.sent;
+    still.filter(meanwhile).map(|it| it.until.map_or(Duration::ZERO, |end| end.since(it.at))).sum()
 }
 
 /// How long a claim may have waited since its task was due because reads of the payload failed: each time twice as long as before, until
