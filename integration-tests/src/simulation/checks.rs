@@ -16,9 +16,11 @@ use longhaul::topics::TopicNames;
 use longhaul::{EntryId, Position, TaskId};
 use longhaul_memory::{Happening, MemoryBroker};
 use longhaul_transport::TopicPartition;
+use longhaul_transport::clock::as_millis;
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a run left behind.
 pub(super) struct Evidence<'a> {
@@ -79,6 +81,13 @@ impl Evidence<'_> {
         (totals.measured, totals.takeover_max) = takeovers;
         totals += deeds;
         (found, totals)
+    }
+
+    /// This time by a right wall clock.
+    pub(super) fn at_ms(&self, ms: u64) -> Moment {
+        let clock = self.broker.clock();
+        let began_ms = clock.wall_ms() - as_millis(clock.now().0);
+        Moment(Duration::from_millis(ms.saturating_sub(began_ms)))
     }
 
     /// All tasks are acknowledged, the metadata topic says of each what the ledger says, and where R is short they have left both.

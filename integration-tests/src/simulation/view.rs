@@ -193,17 +193,19 @@ fn shown_too_often(
     })
 }
 
-/// A task leaves the metadata topic when its retention is over. Not asked where wall clocks are wrong: of two that are ahead each takes the
-/// other's word.
+/// A task leaves the metadata topic when its retention is over, counted from when its entry was written: it may have been on its way for long. Not
+/// asked where wall clocks are wrong: of two that are ahead each takes the other's word.
 fn removed_too_soon(evidence: &Evidence<'_>, entries: &[Shown]) -> Option<String> {
     if evidence.setting.skewed {
         return None;
     }
     // Stamps are in whole milliseconds.
     let retention = evidence.setting.retention.mul_f64(0.99);
-    let first = entries.iter().find(|entry| entry.is_terminal())?.stored.at;
-    let removed = entries.iter().find(|entry| entry.what.is_none() && entry.stored.at > first)?;
-    let stood = removed.stored.at.since(first);
+    let first = entries.iter().find(|entry| entry.is_terminal())?;
+    let gone = |entry: &&Shown| entry.what.is_none() && entry.stored.at > first.stored.at;
+    let removed = entries.iter().find(gone)?;
+    let (metadata, _) = first.what.as_ref()?;
+    let stood = removed.stored.at.since(evidence.at_ms(metadata.last_updated));
     (stood < retention).then(|| format!("its end left the metadata topic after {stood:?}"))
 }
 

@@ -153,8 +153,8 @@ impl Keeper {
     }
 
     /// The ledger says that the task has ended. While this worker did not know, M may have shown something older last: always so
-    /// in a bootstrap (`live` is false), when the end comes to M by itself, and by a zombie. A terminal state that a
-    /// bootstrap shows is true, and M shows the task unfinished.
+    /// in a bootstrap (`live` is false), when the end comes to M by itself, by a zombie, and where the end was shown and covered already. A
+    /// terminal state that a bootstrap shows is true, and M shows the task unfinished.
     pub(in crate::worker) fn ended(
         &mut self,
         id: TaskId,
@@ -162,7 +162,7 @@ impl Keeper {
         live: bool,
         now: Moment,
     ) {
-        let missed = |open: &Open| !live || open.is_before(fold);
+        let missed = |open: &Open| !live || open.end_at.is_some() || open.is_before(fold);
         if fold.phase.is_terminal() && self.open.get(&id).is_some_and(missed) {
             self.repairs.set_by(id, now + END_PATIENCE);
         }

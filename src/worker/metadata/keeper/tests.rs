@@ -136,6 +136,17 @@ fn an_entry_that_was_read_before_its_task_ended_is_repaired() {
     }
 }
 
+/// A keeper whose ledger was behind read an end on M, and the late entry that covered it, before it knew that the task had ended: M said for ever
+/// that it ran.
+#[test]
+fn an_end_that_was_covered_before_the_ledger_told_of_it_is_shown_again() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &TaskFold::default(), true, at(0), 0);
+    keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(1), 1000);
+    keeper.ended(ID, &completed(1), true, at(2));
+    assert_eq!(poll(&mut keeper, at(60), completed(1)), Some(Chore::Repair(ID, Lack::Covered)));
+}
+
 /// The first dead letter makes its topic, which takes a while: the end was once published twice.
 #[test]
 fn an_outcome_that_comes_by_itself_needs_no_repair() {
