@@ -37,6 +37,9 @@ struct Args {
     /// Worker processes.
     #[arg(long)]
     workers: Option<usize>,
+    /// Tasks that run at once, where a scenario submits tasks all the time. Without it about ten.
+    #[arg(long)]
+    in_flight: Option<usize>,
     /// Small numbers: a minute per scenario at most, and figures that say little.
     #[arg(long)]
     short: bool,
@@ -84,6 +87,7 @@ async fn main() -> Result<ExitCode> {
         tasks: args.tasks,
         faults: args.faults,
         workers: args.workers,
+        in_flight: args.in_flight,
         short: args.short,
         no_deduplication: args.no_deduplication,
         keep: args.keep,

@@ -33,6 +33,8 @@ pub(super) struct Bench {
     pub(super) names: TopicNames,
     pub(super) row: Row,
     pub(super) settings: Settings,
+    /// Tasks that are to run at once.
+    pub(super) in_flight: Option<usize>,
     pub(super) sandbox: Sandbox,
     /// Compacts ledger and metadata topic, from the beginning on.
     pub(super) compactor: Compactor,
@@ -86,6 +88,7 @@ impl Bench {
             names,
             row: Row::new(scenario, options),
             settings,
+            in_flight: options.in_flight,
             sandbox,
             compactor,
             tail,

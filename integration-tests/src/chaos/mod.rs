@@ -35,6 +35,8 @@ pub struct Options {
     pub faults: Option<usize>,
     /// Worker processes.
     pub workers: Option<usize>,
+    /// Tasks that run at once where a scenario submits tasks all the time.
+    pub in_flight: Option<usize>,
     /// Small numbers, for the test suite.
     pub short: bool,
     /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is there twice.

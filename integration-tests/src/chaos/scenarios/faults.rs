@@ -74,9 +74,13 @@ pub(super) async fn unloads(host: &mut Host, options: &Options) -> Result<Vec<Ro
 }
 
 pub(super) async fn bench(host: &Host, scenario: &str, options: &Options) -> Result<Bench> {
-    let settings = Settings { max_attempts: 20, ..Settings::default() };
+    let workers = options.workers.unwrap_or(3);
+    let mut settings = Settings { max_attempts: 20, ..Settings::default() };
+    if let Some(in_flight) = options.in_flight {
+        settings.concurrency = in_flight.div_ceil(workers);
+    }
     let mut bench = Bench::new(host, scenario, options, settings).await?;
-    bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
+    bench.fleet.start_ready(workers).await?;
     Ok(bench)
 }
 
@@ -104,7 +108,11 @@ pub(super) struct Submitters {
 impl Submitters {
     pub(super) fn new(bench: &mut Bench) -> Self {
         let (transport, topic) = (bench.transport.clone(), bench.task_topic());
-        Self { transport, topic, rng: bench.rng.fork(), pause: SUBMIT_EVERY, run_ms: RUN_MS }
+        // So many that they would all run at once if nothing happened to them.
+        let mean = Duration::from_millis(u64::midpoint(RUN_MS.start, RUN_MS.end));
+        let pause = |tasks: usize| mean.mul_f64(SUBMITTERS as f64 / tasks.max(1) as f64);
+        let pause = bench.in_flight.map_or(SUBMIT_EVERY, pause);
+        Self { transport, topic, rng: bench.rng.fork(), pause, run_ms: RUN_MS }
     }
 
     /// With another pause between submits, and tasks of another length.
