@@ -13,6 +13,10 @@ use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long it takes to read what an entry is made of, where the broker is sound.
+const READS: Duration = Duration::from_millis(100);
 
 /// An entry on the metadata topic.
 struct Shown {
@@ -182,8 +186,9 @@ fn shown_too_often(
     let [first, again] = again else { return None };
     let owner = story.state.owner;
     let heard = book.owners.values().filter_map(|owners| owners.get(&owner)).flat_map(|it| &it.1);
+    // Before it is shown again the body and the payload are read. An owner that is heard of meanwhile comes too late.
     let before = again.stored.sent;
-    let last = heard.copied().filter(|at| *at <= before).max().unwrap_or_default();
+    let last = heard.copied().filter(|at| *at + READS <= before).max().unwrap_or_default();
     // Its clock may be fast by two hundredths, and so may be that of who listens.
     let silence = before.since(last).mul_f64(1.05);
     let may_be_lost = setting.course == Course::Crashes && silence >= 2 * setting.heartbeat;
