@@ -36,6 +36,12 @@ impl Row {
         self.figures.push((name.to_owned(), value.into()));
     }
 
+    /// A figure that was added; zero where it is no number.
+    pub(super) fn count(&self, name: &str) -> u64 {
+        let figure = self.figures.iter().find(|(other, _)| other == name);
+        figure.and_then(|(_, value)| value.as_u64()).unwrap_or_default()
+    }
+
     /// Least, middle and greatest of some milliseconds, and how many there are.
     pub(super) fn spread(&mut self, name: &str, mut values: Vec<u64>) {
         values.sort_unstable();

@@ -51,6 +51,10 @@ pub(super) async fn restarts(host: &mut Host, options: &Options) -> Result<Vec<R
     bench.row.figure("restarts", count);
     bench.row.spread("broker_away min/p50/max", down_ms);
     rest(&mut bench).await?;
+    if bench.row.count("sessions_lost") == 0 {
+        let nothing = "no worker says that it has lost a session: the restarts proved nothing";
+        bench.row.violations.push(nothing.to_owned());
+    }
     Ok(vec![bench.into_row()])
 }
 
