@@ -94,11 +94,7 @@ fn publishes(history: &History) -> Publishes {
         }
         if let Entry::Heartbeat(heartbeat) = entry {
             let numbers = heartbeats.entry(heartbeat.owner).or_default();
-            let d = !numbers.insert(heartbeat.number);
-            if d {
-                eprintln!("DBG {heartbeat:?}");
-            }
-            found.heartbeats_twice += usize::from(d);
+            found.heartbeats_twice += usize::from(!numbers.insert(heartbeat.number));
         }
         let Key::Once(key) = entry.key() else { continue };
         let is_new = serials.entry(key.owner).or_default().insert(key.serial);
