@@ -94,7 +94,9 @@ fn publishes(history: &History) -> Publishes {
         }
         if let Entry::Heartbeat(heartbeat) = entry {
             let numbers = heartbeats.entry(heartbeat.owner).or_default();
-            found.heartbeats_twice += usize::from(!numbers.insert(heartbeat.number));
+            // Those of an earlier id of a worker have no numbers.
+            let is_new = numbers.insert(heartbeat.number);
+            found.heartbeats_twice += usize::from(!is_new && heartbeat.number > 0);
         }
         let Key::Once(key) = entry.key() else { continue };
         let is_new = serials.entry(key.owner).or_default().insert(key.serial);
