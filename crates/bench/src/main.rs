@@ -25,6 +25,10 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Exit codes after Ctrl-C and SIGTERM, as shells have them.
 const INTERRUPTED: u8 = 130;
 const TERMINATED: u8 = 143;

@@ -187,7 +187,8 @@ impl Lane {
         services.spawn(env.gate.wrap(publishing));
         let service = env.service(&topics.metadata);
         let schema = Schema::TaskMetadata;
-        let publishing = publish(service, Batching::On, schema, view.clone());
+        let batching = if config.batch_metadata { Batching::On } else { Batching::Off };
+        let publishing = publish(service, batching, schema, view.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
             core,
