@@ -143,9 +143,11 @@ impl Partition {
             return;
         }
         self.finished.looked_at = now;
+        let lost = self.machine.seals_underway();
         self.machine.seal_failed();
-        // Before anything is sealed: whoever has something to seal at each look would merge nothing.
-        if self.goes_first(now) {
+        // Before anything is sealed: whoever has something to seal at each look would merge nothing. But not after a seal that did not come
+        // back: where only unions are refused, what has ended would never be sealed.
+        if !lost && self.goes_first(now) {
             self.machine.merge_seals(SEALS_MAX);
         }
         let more = self.machine.seals_underway() || self.seal(now);
@@ -180,7 +182,7 @@ impl Partition {
 
     /// The last seal has come, or will not: what it does not name waits as before.
     fn unseal(&mut self) {
-        for (ended, entry) in std::mem::take(&mut self.finished.sealing).into_iter().rev() {
+        for (ended, entry) in std::mem::take(&mut self.finished.sealing) {
             if self.has_finished(entry) {
                 self.finished.queue.put_back(ended, entry);
             }

@@ -2,7 +2,9 @@
 
 use super::solo::{OTHER, Solo};
 use super::*;
-use crate::protocol::entry_set::EntrySet;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::SealKey;
+use crate::protocol::seal::{Counts, Seal};
 
 /// Between two looks when nothing is due.
 const LOOK: Duration = Duration::from_secs(450);
@@ -71,6 +73,27 @@ fn a_seal_that_was_lost_is_published_again_after_2h() {
     it.land(again);
     assert_eq!(seals(&it.run_for(R)), []);
     assert!(it.core.machine().is_sealed(TASK) && it.core.finished() == 0);
+}
+
+/// A union of seals that the broker refused, because it was too large for it, was published again at each look: what had ended was never sealed.
+#[test]
+fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
+    let mut it = alone();
+    for entry in 1..=16 {
+        let mut entries = EntrySet::default();
+        entries.push_entry(at(2 * entry).entry_id(), Ended::Completed);
+        let key = SealKey { owner: OTHER, serial: entry };
+        it.land(Entry::Seal(Seal { key, counts: Counts::default(), entries }));
+    }
+    it.closed(TASK);
+    let is_own =
+        |(_, entry): &(Moment, Entry)| matches!(entry, Entry::Seal(it) if count(&it.entries) == 1);
+    let did = seals(&it.run_for(R + LOOK));
+    let (_, own) = did.iter().find(|seal| is_own(seal)).expect("not unions alone");
+    it.land(own.clone());
+    assert!(it.core.machine().is_sealed(TASK));
+    let then = seals(&it.run_for(2 * LOOK));
+    assert!(!then.is_empty() && !then.iter().any(is_own), "unions are not given up");
 }
 
 /// Each reader of a seal takes time for each of its tasks.
