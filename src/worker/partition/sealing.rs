@@ -157,6 +157,7 @@ impl Partition {
         self.finished.look_at = if more { now + NEXT_LOOK } else { self.next_look(now) };
         self.sweep(now);
         self.forget_dead_owners(now);
+        self.forget_shown(now);
     }
 
     /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
@@ -313,13 +314,14 @@ impl Partition {
 
     /// A seal was read.
     pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
-        for id in self.machine.read_seal(position, seal) {
+        let sealed = self.machine.read_seal(position, seal);
+        self.forget_ends(&sealed);
+        for id in sealed {
             self.open.remove(&id);
             self.agenda.remove(id);
             self.waiting.remove(id);
             self.settle_claim(id);
         }
-        self.forget_shown(now);
         if !self.machine.seals_underway() {
             self.unseal();
         }
