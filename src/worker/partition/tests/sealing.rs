@@ -346,6 +346,53 @@ fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
     assert_eq!(closed.len(), 2);
 }
 
+/// The same where the last one came of age while the batch waited for the turn of the first.
+#[test]
+fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on() {
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    let mut it = alone();
+    it.alive = vec![OTHER];
+    it.claimed(first, Some(2));
+    it.claimed(second, Some(2));
+    it.ended(first, Outcome::Completed);
+    it.run_for(LOOK / 2 * 3);
+    it.ended(second, Outcome::Completed);
+    let began = it.now;
+    let closed = closings(&it.run_for(R + 3 * TURN));
+    let late = |(at, _): &(Moment, TaskId)| at.since(began) >= R + TURN;
+    assert!(closed.len() == 2 && closed.iter().all(late), "{closed:?} since {began:?}");
+}
+
+/// A batch of which a task was not over was looked for at each turn once for each time at which another one of its tasks had ended.
+#[test]
+fn a_batch_that_is_not_over_is_kept_once() {
+    let members = [0, 1, 2, 3].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    let mut it = alone();
+    for id in members {
+        it.claimed(id, Some(4));
+    }
+    it.alive = vec![OTHER];
+    for id in &members[..3] {
+        it.ended(*id, Outcome::Completed);
+        it.run_for(60 * SECOND);
+    }
+    assert_eq!(it.core.finished(), 3, "each has its time");
+    it.run_for(R + LOOK);
+    assert_eq!(it.core.finished(), 1);
+    let shown: Vec<_> = closings(&it.run_for(R)).into_iter().map(|(_, id)| id).collect();
+    assert_eq!(shown, members[..3]);
+    for id in shown {
+        it.core.handle_view_stored(id);
+    }
+    it.ended(members[3], Outcome::Completed);
+    it.see_to(members[3]);
+    let (_, entry) = seals(&it.run_for(TURN + LOOK)).swap_remove(0);
+    it.land(entry);
+    // The last end comes of age.
+    assert_eq!(seals(&it.run_for(R + TURN)), []);
+    assert_eq!(it.core.finished(), 0);
+}
+
 /// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them, and gave up at its deadline.
 #[test]
 fn a_worker_that_drains_closes_nothing_of_others() {
