@@ -54,7 +54,7 @@ impl Ended {
     /// Puts back what [`Ended::pop`] has returned, in any order.
     pub(super) fn put_back(&mut self, at: Moment, entry: EntryId) {
         let place = self.lots.partition_point(|lot| lot.at < at);
-        if !self.lots.get(place).is_some_and(|lot| lot.at == at) {
+        if self.lots.get(place).is_none_or(|lot| lot.at != at) {
             self.lots.insert(place, Lot { since: at, at, ..Lot::default() });
         }
         if let Some(lot) = self.lots.get_mut(place) {

@@ -112,18 +112,15 @@ impl Partition {
             return false;
         }
         self.machine.let_payload_go(id);
-        match verdict {
-            Verdict::Show => {}
-            Verdict::Shown if matches!(action, Action::DeadLetter(_)) => {
-                self.machine.dead_letter_stored(id);
+        if verdict == Verdict::Wait {
+            let now = self.silence.view_at().unwrap_or_default();
+            if let Some(at) = at {
+                self.finishers.waiting.add(id, owner, at, now);
             }
-            Verdict::Shown => self.note_shown(id),
-            Verdict::Wait => {
-                let now = self.silence.view_at().unwrap_or_default();
-                if let Some(at) = at {
-                    self.finishers.waiting.add(id, owner, at, now);
-                }
-            }
+        } else if matches!(action, Action::DeadLetter(_)) {
+            self.machine.dead_letter_stored(id);
+        } else {
+            self.note_shown(id);
         }
         true
     }

@@ -123,7 +123,7 @@ impl Partition {
         self.settings.ledger.self_fence
     }
 
-    fn send_heartbeats(&mut self, now: Moment) {
+    pub(super) fn send_heartbeats(&mut self, now: Moment) {
         let number = self.silence.send(now);
         let alive = self.machine.owners_alive();
         self.sent.keep(&alive);
@@ -152,6 +152,7 @@ impl Partition {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
+            reading: self.mode == Mode::Bootstrap,
         })
     }
 
@@ -331,7 +332,7 @@ impl Partition {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 
-    /// Whether this worker keeps the metadata topic in order: the first by rank does. Two may take themselves for the first until they have
+    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that have read the ledger. Two may take themselves for the first until they have
     /// heard each other; what both do then does no harm.
     #[must_use]
     pub const fn keeps_metadata(&self) -> bool {

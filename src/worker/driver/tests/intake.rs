@@ -299,5 +299,6 @@ fn beat_of(owner: OwnerId, number: u64) -> Entry {
         uptime_ms: 1_000 * number,
         max_attempts: None,
         shown_to: None,
+        reading: false,
     })
 }

@@ -167,6 +167,7 @@ fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
             uptime_ms: 1,
             max_attempts: None,
             shown_to,
+            reading: false,
         };
         it.land(Entry::Heartbeat(heartbeat));
     }
