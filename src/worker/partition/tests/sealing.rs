@@ -349,9 +349,11 @@ fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
 /// The same where the last one came of age while the batch waited for the turn of the first.
 #[test]
 fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on() {
-    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
     let mut it = alone();
     it.alive = vec![OTHER];
+    it.run_for(LOOK);
+    let ours = (0..100).find(|entry| it.core.rank(at(*entry), it.now) == 0).expect("some are ours");
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..at(ours) });
     it.claimed(first, Some(2));
     it.claimed(second, Some(2));
     it.ended(first, Outcome::Completed);
