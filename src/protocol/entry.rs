@@ -137,7 +137,7 @@ pub struct Heartbeat {
     /// Of every end that this owner has written up to this position of the ledger, dead letter and entry on M are stored; `None` when it
     /// does not say.
     pub shown_to: Option<Position>,
-    /// The sender still reads the ledger: it takes no turn in anything.
+    /// The sender has read the ledger for a while and still does: it takes no turn in anything.
     pub reading: bool,
 }
 

@@ -130,6 +130,12 @@ impl Silence {
         number
     }
 
+    /// Whether a heartbeat has followed the first one.
+    #[must_use]
+    pub const fn has_sent_more_than_one(&self) -> bool {
+        self.next_number > 2
+    }
+
     /// The number of the last heartbeat sent.
     #[cfg(test)]
     pub(crate) const fn last_number(&self) -> Option<u64> {

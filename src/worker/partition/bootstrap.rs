@@ -29,9 +29,12 @@ impl Partition {
         if self.mode != Mode::Bootstrap {
             self.publish_config_if_missing();
         } else if recent {
+            let said_so = self.silence.has_sent_more_than_one();
             self.end_bootstrap(now, wall_ms);
-            // The others learn at once that this worker takes turns from now on.
-            self.send_heartbeats(now);
+            if said_so {
+                // The others learn at once that this worker takes turns from now on.
+                self.send_heartbeats(now);
+            }
         }
         self.look_at_rank(now);
         for id in std::mem::take(&mut self.stalled) {

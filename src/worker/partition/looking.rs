@@ -152,8 +152,14 @@ impl Partition {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
-            reading: self.mode == Mode::Bootstrap,
+            reading: self.reads_for_long(number),
         })
+    }
+
+    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not say so: most reads have ended long before
+    /// the next one.
+    fn reads_for_long(&self, number: u64) -> bool {
+        self.mode == Mode::Bootstrap && number > 1
     }
 
     /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
