@@ -1,7 +1,7 @@
 //! Whether a task can exist: by the partitions of its topic, and by the last id that was given there.
 //!
 //! Ids are given in order, so one behind the last was never given. What is known is remembered, own submissions included: a wait for the own
-//! task asks nobody. Where the broker does not tell, any id may be one.
+//! task asks nobody. Where the broker does not tell, any id may be one. An error that may pass is no answer, and the next wait asks again.
 
 use crate::task::{EntryId, Position, TaskId};
 use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
@@ -18,12 +18,20 @@ pub(super) struct Existence {
 }
 
 /// What is known of one partition.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    told: Option<Told>,
+    /// How often nobody has answered.
+    failures: u64,
+}
+
+/// What was told of one partition.
 #[derive(Clone, Copy, Debug)]
-enum Known {
+enum Told {
     /// Ids were given up to this one at least.
     UpTo(EntryId),
     /// The broker does not tell, or the topic is empty, which it may also be after it had tasks.
-    NotTold,
+    Nothing,
 }
 
 impl Existence {
@@ -35,10 +43,14 @@ impl Existence {
     pub(super) fn note(&self, topic: &TopicPartition, position: Position) {
         let entry = position.entry_id();
         let mut known = self.known();
-        match known.get_mut(topic) {
-            Some(Known::UpTo(last)) => *last = (*last).max(entry),
-            Some(known @ Known::NotTold) => *known = Known::UpTo(entry),
-            None => drop(known.insert(topic.clone(), Known::UpTo(entry))),
+        let Some(Known { told, .. }) = known.get_mut(topic) else {
+            let told = Some(Told::UpTo(entry));
+            known.insert(topic.clone(), Known { told, failures: 0 });
+            return;
+        };
+        match told {
+            Some(Told::UpTo(last)) => *last = (*last).max(entry),
+            Some(Told::Nothing) | None => *told = Some(Told::UpTo(entry)),
         }
     }
 
@@ -48,10 +60,14 @@ impl Existence {
         if let Some(verdict) = self.judge(&place, id) {
             return verdict;
         }
+        let failures = self.failures(&place);
         let _asking = self.asking.lock().await;
-        // Somebody else may have asked meanwhile.
+        // Somebody else may have asked meanwhile. Where nobody answers one try is enough for all who wait for it.
         if let Some(verdict) = self.judge(&place, id) {
             return verdict;
+        }
+        if self.failures(&place) != failures {
+            return None;
         }
         match self.ask(&place).await {
             Ok(Answer::NoSuchPartition(text)) => Some(text),
@@ -59,24 +75,33 @@ impl Existence {
                 self.note(&place, last);
                 self.beyond(&place, id)
             }
+            Err(error) if !error.kind.is_permanent() => {
+                self.known().entry(place).or_default().failures += 1;
+                None
+            }
             // Who may watch need not be allowed to read tasks.
             Ok(Answer::Nothing) | Err(_) => {
-                self.known().entry(place).or_insert(Known::NotTold);
+                self.known().entry(place).or_default().told.get_or_insert(Told::Nothing);
                 None
             }
         }
     }
 
+    /// How often nobody has answered.
+    fn failures(&self, place: &TopicPartition) -> u64 {
+        self.known().get(place).map_or(0, |known| known.failures)
+    }
+
     /// What is known without asking; the outer `None` if the broker has to be asked.
     fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
-        match self.known().get(place)? {
-            Known::NotTold => Some(None),
-            Known::UpTo(last) => (id.entry_id() <= *last).then_some(None),
+        match self.known().get(place)?.told? {
+            Told::Nothing => Some(None),
+            Told::UpTo(last) => (id.entry_id() <= last).then_some(None),
         }
     }
 
     fn beyond(&self, place: &TopicPartition, id: TaskId) -> Option<String> {
-        let Some(Known::UpTo(last)) = self.known().get(place).copied() else { return None };
+        let Told::UpTo(last) = self.known().get(place)?.told? else { return None };
         let EntryId { ledger, entry } = last;
         (id.entry_id() > last).then(|| format!("the last id of {place} is {ledger}:{entry}"))
     }

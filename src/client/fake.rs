@@ -39,7 +39,9 @@ pub(super) struct World {
     pub(super) followers_opened: usize,
     /// Where the followers of metadata topics started.
     pub(super) starts: Vec<Start>,
-    /// Followers of task topics.
+    /// Errors of the next followers of task topics.
+    pub(super) looker_refusals: VecDeque<TransportErrorKind>,
+    /// Followers of task topics, those that could not be opened included.
     pub(super) lookers_opened: usize,
     /// Messages that were fetched, or not found.
     pub(super) fetched: usize,
@@ -51,6 +53,14 @@ pub(super) struct World {
 
 pub(super) fn error(kind: TransportErrorKind) -> TransportError {
     TransportError { kind, address: "fake".to_owned(), cause: "scripted".to_owned() }
+}
+
+impl World {
+    /// A follower of a task topic is opened. Returns the error that it gets, if any.
+    fn refuse_looker(&mut self) -> Option<TransportErrorKind> {
+        self.lookers_opened += 1;
+        self.looker_refusals.pop_front()
+    }
 }
 
 impl Fake {
@@ -162,16 +172,21 @@ impl Transport for FakeTransport {
         topic: &TopicPartition,
         follow: Follow,
     ) -> Result<Box<dyn Follower>, TransportError> {
-        let mut world = self.0.world();
         // Those of task topics are opened to ask for the last id.
-        if topic.topic.ends_with("-metadata") {
+        let looks = !topic.topic.ends_with("-metadata");
+        let refusal = looks.then(|| self.0.world().refuse_looker()).flatten();
+        if let Some(kind) = refusal {
+            // Who waits for an answer can be waited for.
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            return Err(error(kind));
+        }
+        let mut world = self.0.world();
+        if !looks {
             if let Some(kind) = world.refusals.pop_front() {
                 return Err(error(kind));
             }
             world.followers_opened += 1;
             world.starts.push(follow.start);
-        } else {
-            world.lookers_opened += 1;
         }
         let end = world.logs.get(topic).map_or(0, Vec::len);
         let log = world.logs.get(topic).map(Vec::as_slice).unwrap_or_default();

@@ -403,3 +403,34 @@ async fn own_tasks_are_known_to_exist_and_many_waits_ask_once() {
     assert!(join_all(waits).await.into_iter().all(|end| end.is_err()));
     assert_eq!(bench.fake.world().lookers_opened, 1);
 }
+
+/// One error while the broker was away was remembered for good: a wait for an id that cannot exist never ended, hours later, too.
+#[tokio::test(start_paused = true)]
+async fn an_error_that_may_pass_is_not_remembered_as_an_answer() {
+    let bench = bench();
+    let tasks = partition(TASKS.to_owned(), -1);
+    let last =
+        bench.fake.append(&tasks, Message::at(Position { ledger: 0, entry: 0, batch_index: None }));
+    let beyond = TaskId { entry: last.entry + 1, ..TaskId::new(last, -1) };
+    let objection = || bench.client.inner.existence.objection(TASKS, beyond);
+    let refuse = |kind| bench.fake.world().looker_refusals.push_back(kind);
+    // Who waits at the same time does not ask again.
+    refuse(TransportErrorKind::Unreachable);
+    assert!(join_all((0..100).map(|_| objection())).await.into_iter().all(|it| it.is_none()));
+    assert_eq!(bench.fake.world().lookers_opened, 1);
+    assert!(objection().await.is_some());
+    // What is known is not forgotten, either.
+    refuse(TransportErrorKind::Unreachable);
+    assert!(objection().await.is_none());
+    assert!(objection().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_read_tasks_asks_once() {
+    let bench = bench();
+    bench.fake.world().looker_refusals.push_back(TransportErrorKind::Unauthorized);
+    for _ in 0..3 {
+        assert_eq!(bench.client.inner.existence.objection(TASKS, ID).await, None);
+    }
+    assert_eq!(bench.fake.world().lookers_opened, 1);
+}

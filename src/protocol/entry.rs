@@ -137,6 +137,8 @@ pub struct Heartbeat {
     /// Of every end that this owner has written up to this position of the ledger, dead letter and entry on M are stored; `None` when it
     /// does not say.
     pub shown_to: Option<Position>,
+    /// The sender has read the ledger for a while and still does: it takes no turn in anything.
+    pub reading: bool,
 }
 
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
@@ -246,6 +248,9 @@ impl Entry {
                         out.put("p", format_args!("{ledger}:{entry}:{index}"));
                     }
                     None => {}
+                }
+                if heartbeat.reading {
+                    out.put_word("l", "1");
                 }
             }
             Self::Seal(seal) => {
@@ -446,6 +451,7 @@ impl<'a> Reader<'a> {
             // Nobody's silence may hang on what is for people.
             max_attempts: self.number("m").ok(),
             shown_to: self.properties.get("p").and_then(position),
+            reading: self.properties.contains_key("l"),
         })
     }
 }

@@ -72,6 +72,7 @@ mod tests {
             uptime_ms,
             max_attempts: None,
             shown_to: None,
+            reading: false,
         }
     }
 

@@ -102,7 +102,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let done = (any_once(), any::<u32>(), any_outcome());
     let place = any::<Option<(u64, u64, Option<u32>)>>();
     let heartbeat =
-        (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>)>(), place);
+        (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
     prop_oneof![
         claim.prop_map(|(key, attempt, kind, more, created)| {
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
@@ -115,7 +115,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         any_once().prop_map(Entry::Checkpoint),
         any_task().prop_map(Entry::Cancel),
         heartbeat.prop_map(|(owner, subscription, told, place)| {
-            let (number, receipted, underway, uptime_ms, max_attempts) = told;
+            let (number, receipted, underway, uptime_ms, max_attempts, reading) = told;
             let owner = OwnerId(owner);
             let position = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
             let shown_to = place.map(position);
@@ -128,6 +128,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 uptime_ms,
                 max_attempts,
                 shown_to,
+                reading,
             })
         }),
         any_seal().prop_map(Entry::Seal),

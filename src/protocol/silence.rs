@@ -41,6 +41,8 @@ struct Seen {
     lead: Option<Lead>,
     /// It is an earlier id of a worker that has fenced itself, kept alive for what still runs under it.
     former: bool,
+    /// Its worker still reads the ledger.
+    reading: bool,
 }
 
 /// By how much an owner's uptime leads the own clock, in ms. A heartbeat that was on its way for long, or is read late, shows too
@@ -128,6 +130,12 @@ impl Silence {
         number
     }
 
+    /// Whether a heartbeat has followed the first one.
+    #[must_use]
+    pub const fn has_sent_more_than_one(&self) -> bool {
+        self.next_number > 2
+    }
+
     /// The number of the last heartbeat sent.
     #[cfg(test)]
     pub(crate) const fn last_number(&self) -> Option<u64> {
@@ -157,13 +165,21 @@ impl Silence {
 
     /// Anything of an owner was read.
     pub fn heard(&mut self, owner: OwnerId, now: Moment) {
-        self.owners.entry(owner).or_insert(Seen { at: now, lead: None, former: false }).at = now;
+        let first = Seen { at: now, lead: None, former: false, reading: false };
+        self.owners.entry(owner).or_insert(first).at = now;
     }
 
     /// The owner is an earlier id of its worker: it is alive and takes no turn.
     pub fn note_former(&mut self, owner: OwnerId) {
         if let Some(seen) = self.owners.get_mut(&owner) {
             seen.former = true;
+        }
+    }
+
+    /// Whether the owner's worker still reads the ledger: it is alive and takes no turn.
+    pub fn note_reading(&mut self, owner: OwnerId, reading: bool) {
+        if let Some(seen) = self.owners.get_mut(&owner) {
+            seen.reading = reading;
         }
     }
 
@@ -242,10 +258,10 @@ impl Silence {
         }
     }
 
-    /// Owners heard of within 2 H, besides the own one: one for each worker.
+    /// Owners heard of within 2 H, besides the own one: one for each worker that has read the ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
-        let takes_turns = move |seen: &Seen| seen.at >= recent && !seen.former;
+        let takes_turns = move |seen: &Seen| seen.at >= recent && !seen.former && !seen.reading;
         self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
     }
 
@@ -319,6 +335,20 @@ mod tests {
         assert_eq!(silence.live_owners(at(111)).count(), 0);
         beat(&mut silence, [110, 120]);
         assert!(!silence.is_stale(OTHER));
+    }
+
+    /// A worker that still read the ledger stood in everybody's line: while it was the first, nobody kept the metadata topic or swept.
+    #[test]
+    fn who_still_reads_the_ledger_takes_no_turn_but_is_alive() {
+        let mut silence = Silence::new(H);
+        beat(&mut silence, [100]);
+        for (second, reading, turns) in [(100, true, 0), (110, true, 0), (120, false, 1)] {
+            silence.heard(OTHER, at(second));
+            silence.note_reading(OTHER, reading);
+            assert_eq!(silence.live_owners(at(second)).count(), turns);
+            beat(&mut silence, [second]);
+            assert!(!silence.is_stale(OTHER));
+        }
     }
 
     #[test]

@@ -182,6 +182,7 @@ mod tests {
             uptime_ms: 0,
             max_attempts: None,
             shown_to: None,
+            reading: false,
         })
     }
 

@@ -107,6 +107,7 @@ fn of_no_task() -> Vec<Entry> {
         uptime_ms: 1_000,
         max_attempts: None,
         shown_to: None,
+        reading: false,
     };
     let config = LedgerConfig {
         version: 1,

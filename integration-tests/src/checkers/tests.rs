@@ -336,6 +336,7 @@ fn what_compaction_lost_is_found() {
             uptime_ms: 0,
             max_attempts: None,
             shown_to: None,
+            reading: false,
         })
     };
     let mut story = Story::new().put(heartbeat(1), "").put(heartbeat(2), "");

@@ -20,7 +20,7 @@ fn done(outcome: Outcome) -> Entry {
     Entry::Done(Done { key: KEY, attempt: 6, outcome })
 }
 
-fn heartbeat(underway: Option<u64>, shown_to: Option<Position>) -> Entry {
+fn heartbeat(underway: Option<u64>, shown_to: Option<Position>, reading: bool) -> Entry {
     Entry::Heartbeat(Heartbeat {
         owner: OwnerId(0xab),
         subscription: "workers".to_owned(),
@@ -30,6 +30,7 @@ fn heartbeat(underway: Option<u64>, shown_to: Option<Position>) -> Entry {
         uptime_ms: 13,
         max_attempts: underway.map(|_| 14),
         shown_to,
+        reading,
     })
 }
 
@@ -73,21 +74,30 @@ fn written() -> Vec<(Entry, String, &'static str)> {
     ];
     all.extend([
         (Entry::Cancel(TASK), format!("{TASK}/cancel"), "k=cancel t=TASK"),
-        (heartbeat(None, None), format!("hb/{OWNER}"), "k=hb o=OWNER sub=workers q=11 c=12 u=13"),
         (
-            heartbeat(Some(1), None),
+            heartbeat(None, None, false),
+            format!("hb/{OWNER}"),
+            "k=hb o=OWNER sub=workers q=11 c=12 u=13",
+        ),
+        (
+            heartbeat(Some(1), None, false),
             format!("hb/{OWNER}"),
             "k=hb o=OWNER sub=workers q=11 c=12 w=1 u=13 m=14",
         ),
         (
-            heartbeat(None, at(None)),
+            heartbeat(None, at(None), false),
             format!("hb/{OWNER}"),
             "k=hb o=OWNER sub=workers q=11 c=12 u=13 p=4:5",
         ),
         (
-            heartbeat(None, at(Some(6))),
+            heartbeat(None, at(Some(6)), false),
             format!("hb/{OWNER}"),
             "k=hb o=OWNER sub=workers q=11 c=12 u=13 p=4:5:6",
+        ),
+        (
+            heartbeat(None, None, true),
+            format!("hb/{OWNER}"),
+            "k=hb o=OWNER sub=workers q=11 c=12 u=13 l=1",
         ),
         (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
         (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
@@ -116,7 +126,7 @@ fn each_entry_has_its_form() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 4] = ["f", "w", "m", "p"];
+const OPTIONAL: [&str; 5] = ["f", "w", "m", "p", "l"];
 
 #[test]
 fn an_entry_without_one_of_its_properties_is_none() {

@@ -228,6 +228,7 @@ fn what_is_of_no_task_changes_nothing() {
         uptime_ms: 1,
         max_attempts: None,
         shown_to: None,
+        reading: false,
     };
     let config = LedgerConfig {
         version: 1,

@@ -1,6 +1,6 @@
 //! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that topic. What is shown when: `metadata/`.
 
-use super::effects::{fetch, fetch_at_last};
+use super::effects::fetch_at_last;
 use super::lane::{Lane, Payload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, Fate, Showing};
@@ -140,10 +140,8 @@ impl Driver {
         message: Option<Message>,
         kind: Showing,
     ) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.core.machine().task(task_id).is_none() {
-            return;
-        }
+        let lane = self.lanes.get_mut(&id).filter(|lane| lane.may_need_to_show(task_id));
+        let Some(lane) = lane else { return };
         match message {
             Some(message) => {
                 lane.payloads.insert(task_id, message.into());
@@ -156,7 +154,7 @@ impl Driver {
     }
 
     fn read_body(
-        &self,
+        &mut self,
         id: LaneId,
         task_id: TaskId,
         at: Option<Position>,
@@ -165,10 +163,10 @@ impl Driver {
     ) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(at) = at else { return };
-        let read = fetch(Arc::clone(&self.env.transport), lane.topics.ledger.clone(), at);
+        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
+        let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
         self.pending.push(Box::pin(async move {
             let message = read.await;
-            let message = message.ok().flatten();
             if message.is_none() {
                 // Asked for again by whoever handles the event, as long as the task is known; not in a tight loop, and ever less often.
                 tokio::time::sleep(wait_for_body(tries)).await;
@@ -185,10 +183,11 @@ impl Driver {
         BodyReading { at, dead_letter, tries }: BodyReading,
         message: Option<&Message>,
     ) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let lane = self.lanes.get_mut(&id).filter(|lane| lane.may_need_to_show(task_id));
+        let Some(lane) = lane else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (fold, state_at) = (task.fold, task.state_at);
-        if !fold.phase.is_terminal() || task.is_aside() {
+        if dead_letter && !lane.core.is_at_dead_letter(task_id) {
             return;
         }
         // The ledger was read again meanwhile, and the entry that made the state lies elsewhere: that of a claim has no body.
@@ -201,9 +200,7 @@ impl Driver {
         let body = Body::read(fold.phase, content);
         lane.bodies.insert(task_id, (fold.epoch, body));
         if dead_letter {
-            if lane.core.is_at_dead_letter(task_id) {
-                self.dead_letter(id, task_id);
-            }
+            self.dead_letter(id, task_id);
         } else {
             self.show_end(id, task_id, Showing::Outcome);
         }
@@ -424,6 +421,14 @@ impl Lane {
     /// Whether a payload of this size goes to M.
     pub(super) fn is_shown(&self, payload_bytes: usize) -> bool {
         payload_bytes <= self.config.shown_task_bytes_max
+    }
+
+    /// Whether what was read to show the end of a task is still of use. While the ledger is read anew nothing is shown, and whatever is
+    /// still to be shown then is looked for again: what came meanwhile would stay here, for nobody would drop it.
+    fn may_need_to_show(&self, id: TaskId) -> bool {
+        let machine = self.core.machine();
+        let is_over = machine.fold(id).phase.is_terminal();
+        machine.is_ready() && is_over && !machine.is_sealed(id) && !machine.is_aside(id)
     }
 
     /// What this worker itself has to say about the end of a task, if that is how it ended.

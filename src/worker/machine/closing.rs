@@ -132,6 +132,14 @@ impl Machine {
         self.task(id)?.stage.step()
     }
 
+    /// Another worker sees to the end of the task. What was read of its payload for that may be at hand also if no delivery has brought it.
+    pub fn let_payload_go(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.payload = false;
+            self.act(Action::DropPayload(id));
+        }
+    }
+
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.payload

@@ -29,7 +29,12 @@ impl Partition {
         if self.mode != Mode::Bootstrap {
             self.publish_config_if_missing();
         } else if recent {
+            let said_so = self.silence.has_sent_more_than_one();
             self.end_bootstrap(now, wall_ms);
+            if said_so {
+                // The others learn at once that this worker takes turns from now on.
+                self.send_heartbeats(now);
+            }
         }
         self.look_at_rank(now);
         for id in std::mem::take(&mut self.stalled) {
@@ -44,26 +49,27 @@ impl Partition {
         if !self.machine.is_ready() {
             // It may be hours old.
             self.silence.heard(heartbeat.owner, now);
-            self.note_former(heartbeat);
+            self.note_turns(heartbeat);
             return;
         }
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
+        self.note_turns(heartbeat);
         if self.first {
             // Who was silent for a while may go first again.
             self.look_at_rank(now);
         }
-        self.note_former(heartbeat);
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
             self.fence();
         }
     }
 
-    /// Heartbeats under an id that a self-fence has replaced have no number.
-    fn note_former(&mut self, heartbeat: &Heartbeat) {
+    /// Whether the owner takes turns. Heartbeats under an id that a self-fence has replaced have no number.
+    fn note_turns(&mut self, heartbeat: &Heartbeat) {
         if heartbeat.number == 0 {
             self.silence.note_former(heartbeat.owner);
         }
+        self.silence.note_reading(heartbeat.owner, heartbeat.reading);
     }
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig) {

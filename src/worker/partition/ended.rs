@@ -51,12 +51,13 @@ impl Ended {
         }
     }
 
-    /// Puts back what [`Ended::pop`] has returned, in the opposite order.
+    /// Puts back what [`Ended::pop`] has returned, in any order.
     pub(super) fn put_back(&mut self, at: Moment, entry: EntryId) {
-        if self.first_at() != Some(at) {
-            self.lots.push_front(Lot { since: at, at, ..Lot::default() });
+        let place = self.lots.partition_point(|lot| lot.at < at);
+        if self.lots.get(place).is_none_or(|lot| lot.at != at) {
+            self.lots.insert(place, Lot { since: at, at, ..Lot::default() });
         }
-        if let Some(lot) = self.lots.front_mut() {
+        if let Some(lot) = self.lots.get_mut(place) {
             self.len += usize::from(lot.insert(entry));
         }
     }
@@ -197,10 +198,13 @@ mod tests {
             }
         }
 
+        /// What a lost seal had named came back in the order in which it was gathered, in which older tasks may follow younger ones: those
+        /// that had ended first then waited behind the others.
         #[test]
-        fn what_was_taken_out_is_put_back(
+        fn what_was_taken_out_is_put_back_in_any_order(
             pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..9_u64), 1..80),
             taken in 0..40_usize,
+            order in prop::collection::vec(any::<u8>(), 40),
         ) {
             let mut ended = Ended::default();
             let mut now = 0;
@@ -210,8 +214,10 @@ mod tests {
             }
             let listed = |mut ended: Ended| std::iter::from_fn(move || ended.pop()).collect::<Vec<_>>();
             let before = listed(ended.clone());
-            let out: Vec<_> = (0..taken).map_while(|_| ended.pop()).collect();
-            for (at, entry) in out.into_iter().rev() {
+            let out = (0..taken).map_while(|_| ended.pop());
+            let mut out: Vec<_> = order.into_iter().zip(out).collect();
+            out.sort_by_key(|(order, _)| *order);
+            for (_, (at, entry)) in out {
                 ended.put_back(at, entry);
             }
             prop_assert_eq!(ended.first_at(), before.first().map(|(at, _)| *at));

@@ -15,15 +15,24 @@
 //!
 //! What was said outlives who said it: a worker that dies later leaves nothing to be shown again. It is lost only to who has started since
 //! the heartbeat's key has gone.
+//!
+//! One position tells of all ends up to it, so that an end which cannot be shown for long holds up what is said of all later ones: a dead
+//! letter that the broker refuses, say. Others wait for these R/4 as well, and so whoever waits keeps no payload: should it have to show
+//! the end itself it reads that again, which is there as long as its delivery is not acknowledged.
+
+mod awaited;
+mod unshown;
 
 use super::Partition;
 use crate::protocol::entry::{ClaimKind, Entry, Heartbeat, Outcome};
-use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::protocol::key::{OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
 use crate::worker::machine::{Action, Stage, Step, Task};
+use awaited::Awaited;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use unshown::Unshown;
 
 /// A finisher that is alive and does not show an end is waited for so long: this part of R.
 const PATIENCE: u32 = 4;
@@ -36,13 +45,12 @@ const REMEMBERED: u32 = 2;
 pub(super) struct Finishers {
     /// The last end of the own current id that M shows.
     last_shown: Option<Position>,
-    /// Tasks that the own id has set out to end and that M does not show as ended: in which epoch, and which end was shown last before, for
-    /// it lies behind that one. It counts from its publish on, so that an end that never comes back is not said to be shown.
-    unshown: BTreeMap<TaskId, (Epoch, Option<Position>)>,
+    /// Ends of the own current id that M does not show.
+    unshown: Unshown,
     /// Up to where each other owner has shown its ends, and when it said so last.
     shown_to: BTreeMap<OwnerId, (Position, Moment)>,
-    /// Tasks whose finisher is waited for, by where their ends lie; and since when.
-    waiting: BTreeMap<OwnerId, BTreeMap<Position, (TaskId, Moment)>>,
+    /// Tasks whose finisher is waited for.
+    waiting: Awaited,
     /// Tasks whose finisher has had its time.
     overdue: BTreeSet<TaskId>,
 }
@@ -61,62 +69,34 @@ enum Verdict {
 impl Finishers {
     /// The own id is about to end an epoch of a task for good.
     fn ends(&mut self, key: &OnceKey) {
-        let (epoch, _) = self.unshown.entry(key.task).or_insert((key.epoch, self.last_shown));
-        *epoch = key.epoch.max(*epoch);
+        self.unshown.add(key.task, key.epoch, self.last_shown);
     }
 
     /// Dead letter and entry on M are stored of an end that lies here.
     fn shown(&mut self, id: TaskId, at: Option<Position>) {
         self.overdue.remove(&id);
-        if self.unshown.remove(&id).is_some() {
+        if self.unshown.remove(id) {
             self.last_shown = self.last_shown.max(at);
         }
     }
 
     /// Up to where the own id has shown its ends, for its heartbeats.
     pub(super) fn own_shown_to(&self) -> Option<Position> {
-        let unshown = self.unshown.values().map(|(_, before)| *before).min();
-        unshown.map_or(self.last_shown, |before| before.min(self.last_shown))
+        self.unshown.first().map_or(self.last_shown, |before| before.min(self.last_shown))
     }
 
     /// An owner has said up to where it has shown its ends. Returns the tasks that waited for that.
     fn heard(&mut self, owner: OwnerId, shown_to: Position, now: Moment) -> Vec<TaskId> {
         let (known, at) = self.shown_to.entry(owner).or_insert((shown_to, now));
         (*known, *at) = (shown_to.max(*known), now);
-        let Some(waiting) = self.waiting.get_mut(&owner) else { return Vec::new() };
-        let mut told = Vec::new();
-        while let Some(first) = waiting.first_entry()
-            && *first.key() <= shown_to
-        {
-            told.push(first.remove().0);
-        }
-        if waiting.is_empty() {
-            self.waiting.remove(&owner);
-        }
-        told
+        self.waiting.take_up_to(owner, shown_to)
     }
 
-    /// The owner will not show any more ends. Returns the tasks that waited for it.
-    fn lost(&mut self, owner: OwnerId) -> Vec<TaskId> {
-        let waiting = self.waiting.remove(&owner).unwrap_or_default();
-        waiting.into_values().map(|(id, _)| id).collect()
-    }
-
-    /// The tasks whose finishers were waited for since before this time.
-    fn since(&mut self, limit: Moment) -> Vec<TaskId> {
-        let mut late = Vec::new();
-        self.waiting.retain(|_, tasks| {
-            tasks.retain(|_, (id, since)| {
-                late.extend((*since <= limit).then_some(*id));
-                *since > limit
-            });
-            !tasks.is_empty()
-        });
-        late
-    }
-
-    fn waits(&self, owner: OwnerId, at: Position) -> bool {
-        self.waiting.get(&owner).is_some_and(|tasks| tasks.contains_key(&at))
+    /// The task is sealed: its end is nobody's to show.
+    fn forget(&mut self, id: TaskId) {
+        self.unshown.remove(id);
+        self.waiting.remove(id);
+        self.overdue.remove(&id);
     }
 }
 
@@ -127,17 +107,20 @@ impl Partition {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
         let Some(task) = self.machine.task(id) else { return false };
         let (owner, at) = (task.fold.owner, task.state_at);
-        match self.who_shows(id, owner, at) {
-            Verdict::Show => return false,
-            Verdict::Shown if matches!(action, Action::DeadLetter(_)) => {
-                self.machine.dead_letter_stored(id);
+        let verdict = self.who_shows(id, owner, at);
+        if verdict == Verdict::Show {
+            return false;
+        }
+        self.machine.let_payload_go(id);
+        if verdict == Verdict::Wait {
+            let now = self.silence.view_at().unwrap_or_default();
+            if let Some(at) = at {
+                self.finishers.waiting.add(id, owner, at, now);
             }
-            Verdict::Shown => self.note_shown(id),
-            Verdict::Wait => {
-                let since = self.silence.view_at().unwrap_or_default();
-                let tasks = self.finishers.waiting.entry(owner).or_default();
-                tasks.extend(at.map(|at| (at, (id, since))));
-            }
+        } else if matches!(action, Action::DeadLetter(_)) {
+            self.machine.dead_letter_stored(id);
+        } else {
+            self.note_shown(id);
         }
         true
     }
@@ -179,10 +162,10 @@ impl Partition {
 
     /// An entry of the task was read: another owner may have taken it or ended it, so that this one cannot end it any more.
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
-        let Some((epoch, _)) = self.finishers.unshown.get(&id) else { return };
+        let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
         let fold = self.machine.fold(id);
-        if fold.epoch > *epoch || fold.epoch == *epoch && !self.machine.is_own(fold.owner) {
-            self.finishers.unshown.remove(&id);
+        if fold.epoch > epoch || fold.epoch == epoch && !self.machine.is_own(fold.owner) {
+            self.finishers.unshown.remove(id);
         }
     }
 
@@ -210,8 +193,14 @@ impl Partition {
 
     /// Whether nothing is done about the end of the task until its finisher says that it has shown it, or falls silent.
     pub(super) fn awaits_finisher(&self, id: TaskId) -> bool {
-        let Some(task) = self.machine.task(id) else { return false };
-        task.state_at.is_some_and(|at| self.finishers.waits(task.fold.owner, at))
+        self.finishers.waiting.contains(id)
+    }
+
+    /// A payload has come: whoever only waits for the finisher has no use for it.
+    pub(super) fn drop_payload_if_awaited(&mut self, id: TaskId) {
+        if self.awaits_finisher(id) {
+            self.machine.let_payload_go(id);
+        }
     }
 
     /// The finisher of the task has had its time.
@@ -245,25 +234,22 @@ impl Partition {
 
     /// An owner has left.
     pub(super) fn finisher_left(&mut self, owner: OwnerId) {
-        let lost = self.finishers.lost(owner);
+        let lost = self.finishers.waiting.take_of(owner);
         self.finishers.overdue.extend(&lost);
         self.close_waiting(lost);
     }
 
     /// An own heartbeat came back: it says who has fallen silent, and the time.
     pub(super) fn look_at_finishers(&mut self) {
-        if self.finishers.waiting.is_empty() {
-            return;
-        }
-        let owners = self.finishers.waiting.keys().copied();
-        let lost: Vec<OwnerId> = owners.filter(|owner| self.is_lost(*owner)).collect();
+        let finishers = self.finishers.waiting.finishers();
+        let lost: Vec<OwnerId> = finishers.filter(|owner| self.is_lost(*owner)).collect();
         for owner in lost {
-            let tasks = self.finishers.lost(owner);
+            let tasks = self.finishers.waiting.take_of(owner);
             self.close_waiting(tasks);
         }
         let patience = self.settings.ledger.ledger_retention / PATIENCE;
         let now = self.silence.view_at().unwrap_or_default();
-        let late = self.finishers.since(now - patience);
+        let late = self.finishers.waiting.take_since(now - patience);
         self.finishers.overdue.extend(&late);
         self.close_waiting(late);
     }
@@ -281,17 +267,22 @@ impl Partition {
         self.settle();
     }
 
-    /// Sealed tasks are nobody's to show; and what was said long ago by who is gone is of no more use.
+    /// These tasks are sealed.
+    pub(super) fn forget_ends(&mut self, sealed: &[TaskId]) {
+        for id in sealed {
+            self.finishers.forget(*id);
+        }
+    }
+
+    /// How many owners are known by what they have said.
+    #[cfg(test)]
+    pub(super) fn owners_heard(&self) -> usize {
+        self.finishers.shown_to.len()
+    }
+
+    /// What was said long ago by who is gone is of no more use.
     pub(super) fn forget_shown(&mut self, now: Moment) {
-        let machine = &self.machine;
-        let Finishers { unshown, shown_to, waiting, overdue, .. } = &mut self.finishers;
-        unshown.retain(|id, _| !machine.is_sealed(*id));
-        overdue.retain(|id| !machine.is_sealed(*id));
-        waiting.retain(|_, tasks| {
-            tasks.retain(|_, (id, _)| !machine.is_sealed(*id));
-            !tasks.is_empty()
-        });
         let limit: Duration = self.settings.ledger.ledger_retention * REMEMBERED;
-        shown_to.retain(|_, (_, at)| now.since(*at) <= limit);
+        self.finishers.shown_to.retain(|_, (_, at)| now.since(*at) <= limit);
     }
 }

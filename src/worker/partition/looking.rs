@@ -123,7 +123,7 @@ impl Partition {
         self.settings.ledger.self_fence
     }
 
-    fn send_heartbeats(&mut self, now: Moment) {
+    pub(super) fn send_heartbeats(&mut self, now: Moment) {
         let number = self.silence.send(now);
         let alive = self.machine.owners_alive();
         self.sent.keep(&alive);
@@ -152,7 +152,14 @@ impl Partition {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
+            reading: self.reads_for_long(number),
         })
+    }
+
+    /// Whether the ledger is still being read when this heartbeat is sent. The first one does not say so: most reads have ended long before
+    /// the next one.
+    fn reads_for_long(&self, number: u64) -> bool {
+        self.mode == Mode::Bootstrap && number > 1
     }
 
     /// After a late read-back the worker leaves the task alone for H, doubling to 8 H: else a lagging reader claims and releases
@@ -331,7 +338,7 @@ impl Partition {
         rank(id, self.machine.owner(), self.silence.live_owners(now))
     }
 
-    /// Whether this worker keeps the metadata topic in order: the first by rank does. Two may take themselves for the first until they have
+    /// Whether this worker keeps the metadata topic in order: the first by rank does, of those that have read the ledger. Two may take themselves for the first until they have
     /// heard each other; what both do then does no harm.
     #[must_use]
     pub const fn keeps_metadata(&self) -> bool {

@@ -304,6 +304,7 @@ impl Partition {
             self.agenda.set(id, now);
             self.drop_payload_until_due(id, now);
         }
+        self.drop_payload_if_awaited(id);
         self.settle();
     }
 
@@ -327,6 +328,7 @@ impl Partition {
         let read = found || here(&self.machine);
         let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read));
         self.drop_unless_wanted(id, now);
+        self.drop_payload_if_awaited(id);
         if here(&self.machine) {
             // The slot that it was read for is its own.
             self.waiting.set(id, Moment::default());

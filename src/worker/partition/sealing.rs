@@ -11,7 +11,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::seal::Seal;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::machine::{Stage, TOMBSTONES_AT_ONCE_MAX, Task};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The partition looks after finished tasks this often within R.
@@ -52,10 +52,12 @@ const GRAINS_PER_RETENTION: u32 = 4_096;
 pub(super) struct Finished {
     /// By the time at which this worker first saw their end; those that a bootstrap showed, by what their outcomes say.
     queue: Ended,
-    /// It was time to seal them, but this worker had not closed them: with the time of their end, and when to look again.
-    left: VecDeque<(Moment, EntryId, Moment)>,
+    /// It was time to seal them, but this worker had not closed them: and when to look again.
+    left: VecDeque<(EntryId, Moment)>,
     /// This worker has set out to close them.
-    closing: VecDeque<(Moment, EntryId)>,
+    closing: VecDeque<EntryId>,
+    /// The last end of each of the two before. Each is in one of them once, however many tasks its batch has.
+    behind: BTreeMap<EntryId, Moment>,
     /// They are in the last seal of this worker, unless it was too small for them or was not published.
     sealing: Vec<(Moment, EntryId)>,
     /// They may be sealed, and wait for more.
@@ -74,6 +76,19 @@ impl Finished {
     /// A task of this entry has ended. Times never go back.
     pub(super) fn push(&mut self, entry: EntryId, now: Moment, grain: Duration) {
         self.queue.push(entry, now, grain);
+    }
+
+    /// Notes an end of an entry that is left behind. Returns whether the entry was not known as that.
+    fn is_new_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
+        let before = self.behind.get(&entry).copied();
+        self.behind.insert(entry, ended.max(before.unwrap_or_default()));
+        before.is_none()
+    }
+
+    fn set_out_to_close(&mut self, ended: Moment, entry: EntryId) {
+        if self.is_new_behind(ended, entry) {
+            self.closing.push_back(entry);
+        }
     }
 
     /// There are too many for all of them to wait until R has passed.
@@ -143,9 +158,11 @@ impl Partition {
             return;
         }
         self.finished.looked_at = now;
+        let lost = self.machine.seals_underway();
         self.machine.seal_failed();
-        // Before anything is sealed: whoever has something to seal at each look would merge nothing.
-        if self.goes_first(now) {
+        // Before anything is sealed: whoever has something to seal at each look would merge nothing. But not after a seal that did not come
+        // back: where only unions are refused, what has ended would never be sealed.
+        if !lost && self.goes_first(now) {
             self.machine.merge_seals(SEALS_MAX);
         }
         let more = self.machine.seals_underway() || self.seal(now);
@@ -155,6 +172,7 @@ impl Partition {
         self.finished.look_at = if more { now + NEXT_LOOK } else { self.next_look(now) };
         self.sweep(now);
         self.forget_dead_owners(now);
+        self.forget_shown(now);
     }
 
     /// Publishes a seal of what is due, and closes what was left behind. Returns whether there is more.
@@ -180,7 +198,7 @@ impl Partition {
 
     /// The last seal has come, or will not: what it does not name waits as before.
     fn unseal(&mut self) {
-        for (ended, entry) in std::mem::take(&mut self.finished.sealing).into_iter().rev() {
+        for (ended, entry) in std::mem::take(&mut self.finished.sealing) {
             if self.has_finished(entry) {
                 self.finished.queue.put_back(ended, entry);
             }
@@ -190,7 +208,9 @@ impl Partition {
     /// Somebody else's business for now, or that of a later turn.
     fn leave(&mut self, ended: Moment, entry: EntryId, now: Moment) {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
-        self.finished.left.push_back((ended, entry, now + turn));
+        if self.finished.is_new_behind(ended, entry) {
+            self.finished.left.push_back((entry, now + turn));
+        }
     }
 
     /// What has come of age.
@@ -217,9 +237,8 @@ impl Partition {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
         let mut looked = 0;
         let entries = self.finished.closing.iter();
-        let mut closing: usize =
-            entries.map(|(_, entry)| self.machine.members(*entry).count()).sum();
-        while let Some((ended, entry, look_at)) = self.finished.left.front().copied()
+        let mut closing: usize = entries.map(|entry| self.machine.members(*entry).count()).sum();
+        while let Some((entry, look_at)) = self.finished.left.front().copied()
             && look_at <= now
         {
             if looked == SEALED_AT_ONCE_MAX || closing >= CLOSING_MAX {
@@ -227,6 +246,7 @@ impl Partition {
             }
             looked += 1;
             self.finished.left.pop_front();
+            let ended = self.finished.behind.remove(&entry).unwrap_or_default();
             if self.machine.may_seal(entry) {
                 due.push((ended, entry));
                 continue;
@@ -239,7 +259,7 @@ impl Partition {
             let closed = if its_turn && self.mode == Mode::Live { self.close(entry) } else { 0 };
             if closed > 0 {
                 closing += closed;
-                self.finished.closing.push_back((ended, entry));
+                self.finished.set_out_to_close(ended, entry);
             } else {
                 self.leave(ended, entry, now);
             }
@@ -262,11 +282,12 @@ impl Partition {
     /// What this worker has closed that others had left behind.
     fn take_closed(&mut self, now: Moment, due: &mut Vec<(Moment, EntryId)>) {
         for _ in 0..self.finished.closing.len() {
-            let Some((ended, entry)) = self.finished.closing.pop_front() else { break };
+            let Some(entry) = self.finished.closing.pop_front() else { break };
+            let ended = self.finished.behind.remove(&entry).unwrap_or_default();
             if self.machine.may_seal(entry) {
                 due.push((ended, entry));
             } else if self.is_closing(entry) {
-                self.finished.closing.push_back((ended, entry));
+                self.finished.set_out_to_close(ended, entry);
             } else if self.has_finished(entry) {
                 // The ack of a batch waits for its other tasks.
                 self.leave(ended, entry, now);
@@ -311,13 +332,14 @@ impl Partition {
 
     /// A seal was read.
     pub(super) fn handle_seal(&mut self, position: Position, seal: &Seal, now: Moment) {
-        for id in self.machine.read_seal(position, seal) {
+        let sealed = self.machine.read_seal(position, seal);
+        self.forget_ends(&sealed);
+        for id in sealed {
             self.open.remove(&id);
             self.agenda.remove(id);
             self.waiting.remove(id);
             self.settle_claim(id);
         }
-        self.forget_shown(now);
         if !self.machine.seals_underway() {
             self.unseal();
         }

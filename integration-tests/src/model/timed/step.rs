@@ -173,6 +173,7 @@ impl Steps<'_> {
                     uptime_ms: 0,
                     max_attempts: None,
                     shown_to: None,
+                    reading: false,
                 };
                 let place = u64::try_from(owner.0).unwrap_or(u64::MAX);
                 let place = longhaul::Position { ledger: 0, entry: place, batch_index: None };

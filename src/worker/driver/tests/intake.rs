@@ -1,7 +1,9 @@
 //! What a worker holds while something cannot be written.
 
 use super::*;
+use crate::protocol::entry::{Done, Heartbeat};
 use crate::transport::Consumer;
+use crate::worker::session::Consumed;
 
 /// 10 KiB.
 const PAYLOAD: &[u8] = &[b'x'; 10 * 1024];
@@ -242,4 +244,61 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
         assert_eq!(lane.payloads.len() + lane.bodies.len(), 0);
         assert!(!lane.metadata.ended.is_bare(TaskId::new(at, -1)));
     }
+}
+
+/// Another worker's finished task was delivered here while its finisher, which was alive, could not show another end: the payload was held
+/// for a quarter of an hour.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
+    const OTHER: OwnerId = OwnerId(7);
+    for outcome in [Outcome::Completed, Outcome::Final] {
+        let mut bench = Bench::new(brisk(), None, at_once);
+        let at = bench.at(&bench.names.task, -1);
+        bench.broker.forbid(&at, true);
+        let task = bench.submit(&[]);
+        let key = |serial| OnceKey { task, epoch: Epoch(1), owner: OTHER, serial };
+        let kind = ClaimKind::Run;
+        let claim = Claim { key: key(1), attempt: 1, kind, batch_size: None, base: None };
+        bench.write(&Entry::Claim(claim));
+        bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome }));
+        let entry = task.entry_id();
+        for second in 1..=20 {
+            // Its end is read before its delivery comes.
+            bench.broker.forbid(&at, second < 3);
+            bench.write(&beat_of(OTHER, second));
+            if second == 10 {
+                assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
+                // As a broker does that has forgotten to whom it has delivered.
+                let again = Consumed::Deliveries(bench.broker.full_log(&at));
+                bench.driver.handle_consumed(LANE, again, bench.broker.clock().now());
+            }
+            bench.run_for(SECOND).await;
+        }
+        let lane = &bench.driver.lanes[-1];
+        assert!(lane.core.machine().task(task).is_some_and(|task| task.held));
+        assert_eq!((lane.payloads.len(), bench.shown().len()), (0, 0));
+        // The finisher falls silent: what is needed to show the end is read.
+        bench.run_for(20 * SECOND).await;
+        let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.task).collect();
+        assert_eq!(shown, [Some(Bytes::from_static(b"task"))]);
+        let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+        let letters: Vec<_> = letters.iter().map(|letter| &letter.payload[..]).collect();
+        assert_eq!(letters, if outcome == Outcome::Final { vec![b"task"] } else { vec![] });
+        assert!(bench.broker.is_acked(&at, "longhaul", entry));
+        assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
+    }
+}
+
+fn beat_of(owner: OwnerId, number: u64) -> Entry {
+    Entry::Heartbeat(Heartbeat {
+        owner,
+        subscription: "longhaul".to_owned(),
+        number,
+        receipted: 0,
+        underway: None,
+        uptime_ms: 1_000 * number,
+        max_attempts: None,
+        shown_to: None,
+        reading: false,
+    })
 }

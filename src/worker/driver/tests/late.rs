@@ -165,3 +165,36 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         assert_eq!(&letter.properties["failureReason"], "Processing error: why");
     }
 }
+
+/// What was read to show the end of a task, and came while the ledger was read anew after a self-fence, was kept as if it were still to be
+/// shown: nothing dropped it until the task was sealed, an hour later.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
+    let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
+    let done = entry_at(&bench, |entry| matches!(entry, Entry::Done(_)));
+    let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
+    assert!(message.is_some());
+    // The read does not end before the own heartbeat has come back.
+    bench.broker.stall_publishes(&bench.ledger(), 600 * SECOND);
+    bench.driver.lanes.get_mut(&LANE).expect("one").core.handle_ledger_deleted();
+    bench.run_for(SECOND).await;
+    let machine = bench.driver.lanes[-1].core.machine();
+    assert!(!machine.is_ready() && machine.fold(task).phase.is_terminal(), "it is read again");
+    bench.driver.handle_task_to_show(LANE, task, message, Showing::Outcome);
+    let reading = BodyReading { at: done.position, dead_letter: false, tries: 0 };
+    bench.driver.handle_body(LANE, task, reading, Some(&done));
+    let lane = &bench.driver.lanes[-1];
+    assert_eq!((lane.payloads.len(), lane.bodies.len()), (0, 0));
+}
+
+/// A broker that did not answer was taken for one that had said that the result was not there, and was asked after ever longer pauses: an
+/// end was shown four minutes after an outage.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_cannot_be_read_is_tried_again_soon() {
+    let (mut bench, _) = ended(Outcome::Completed, b"the result").await;
+    bench.broker.fail_requests(&bench.ledger(), 9);
+    bench.allow();
+    bench.run_for(60 * SECOND).await;
+    let results: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.result).collect();
+    assert_eq!(results, [Some(Bytes::from_static(b"the result"))]);
+}

@@ -71,6 +71,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             uptime_ms: 1,
             max_attempts,
             shown_to: None,
+            reading: false,
         })
     };
     // One of a worker that was gone before this one came.

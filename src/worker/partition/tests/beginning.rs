@@ -44,6 +44,28 @@ fn a_first_read_has_ended_when_a_heartbeat_came_back_within_half_of_the_self_fen
     }
 }
 
+/// Who is told only by the next heartbeat that a worker has read the ledger keeps the metadata topic beside it until then.
+#[test]
+fn a_worker_that_reads_the_ledger_for_long_says_so_and_at_once_that_it_has_read_it() {
+    let mut solo = Solo::fresh(1);
+    solo.echoes = false;
+    solo.wait(2 * H);
+    let first = solo.beats.last().expect("it beats").clone();
+    solo.read(Entry::Heartbeat(first));
+    solo.run();
+    let told: Vec<bool> = solo.beats.iter().map(|beat| beat.reading).collect();
+    assert_eq!(told, [false, true, true, false]);
+    // It reads anew.
+    fence(&mut solo);
+    solo.wait(H);
+    let told: Vec<bool> = solo.beats[4..].iter().map(|beat| beat.reading).collect();
+    assert_eq!(told, [false, true]);
+    // One that is quick has nothing to say.
+    let mut solo = Solo::fresh(1);
+    solo.run();
+    assert_eq!(solo.beats.len(), 1);
+}
+
 #[test]
 fn settings_are_written_into_a_ledger_that_has_none() {
     let ours = Entry::Config(crate::WorkerConfig::default().ledger());

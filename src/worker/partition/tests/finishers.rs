@@ -1,6 +1,8 @@
 //! Who shows how a task has ended: once, unless that may be lost.
 
+use super::solo::Solo;
 use super::*;
+use crate::protocol::entry::Heartbeat;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -148,4 +150,29 @@ fn what_a_dead_worker_has_shown_is_sealed_and_not_shown_again() {
     pair.run_for(Duration::from_secs(5_500));
     assert_eq!(pair.count(1, "seal 1"), 1, "{:?}", pair.did(1));
     assert_eq!(pair.count(1, "show outcome"), 0);
+}
+
+/// What workers of long ago had said was forgotten when a seal was read: where nothing is sealed it piled up with each worker that came and went.
+#[test]
+fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
+    let mut it = Solo::new(2);
+    let shown_to = Some(Position { ledger: 1, entry: 0, batch_index: None });
+    for owner in 100..200 {
+        let heartbeat = Heartbeat {
+            owner: OwnerId(owner),
+            subscription: "longhaul".to_owned(),
+            number: 1,
+            receipted: 0,
+            underway: Some(0),
+            uptime_ms: 1,
+            max_attempts: None,
+            shown_to,
+            reading: false,
+        };
+        it.land(Entry::Heartbeat(heartbeat));
+    }
+    it.run_for(R);
+    assert_eq!(it.core.owners_heard(), 100, "their ends may still be asked for");
+    it.run_for(2 * R);
+    assert_eq!(it.core.owners_heard(), 0);
 }

@@ -4,7 +4,7 @@ use super::solo::{
     MILLISECOND, OTHER, Solo, beat, claimed, claims, ended, failed, once, reading, task,
 };
 use super::*;
-use crate::protocol::entry::Done;
+use crate::protocol::entry::{Done, Heartbeat};
 use crate::protocol::rank::adoption_delay;
 use crate::worker::machine::Stage;
 
@@ -300,4 +300,20 @@ fn the_first_by_rank_keeps_the_metadata_topic() {
     pair.workers[first].frozen = false;
     pair.run_for(H / 2);
     assert_eq!(keepers(&pair), [first], "not {next} any more");
+}
+
+/// While a worker that came before all others by rank read a long ledger, nobody kept the metadata topic.
+#[test]
+fn who_still_reads_the_ledger_is_not_the_first_by_rank() {
+    let mut solo = Solo::new(2);
+    let Entry::Heartbeat(beat) = beat(MILLISECOND, 0) else { panic!("no heartbeat") };
+    // It stands before this one in line.
+    let before = OwnerId(11);
+    for (uptime_ms, reading) in [(1, true), (2, true), (3, false)] {
+        let beat = Heartbeat { owner: before, uptime_ms, reading, ..beat.clone() };
+        solo.read(Entry::Heartbeat(beat));
+        assert_eq!(solo.core.keeps_metadata(), reading);
+        solo.wait(H);
+        assert_eq!(solo.core.keeps_metadata(), reading);
+    }
 }

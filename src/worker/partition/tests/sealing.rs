@@ -2,7 +2,9 @@
 
 use super::solo::{OTHER, Solo};
 use super::*;
-use crate::protocol::entry_set::EntrySet;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::SealKey;
+use crate::protocol::seal::{Counts, Seal};
 
 /// Between two looks when nothing is due.
 const LOOK: Duration = Duration::from_secs(450);
@@ -71,6 +73,27 @@ fn a_seal_that_was_lost_is_published_again_after_2h() {
     it.land(again);
     assert_eq!(seals(&it.run_for(R)), []);
     assert!(it.core.machine().is_sealed(TASK) && it.core.finished() == 0);
+}
+
+/// A union of seals that the broker refused, because it was too large for it, was published again at each look: what had ended was never sealed.
+#[test]
+fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
+    let mut it = alone();
+    for entry in 1..=16 {
+        let mut entries = EntrySet::default();
+        entries.push_entry(at(2 * entry).entry_id(), Ended::Completed);
+        let key = SealKey { owner: OTHER, serial: entry };
+        it.land(Entry::Seal(Seal { key, counts: Counts::default(), entries }));
+    }
+    it.closed(TASK);
+    let is_own =
+        |(_, entry): &(Moment, Entry)| matches!(entry, Entry::Seal(it) if count(&it.entries) == 1);
+    let did = seals(&it.run_for(R + LOOK));
+    let (_, own) = did.iter().find(|seal| is_own(seal)).expect("not unions alone");
+    it.land(own.clone());
+    assert!(it.core.machine().is_sealed(TASK));
+    let then = seals(&it.run_for(2 * LOOK));
+    assert!(!then.is_empty() && !then.iter().any(is_own), "unions are not given up");
 }
 
 /// Each reader of a seal takes time for each of its tasks.
@@ -321,6 +344,55 @@ fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
     let both = closed.iter().filter(|(at, _)| at.since(began) >= R).map(|(_, id)| *id);
     assert_eq!(both.collect::<Vec<_>>(), [first, second], "{closed:?}");
     assert_eq!(closed.len(), 2);
+}
+
+/// The same where the last one came of age while the batch waited for the turn of the first.
+#[test]
+fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on() {
+    let mut it = alone();
+    it.alive = vec![OTHER];
+    it.run_for(LOOK);
+    let ours = (0..100).find(|entry| it.core.rank(at(*entry), it.now) == 0).expect("some are ours");
+    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..at(ours) });
+    it.claimed(first, Some(2));
+    it.claimed(second, Some(2));
+    it.ended(first, Outcome::Completed);
+    it.run_for(LOOK / 2 * 3);
+    it.ended(second, Outcome::Completed);
+    let began = it.now;
+    let closed = closings(&it.run_for(R + 3 * TURN));
+    let late = |(at, _): &(Moment, TaskId)| at.since(began) >= R + TURN;
+    assert!(closed.len() == 2 && closed.iter().all(late), "{closed:?} since {began:?}");
+}
+
+/// A batch of which a task was not over was looked for at each turn once for each time at which another one of its tasks had ended.
+#[test]
+fn a_batch_that_is_not_over_is_kept_once() {
+    let members = [0, 1, 2, 3].map(|index| TaskId { batch_index: Some(index), ..TASK });
+    let mut it = alone();
+    for id in members {
+        it.claimed(id, Some(4));
+    }
+    it.alive = vec![OTHER];
+    for id in &members[..3] {
+        it.ended(*id, Outcome::Completed);
+        it.run_for(60 * SECOND);
+    }
+    assert_eq!(it.core.finished(), 3, "each has its time");
+    it.run_for(R + LOOK);
+    assert_eq!(it.core.finished(), 1);
+    let shown: Vec<_> = closings(&it.run_for(R)).into_iter().map(|(_, id)| id).collect();
+    assert_eq!(shown, members[..3]);
+    for id in shown {
+        it.core.handle_view_stored(id);
+    }
+    it.ended(members[3], Outcome::Completed);
+    it.see_to(members[3]);
+    let (_, entry) = seals(&it.run_for(TURN + LOOK)).swap_remove(0);
+    it.land(entry);
+    // The last end comes of age.
+    assert_eq!(seals(&it.run_for(R + TURN)), []);
+    assert_eq!(it.core.finished(), 0);
 }
 
 /// A worker that was to leave went on closing what others had left behind, 20,000 tasks of them, and gave up at its deadline.

@@ -79,6 +79,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
         max_attempts: None,
         shown_to: None,
+        reading: false,
     })
 }
 
