@@ -51,10 +51,10 @@ pub enum TaskRefError {
     #[error("not a task: `{0}` (expected topic@id)")]
     Shape(String),
     /// What stands before the `@` is not a topic.
-    #[error("the task's topic is not one")]
+    #[error("the task reference has an invalid topic")]
     Topic(#[from] TopicNameError),
     /// What stands behind the `@` is not a task id.
-    #[error("the task's id is not one")]
+    #[error("the task reference has an invalid task id")]
     Id(#[from] TaskIdError),
 }
 

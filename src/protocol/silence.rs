@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(ahead.max(), Some(3_590 - 119));
     }
 
-    /// Whoever comes back from behind a black hole says a dozen old things at once. That is no standstill of whoever hears them.
+    /// A worker that was cut off publishes its queued heartbeats at once when it is back. For those that read them that is no standstill.
     #[test]
     fn heartbeats_that_come_late_are_no_standstill() {
         let mut silence = Silence::new(H);

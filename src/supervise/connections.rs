@@ -138,7 +138,7 @@ impl Connections {
                 }
                 if cause.kind.is_permanent() {
                     state.refusals += 1;
-                    tracing::error!(of, %cause, "refused: somebody must change that; trying again meanwhile");
+                    tracing::error!(of, %cause, "refused until a permission or a setting is changed; still trying");
                 } else {
                     tracing::warn!(of, %cause, "connection lost: reconnecting");
                 }

@@ -95,7 +95,7 @@ fn shown_reason(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// Who we are to the admin API, and whom we trust there.
+/// Credentials for the admin API, and the certificate authorities to trust there.
 #[derive(Clone, Debug, Default)]
 pub struct AdminOptions {
     /// Tokens go as `Authorization: Bearer …`, name and password as `Basic …`. They follow redirects, because the broker that

@@ -120,7 +120,7 @@ pub(crate) struct Attempt {
 
 /// What [`attend`] tells the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct AttemptEnd {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) ending: Ending,
@@ -162,10 +162,10 @@ pub(crate) async fn attend(
     attempt: Attempt,
     bodies: Handle,
     gate: Gate,
-) -> Ended {
+) -> AttemptEnd {
     let Attempt { mut shared, payload, read, span, begin_by, grace, mut halt } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
-    let ended = |ending| Ended { task, epoch, ending, stuck: None };
+    let ended = |ending| AttemptEnd { task, epoch, ending, stuck: None };
     let payload = match payload {
         Ok(payload) => payload,
         // It was sent in chunks, encrypted or damaged: no worker can read it.
@@ -221,7 +221,7 @@ pub(crate) async fn attend(
     if stuck.is_some() {
         tracing::warn!(%task, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
     }
-    Ended { task, epoch, ending: forced, stuck }
+    AttemptEnd { task, epoch, ending: forced, stuck }
 }
 
 /// Waits for what must be there before a body begins, or says how the attempt ends instead.

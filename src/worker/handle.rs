@@ -1,6 +1,6 @@
 //! Starting a worker, and the handle to it.
 
-use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, Wish};
+use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::execution::ErasedProcessor;
 use super::mailbox::Mailbox;
 use super::processor::TaskProcessor;
@@ -35,7 +35,7 @@ pub enum WorkerError {
     #[error(transparent)]
     Topic(#[from] TopicNameError),
     /// The ledger's settings keep this worker out.
-    #[error("this worker does not fit to the others of its ledger")]
+    #[error("this worker's settings differ from those of its ledger")]
     Refused(#[from] LedgerConfigError),
     /// The subscription is gone although the ledger remembers tasks: a new one would deliver finished tasks again. Nothing was
     /// created; the text names the remedy.
@@ -77,7 +77,7 @@ impl From<DriverError> for WorkerError {
 /// ```
 #[derive(Debug)]
 pub struct WorkerHandle {
-    wish: watch::Sender<Wish>,
+    stop_request: watch::Sender<StopRequest>,
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     stats: Arc<Stats>,
     connections: Arc<Connections>,
@@ -127,10 +127,10 @@ impl WorkerHandle {
     /// As [`drain`](Self::drain), without waiting for its end.
     pub fn request_drain(&self, deadline: Duration) {
         let deadline = self.clock.now() + deadline;
-        self.wish.send_if_modified(|wish| {
-            let first = *wish == Wish::Work;
+        self.stop_request.send_if_modified(|stop_request| {
+            let first = *stop_request == StopRequest::None;
             if first {
-                *wish = Wish::Drain(deadline);
+                *stop_request = StopRequest::Drain(deadline);
             }
             first
         });
@@ -138,7 +138,7 @@ impl WorkerHandle {
 
     /// Stops at once, without giving anything back.
     pub fn stop(&self) {
-        self.wish.send_replace(Wish::Stop);
+        self.stop_request.send_replace(StopRequest::Stop);
     }
 
     /// Resolves when the worker has ended: after a drain, a stop, or an error.
@@ -147,10 +147,10 @@ impl WorkerHandle {
     /// The error that ended it.
     pub async fn join(self) -> Result<(), WorkerError> {
         let gone = || WorkerError::Thread("it ended without a word".to_owned());
-        // The sender of wishes must outlive the wait: dropping it is a wish to stop.
-        let Self { wish, ended, .. } = self;
+        // The sender of wishes must outlive the wait: dropping it is a stop_request to stop.
+        let Self { stop_request, ended, .. } = self;
         let result = ended.await.unwrap_or_else(|_| Err(gone()));
-        drop(wish);
+        drop(stop_request);
         result
     }
 
@@ -261,7 +261,7 @@ pub async fn prepare(
 ) -> Result<(BoxFuture<'static, ()>, WorkerHandle), TransportError> {
     let Plan { config, topics, processor } = plan;
     let partitions = around.transport.partitions(&topics.task).await?;
-    let (wish, wished) = watch::channel(Wish::Work);
+    let (stop_request, stop_requested) = watch::channel(StopRequest::None);
     let (end, ended) = oneshot::channel();
     let stats = Arc::new(Stats::default());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -281,10 +281,11 @@ pub async fn prepare(
         heartbeat,
     };
     let counted = Arc::clone(&stats);
-    let driver = Driver::new(env, events, config, topics, processor, partitions, wished, counted);
+    let driver =
+        Driver::new(env, events, config, topics, processor, partitions, stop_requested, counted);
     let partitions = u64::from(partitions.unwrap_or(1));
     let announce = AnnounceEnd(Arc::clone(&stats));
-    let handle = WorkerHandle { wish, ended, stats, connections, clock, partitions };
+    let handle = WorkerHandle { stop_request, ended, stats, connections, clock, partitions };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);

@@ -174,7 +174,7 @@ pub(super) async fn consume(
         match running.run(&commands, &events).await {
             End::Gone => return,
             End::Stalled(backlog) => {
-                tracing::info!(%topic, ?backlog, "nothing came for long, yet there is a backlog: subscribing anew");
+                tracing::info!(%topic, ?backlog, "no message for a long time although there is a backlog: subscribing again");
                 service.monitor.stalled();
                 service.ended();
                 patience = (2 * patience).min(IDLE_MAX);
@@ -324,7 +324,7 @@ impl Session {
         if backlog.blocked {
             tracing::warn!(
                 session = self.session,
-                "the broker delivers nothing, for too much is unacknowledged: raise the limits of the task topic"
+                "the broker delivers nothing: too many unacknowledged messages; raise the limits of the task topic"
             );
         }
         let held = u64::try_from(self.held.len()).unwrap_or(u64::MAX);

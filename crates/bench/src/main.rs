@@ -25,9 +25,9 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "mimalloc")]
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit codes after Ctrl-C and SIGTERM, as shells have them.
 const INTERRUPTED: u8 = 130;

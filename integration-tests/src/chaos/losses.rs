@@ -13,7 +13,7 @@ use std::time::Duration;
 const LOST: &str = ": session lost ";
 const NOT_OPENED: &str = ": cannot open a session ";
 /// A session that was given up because nothing came.
-const IDLE: &str = ": nothing came for long: subscribing anew ";
+const IDLE: &str = ": no message for a long time although there is a backlog: subscribing again ";
 /// What is logged of workers. The first two are said only where details are asked for.
 pub(super) const LOG_FILTER: &str = "info,longhaul::supervise=debug";
 

@@ -80,7 +80,7 @@ impl Settle<'_> {
             }
             Action::ShowOutcome(id) if self.bounds.fault == Fault::ViewAfterAck => {
                 begin(worker, Effect::LateView(task_number(id)));
-                worker.machine.view_stored(id);
+                worker.machine.metadata_stored(id);
             }
             Action::ShowOutcome(id) => {
                 let slow = self.bounds.receipts >= ALL_TAKES_TIME;
@@ -144,7 +144,7 @@ impl Settle<'_> {
                 let id = task_id(bounds, task);
                 let fold = worker.machine.fold(id);
                 self.history(|history| history.view_shown(id, fold.phase, &fold));
-                worker.machine.view_stored(id);
+                worker.machine.metadata_stored(id);
             }
             Effect::Ack(message) => acknowledge(self, worker, message),
         }

@@ -9,7 +9,7 @@
 //! - [`machine`]: a connection as a pure state machine; all rules are there. `driver.rs` moves bytes and results.
 //! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies. `detours.rs`: where topics go that move.
 //! - `publisher.rs`, `consumer.rs`, `follower.rs`: what the seam's users hold in their hands.
-//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker, who we are to it, whom we trust.
+//! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: how to reach a broker, credentials, trusted certificate authorities.
 //!
 //! The promises of the seam, and where they are kept: a publish is written once (`machine::producer`); nothing is delivered that was
 //! not asked for (`machine::flow`); an ack is confirmed by the broker (`machine::consumer`); nothing reconnects by itself: whoever

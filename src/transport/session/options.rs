@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Hosts that a service URL may name.
 const HOSTS_MAX: usize = 16;
 
-/// Where a Pulsar cluster is, who we are to it, and whom we trust.
+/// Where a Pulsar cluster is, the credentials for it, and the certificate authorities to trust.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// `pulsar://host:port` or `pulsar+ssl://host:port`; further hosts follow after commas and are tried in random order.

@@ -185,7 +185,7 @@ impl Pool {
             match self.follow(&detour, topic, purpose).await {
                 Ok(link) => return Ok(link),
                 Err(error) => {
-                    tracing::warn!(topic, %error, "where the broker has sent us is of no use; a lookup decides");
+                    tracing::warn!(topic, %error, "the address named by the broker cannot be used: looking the topic up");
                 }
             }
         }

@@ -2,9 +2,9 @@
 
 use super::checkpoints::Checkpoints;
 use super::effects::{fetch_at_last, released};
-use super::lane::{Payload, Running};
+use super::lane::{Payload, RunningAttempt};
 use super::lanes::LaneId;
-use super::telling::Told;
+use super::telling::AttemptLog;
 use super::{Driver, Event};
 use crate::ledger;
 use crate::protocol::entry::Outcome;
@@ -13,7 +13,7 @@ use crate::protocol::retry::{Failure, outcome_of_failure};
 use crate::supervise::Backoff;
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Budget, Deadline};
-use crate::worker::execution::{Attempt, Ended, Ending, Halt, attend, ending_of_panic};
+use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
 use crate::worker::metadata::entry::Body;
 use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports};
@@ -37,7 +37,7 @@ impl Driver {
         };
         let Budget { limit, problem } = payload.budget(lane.config.max_duration);
         if let Some(error) = problem {
-            tracing::warn!(task = %task_id, %error, ?limit, "budget ignored");
+            tracing::warn!(task = %task_id, %error, ?limit, "MAX_TASK_DURATION is not a duration: using the worker's limit");
         }
         let Payload { bytes, properties, undecodable } = payload;
         let (halt, halted) = oneshot::channel();
@@ -45,12 +45,12 @@ impl Driver {
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
         let reports = Arc::new(Reports::new(listener));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
-        let running = Running::new(halt, attempt, checkpoints, now, bytes.len());
+        let running = RunningAttempt::new(halt, attempt, checkpoints, now, bytes.len());
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         let shown_bytes = if lane.is_shown(bytes.len()) { bytes.len() } else { 0 };
         lane.metadata.running.started((task_id, epoch), shown_bytes, now);
-        let told = Told { topic: &lane.topics.task, id: task_id, epoch, attempt };
+        let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
@@ -80,7 +80,7 @@ impl Driver {
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
         let run = run.catch_unwind().map(move |ended| {
-            ended.unwrap_or_else(|panic| Ended {
+            ended.unwrap_or_else(|panic| AttemptEnd {
                 task: task_id,
                 epoch,
                 ending: ending_of_panic(&*panic),
@@ -113,9 +113,9 @@ impl Driver {
         }
     }
 
-    pub(super) fn ended(&mut self, id: LaneId, ended: Ended) {
+    pub(super) fn ended(&mut self, id: LaneId, ended: AttemptEnd) {
         let now = self.env.clock.now();
-        let Ended { task, epoch, ending, stuck } = ended;
+        let AttemptEnd { task, epoch, ending, stuck } = ended;
         let wall_ms = self.env.clock.wall_ms();
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -132,12 +132,12 @@ impl Driver {
             let (topic, attempt) = (&lane.topics.task, running.attempt);
             let took = now.since(running.started_at);
             let reason = lane.plain_reason(task, &body, attempt);
-            Told { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
+            AttemptLog { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
                 if given_back || !matches!(outcome, Outcome::Released(_)) {
-                    lane.bodies.insert(task, (epoch, body));
+                    lane.outcome_bodies.insert(task, (epoch, body));
                 }
             }
             lane.core.handle_finished(task, epoch, outcome);

@@ -1,4 +1,4 @@
-//! Performs what the cores want.
+//! Performs the effects that the state machines return.
 
 use super::lane::Lane;
 use super::lanes::LaneId;
@@ -108,7 +108,7 @@ impl Driver {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => Bytes::from_static(entry::closing_reason(claim.kind).as_bytes()),
             Entry::Done(done) => {
-                let own = lane.bodies.get(done.key.task);
+                let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
                 body.map(|(_, body)| body.bytes()).unwrap_or_default()
             }
@@ -197,10 +197,10 @@ impl AllStored {
 impl Lane {
     /// Replaces the result that the ledger takes in no message by the reason why; false if it was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
-        match self.bodies.get(key.task) {
+        match self.outcome_bodies.get(key.task) {
             Some((epoch, body @ Body::Result(_))) if *epoch == key.epoch => {
                 let reason = Body::Reason(text::result_refused(body.len(), cause));
-                self.bodies.insert(key.task, (key.epoch, reason));
+                self.outcome_bodies.insert(key.task, (key.epoch, reason));
                 true
             }
             _ => false,

@@ -90,7 +90,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.generation == generation {
             let topic = &lane.topics.ledger;
-            tracing::error!(%topic, "the ledger was deleted, or is another one than before: what runs and is not in its place any more is stopped and begins anew");
+            tracing::error!(%topic, "the ledger was deleted or replaced: tasks without a claim in the new one are stopped and start again");
             self.stats.ledger_lost();
             lane.landmark.set(None);
             lane.core.handle_ledger_deleted();

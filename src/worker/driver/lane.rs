@@ -60,7 +60,7 @@ impl From<Message> for Payload {
 }
 
 /// A running attempt.
-pub(super) struct Running {
+pub(super) struct RunningAttempt {
     /// Ends it early; taken when used.
     pub(super) halt: Option<oneshot::Sender<Halt>>,
     pub(super) attempt: u32,
@@ -69,7 +69,7 @@ pub(super) struct Running {
     pub(super) checkpoints: Checkpoints,
 }
 
-impl Running {
+impl RunningAttempt {
     pub(super) const fn new(
         halt: oneshot::Sender<Halt>,
         attempt: u32,
@@ -87,15 +87,15 @@ pub(super) struct Lane {
     pub(super) topics: LaneTopics,
     pub(super) payloads: Held<Payload>,
     pub(super) config: Arc<WorkerConfig>,
-    pub(super) running: BTreeMap<(TaskId, Epoch), Running>,
+    pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
     /// Bodies of outcomes that were published and may have to be published or shown again.
-    pub(super) bodies: Held<(Epoch, Body)>,
+    pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What attempts gave last that are about to end, or have ended and whose outcome is not on the ledger.
     pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
     pub(super) ledger: Mailbox<Publish>,
-    pub(super) view: Mailbox<Publish>,
+    pub(super) metadata_publishes: Mailbox<Publish>,
     /// What became of publishes, for the driver.
     answers: Mailbox<Event>,
     dead_letters: Option<Mailbox<Publish>>,
@@ -181,14 +181,14 @@ impl Lane {
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
         let metadata = Metadata::new(config.retention, config.keep_alive);
         let ledger = Mailbox::new();
-        let view = Mailbox::new();
+        let metadata_publishes = Mailbox::new();
         let service = env.service(&topics.ledger);
         let publishing = publish(service, Batching::On, Schema::None, ledger.clone());
         services.spawn(env.gate.wrap(publishing));
         let service = env.service(&topics.metadata);
         let schema = Schema::TaskMetadata;
         let batching = if config.batch_metadata { Batching::On } else { Batching::Off };
-        let publishing = publish(service, batching, schema, view.clone());
+        let publishing = publish(service, batching, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
             core,
@@ -198,10 +198,10 @@ impl Lane {
             config: Arc::clone(config),
             running: BTreeMap::new(),
             running_bytes: 0,
-            bodies: Held::default(),
+            outcome_bodies: Held::default(),
             last_checkpoints: Held::default(),
             ledger,
-            view,
+            metadata_publishes,
             answers: env.answers.clone(),
             dead_letters: None,
             refusals: Refusals::default(),
@@ -270,8 +270,8 @@ impl Lane {
     pub(super) fn drop_superseded(&mut self, entry: &Entry) {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
-        if self.bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
-            self.bodies.remove(id);
+        if self.outcome_bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
+            self.outcome_bodies.remove(id);
         }
         let ends = |epoch| self.core.machine().is_to_end(id, epoch);
         if self.last_checkpoints.get(id).is_some_and(|(epoch, _)| !ends(*epoch)) {
@@ -281,14 +281,14 @@ impl Lane {
 
     /// The attempt's outcome is of no more use.
     pub(super) fn forget_outcome(&mut self, id: TaskId) {
-        self.bodies.remove(id);
+        self.outcome_bodies.remove(id);
         self.last_checkpoints.remove(id);
     }
 
     /// After a self-fence: only the outcomes of attempts that are kept are published again, and only their payloads are needed.
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
-        self.bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
+        self.outcome_bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
         self.last_checkpoints.retain(|id, (epoch, _)| machine.is_to_end(id, *epoch));
         self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
     }
@@ -296,7 +296,7 @@ impl Lane {
     /// What is held here and does not run.
     pub(super) fn load(&self) -> Load {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
-        let bytes = payloads + self.bodies.bytes() + self.last_checkpoints.bytes();
+        let bytes = payloads + self.outcome_bodies.bytes() + self.last_checkpoints.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
@@ -316,7 +316,7 @@ impl Lane {
     /// A seal was read: what is kept here of its tasks is of no more use.
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet, now: Moment) {
         for range in sealed.ranges() {
-            self.bodies.forget(range.tasks());
+            self.outcome_bodies.forget(range.tasks());
             self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
             self.metadata.keeper.sealed(range.tasks(), now);
@@ -389,7 +389,7 @@ impl Lane {
 
     /// Publishes to the metadata topic, unless it has to wait longer than until `expires`.
     pub(super) fn show(&self, message: Outgoing, expires: Option<Moment>, on_receipt: OnReceipt) {
-        self.view.put(Publish { message, on_receipt, expires });
+        self.metadata_publishes.put(Publish { message, on_receipt, expires });
     }
 
     /// Publishes a dead letter; the topic is made when the first one comes.

@@ -1,7 +1,7 @@
 //! The end of a worker: takes nothing new, gives back what does not end in time, says goodbye.
 
 use super::lanes::LaneId;
-use super::{Driver, Wish};
+use super::{Driver, StopRequest};
 use crate::protocol::entry::Entry;
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long the end of a drain waits for what is under way.
-const FAREWELL_MAX: Duration = Duration::from_secs(10);
+const LEAVING_MAX: Duration = Duration::from_secs(10);
 
 impl Driver {
     /// Takes nothing new; at the deadline gives back what still runs. Says when to look again.
@@ -24,15 +24,15 @@ impl Driver {
         if now < deadline {
             return deadline;
         }
-        if self.farewell.is_none() {
+        if self.gives_up_at.is_none() {
             self.release_running();
         }
-        *self.farewell.get_or_insert(now + FAREWELL_MAX)
+        *self.gives_up_at.get_or_insert(now + LEAVING_MAX)
     }
 
     /// What was under way at the deadline has not come to its end.
     pub(super) fn has_given_up(&self, now: Moment) -> bool {
-        let given_up = self.farewell.is_some_and(|until| now >= until);
+        let given_up = self.gives_up_at.is_some_and(|until| now >= until);
         if given_up {
             tracing::warn!("drain: gave up waiting for what was under way");
         }
@@ -44,7 +44,7 @@ impl Driver {
     /// Asked at every turn of the loop, and the ledger may know a hundred thousand finished tasks: so the search begins where it
     /// found something last, and goes round only when that has come to rest.
     pub(super) fn is_quiet(&mut self) -> bool {
-        if self.showing > 0 || self.lanes.values().any(|lane| lane.core.has_bodies()) {
+        if self.metadata_in_flight > 0 || self.lanes.values().any(|lane| lane.core.has_bodies()) {
             return false;
         }
         let next = self.busy.and_then(|last| self.busy_from(Some(last)));
@@ -60,7 +60,7 @@ impl Driver {
         })
     }
 
-    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the wish is to stop at once.
+    /// Says goodbye: the heartbeat keys are of no more use. Not for long, and not when the stop_request is to stop at once.
     pub(super) async fn leave(&mut self) {
         let now = self.env.clock.now();
         for lane in self.lanes.values_mut() {
@@ -76,11 +76,11 @@ impl Driver {
                 tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
             }
         });
-        let goodbyes = timeout(FAREWELL_MAX, join_all(goodbyes));
+        let goodbyes = timeout(LEAVING_MAX, join_all(goodbyes));
         tokio::select! {
             biased;
             // It resolves, too, when the handle is gone: then nobody waits.
-            _ = self.wish.wait_for(|wish| *wish == Wish::Stop) => {}
+            _ = self.stop_request.wait_for(|stop_request| *stop_request == StopRequest::Stop) => {}
             said = goodbyes => if said.is_err() {
                 tracing::debug!("heartbeat keys not tombstoned in time: others will do it");
             }

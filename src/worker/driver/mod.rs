@@ -19,7 +19,7 @@ mod renewing;
 mod showing;
 mod telling;
 
-use super::execution::{Ended, ErasedProcessor, StuckBody};
+use super::execution::{AttemptEnd, ErasedProcessor, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::metadata::Showing;
@@ -91,9 +91,9 @@ impl Environment {
 
 /// What a handle asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// Work.
-    Work,
+pub(super) enum StopRequest {
+    /// Go on.
+    None,
     /// Take nothing new; give back what still runs at this time.
     Drain(Moment),
     /// Stop now.
@@ -120,24 +120,24 @@ pub(super) struct Driver {
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
     /// Lanes that want credit for deliveries.
-    hungry: BTreeSet<LaneId>,
+    without_credit: BTreeSet<LaneId>,
     slots: Slots,
     intake: Intake,
     services: JoinSet<()>,
-    attempts: JoinSet<(LaneId, Ended)>,
+    attempts: JoinSet<(LaneId, AttemptEnd)>,
     /// What will turn into one event each: receipts, reads.
     pending: FuturesUnordered<BoxFuture<'static, Event>>,
     events: mpsc::Receiver<Event>,
-    wish: watch::Receiver<Wish>,
+    stop_request: watch::Receiver<StopRequest>,
     stats: Arc<Stats>,
     /// When a delivery is looked at although no slot is free.
-    sample_at: Moment,
+    probe_at: Moment,
     /// The deadline of a drain has come: when to give up waiting for what is under way.
-    farewell: Option<Moment>,
+    gives_up_at: Option<Moment>,
     /// The task that was found last to stand against the end of a drain.
     busy: Option<(LaneId, TaskId)>,
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
-    showing: usize,
+    metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
     growth: Growth,
     /// Numbers of attempts that other workers go by, as far as they were told.
@@ -154,7 +154,7 @@ impl Driver {
         topics: TopicNames,
         processor: Arc<dyn ErasedProcessor>,
         partitions: Option<u32>,
-        wish: watch::Receiver<Wish>,
+        stop_request: watch::Receiver<StopRequest>,
         stats: Arc<Stats>,
     ) -> Self {
         let slots = Slots::new(config.concurrency);
@@ -167,19 +167,19 @@ impl Driver {
             topics,
             processor,
             lanes: Lanes::default(),
-            hungry: BTreeSet::new(),
+            without_credit: BTreeSet::new(),
             slots,
             intake,
             services: JoinSet::new(),
             attempts: JoinSet::new(),
             pending: FuturesUnordered::new(),
             events,
-            wish,
+            stop_request,
             stats,
-            sample_at: now,
-            farewell: None,
+            probe_at: now,
+            gives_up_at: None,
             busy: None,
-            showing: 0,
+            metadata_in_flight: 0,
             refused: None,
             growth: Growth::default(),
             other_attempts: Vec::new(),
@@ -206,13 +206,13 @@ impl Driver {
         if let Some(refused) = self.refused.take() {
             return Some(Err(refused.into()));
         }
-        let wish = *self.wish.borrow_and_update();
+        let stop_request = *self.stop_request.borrow_and_update();
         let now = self.env.clock.now();
         let mut timeout = self.timeout();
-        match wish {
-            Wish::Work => {}
-            Wish::Stop => return Some(Ok(())),
-            Wish::Drain(deadline) => {
+        match stop_request {
+            StopRequest::None => {}
+            StopRequest::Stop => return Some(Ok(())),
+            StopRequest::Drain(deadline) => {
                 let next = self.drain(deadline, now);
                 self.pump();
                 if self.is_quiet() {
@@ -229,7 +229,7 @@ impl Driver {
         let clock = self.env.clock;
         tokio::select! {
             biased;
-            changed = self.wish.changed() => if changed.is_err() { return Some(Ok(())) },
+            changed = self.stop_request.changed() => if changed.is_err() { return Some(Ok(())) },
             Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.ended(lane, ended) },
             Some(Err(error)) = self.services.join_next() => {
                 // Those that are replaced are aborted. None ends by itself.
@@ -291,7 +291,7 @@ impl Driver {
             }
             Event::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             Event::ShownReceipt { lane, id, epoch, kind, fate } => {
-                self.showing -= 1;
+                self.metadata_in_flight -= 1;
                 self.handle_shown_receipt(lane, id, epoch, kind, &fate);
             }
             Event::Body { lane, id, reading, message } => {

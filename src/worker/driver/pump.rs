@@ -1,4 +1,4 @@
-//! Performs what the cores want and lets them do what is due, until nothing is left; gives the broker credit for deliveries.
+//! Performs the effects that the state machines return and tells them the time, until nothing is left to do; gives the broker credit for deliveries.
 
 use super::Driver;
 use super::lanes::LaneId;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// With no slot free, one delivery per partition and second is still looked at: what a client's prefetch holds can then be handed
 /// back to idle workers, and finished tasks that come again are acknowledged.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// When something is due, if nothing happens.
     pub(super) fn timeout(&self) -> Moment {
-        let next = self.lanes.timeout().unwrap_or(self.sample_at);
-        let sample = if self.slots.free() == 0 { self.sample_at } else { next };
-        sample.min(next)
+        let next = self.lanes.timeout().unwrap_or(self.probe_at);
+        let probe = if self.slots.free() == 0 { self.probe_at } else { next };
+        probe.min(next)
     }
 
     /// Performs the effects of what has happened. What comes next may be about the same task, so this is done after each event.
@@ -42,10 +42,10 @@ impl Driver {
         self.perform_effects();
         self.lanes.count_load();
         self.slots.set_room(self.room());
-        let sample = now >= self.sample_at;
+        let probe = now >= self.probe_at;
         for id in self.lanes.take_due(now) {
             self.look_at(id, now);
-            self.hungry.insert(id);
+            self.without_credit.insert(id);
         }
         // A slot that one of them has given back may be what others wait for.
         for _ in 0..self.lanes.waiting() {
@@ -55,14 +55,14 @@ impl Driver {
                 self.look_at(id, now);
             }
         }
-        if sample {
-            self.sample_at = now + SAMPLE_EVERY;
-            self.hungry.extend(self.lanes.keys());
+        if probe {
+            self.probe_at = now + PROBE_EVERY;
+            self.without_credit.extend(self.lanes.keys());
             for lane in self.lanes.values() {
                 lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);
             }
         }
-        self.give_credits(sample, now);
+        self.give_credits(probe, now);
         self.stats.hold(self.attempts.len(), self.lanes.load().tasks);
     }
 
@@ -86,27 +86,27 @@ impl Driver {
     }
 
     /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a slot is free.
-    fn give_credits(&mut self, sample: bool, now: Moment) {
+    fn give_credits(&mut self, probe: bool, now: Moment) {
         let room = self.room();
-        if self.slots.free().min(room) == 0 && !sample {
+        if self.slots.free().min(room) == 0 && !probe {
             return;
         }
-        for id in std::mem::take(&mut self.hungry) {
-            if self.give_credit(id, room, sample, now) {
-                self.hungry.insert(id);
+        for id in std::mem::take(&mut self.without_credit) {
+            if self.give_credit(id, room, probe, now) {
+                self.without_credit.insert(id);
             }
         }
     }
 
     /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
     /// claimed, for others can have it. Returns whether the lane has no credit then although it may have some later.
-    fn give_credit(&mut self, id: LaneId, room: usize, sample: bool, now: Moment) -> bool {
+    fn give_credit(&mut self, id: LaneId, room: usize, probe: bool, now: Moment) -> bool {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
         let mut wanted = free.div_ceil(lanes);
-        if free == 0 && room > 0 && sample {
+        if free == 0 && room > 0 && probe {
             wanted = 1;
         }
         if wanted > lane.credit {

@@ -32,7 +32,7 @@ impl Driver {
         let (Some(lane), Fate::Refused(cause)) = (self.lanes.get_mut(&id), fate) else { return };
         if lane.refusals.is_news(cause, now) {
             let topic = &lane.topics.ledger;
-            tracing::error!(%topic, cause, "the ledger refuses entries: somebody must change that; trying again meanwhile");
+            tracing::error!(%topic, cause, "the ledger refuses entries until a permission or a setting is changed; still trying");
             self.stats.refused();
         }
     }

@@ -18,7 +18,7 @@ impl Payload {
 
 impl Lane {
     /// Completes an entry by what is known of the task's message.
-    pub(super) fn remark(&self, id: TaskId, metadata: &mut TaskMetadata) {
+    pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
         if let Some(reason) = &metadata.failure_reason {
             metadata.detail = self.detail(id, reason, metadata.attempts);
         }

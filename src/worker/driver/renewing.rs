@@ -33,7 +33,7 @@ impl Driver {
         let progress = running.checkpoints.reports.take_progress();
         let payload = lane.payload(task_id);
         let mut metadata = entry::processing(task_id, &task, payload, progress, wall_ms);
-        lane.remark(task_id, &mut metadata);
+        lane.annotate(task_id, &mut metadata);
         let message = entry::message(&metadata, &task);
         lane.metadata.running.published((task_id, epoch), now);
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
@@ -44,7 +44,7 @@ impl Driver {
         let kind = Showing::Processing;
         let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
         lane.show(message, expires, lane.tell(shown));
-        self.showing += 1;
+        self.metadata_in_flight += 1;
     }
 
     /// An attempt has reported something.

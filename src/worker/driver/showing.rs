@@ -44,7 +44,7 @@ impl Driver {
         }
         let epoch = lane.core.machine().fold(task_id).epoch;
         if lane.metadata.keeper.has_shown_end(task_id, epoch) {
-            lane.core.handle_view_stored(task_id);
+            lane.core.handle_metadata_stored(task_id);
             lane.forget_shown(task_id);
         } else {
             self.show_ended(id, task_id, kind);
@@ -65,7 +65,7 @@ impl Driver {
             (Next::Publish { expires }, Some(body)) => {
                 let payload = lane.payload(task_id);
                 let mut metadata = entry::ended(task_id, &task, payload, body.clone(), wall_ms);
-                lane.remark(task_id, &mut metadata);
+                lane.annotate(task_id, &mut metadata);
                 let message = entry::message(&metadata, &task);
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
@@ -73,7 +73,7 @@ impl Driver {
                 let shown =
                     move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
                 lane.show(message, expires.map(|wait| now + wait), lane.tell(shown));
-                self.showing += 1;
+                self.metadata_in_flight += 1;
             }
             (Next::ReadTask, _) => self.read_task_to_show(id, task_id, kind),
             (Next::ReadBody | Next::Publish { .. }, _) => {
@@ -109,12 +109,12 @@ impl Driver {
             match after {
                 After::Nothing => {}
                 After::Shown => {
-                    lane.core.handle_view_stored(task_id);
+                    lane.core.handle_metadata_stored(task_id);
                     lane.forget_shown(task_id);
                 }
                 After::Forget => lane.forget_shown(task_id),
                 After::Wait => {
-                    lane.bodies.remove(task_id);
+                    lane.outcome_bodies.remove(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
                 }
                 After::Again if kind == Showing::Retry => self.show_ended(id, task_id, kind),
@@ -198,7 +198,7 @@ impl Driver {
             return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
         let body = Body::read(fold.phase, content);
-        lane.bodies.insert(task_id, (fold.epoch, body));
+        lane.outcome_bodies.insert(task_id, (fold.epoch, body));
         if dead_letter {
             self.dead_letter(id, task_id);
         } else {
@@ -411,7 +411,7 @@ impl Lane {
     pub(super) fn drop_payload(&mut self, id: TaskId) {
         let dropped = self.payloads.remove(id);
         let large = dropped.is_some_and(|payload| !self.is_shown(payload.bytes.len()));
-        if large && self.bodies.contains(id) {
+        if large && self.outcome_bodies.contains(id) {
             self.metadata.ended.leave_out(id);
         } else {
             self.metadata.ended.forget(id);
@@ -433,7 +433,7 @@ impl Lane {
 
     /// What this worker itself has to say about the end of a task, if that is how it ended.
     fn own_body(&self, id: TaskId, phase: Phase, epoch: Epoch) -> Option<&Body> {
-        let (at, body) = self.bodies.get(id)?;
+        let (at, body) = self.outcome_bodies.get(id)?;
         (*at == epoch && body.fits(phase)).then_some(body)
     }
 
@@ -458,7 +458,7 @@ impl Lane {
 
     /// The end of the task is on M: what was needed for that can go.
     fn forget_shown(&mut self, id: TaskId) {
-        self.bodies.remove(id);
+        self.outcome_bodies.remove(id);
         self.payloads.remove(id);
         self.metadata.ended.forget(id);
     }

@@ -11,14 +11,14 @@ use tracing::Span;
 
 /// An attempt, as the log names it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told<'a> {
+pub(super) struct AttemptLog<'a> {
     pub(super) topic: &'a TopicPartition,
     pub(super) id: TaskId,
     pub(super) epoch: Epoch,
     pub(super) attempt: u32,
 }
 
-impl Told<'_> {
+impl AttemptLog<'_> {
     /// Around the processor, so that its own lines carry it.
     pub(super) fn span(&self) -> Span {
         let Self { topic, id, epoch, attempt } = self;

@@ -63,7 +63,7 @@ struct Bench {
     transport: MemoryTransport,
     names: TopicNames,
     driver: Driver,
-    wish: watch::Sender<Wish>,
+    stop_request: watch::Sender<StopRequest>,
     /// How the driver has ended.
     ended: bool,
     end: Option<Result<(), DriverError>>,
@@ -110,7 +110,7 @@ impl Bench {
         let body = move |context: TaskContext| Box::pin(body(context)) as BoxFuture<'static, _>;
         let plan = Plan::new(config, names.clone(), Scripted(Box::new(body))).unwrap();
         let heartbeat = plan.config.heartbeat;
-        let (wish, wished) = watch::channel(Wish::Work);
+        let (stop_request, stop_requested) = watch::channel(StopRequest::None);
         let (events, queue) = mpsc::channel(EVENTS_MAX);
         let env = Environment {
             transport: Arc::new(transport.clone()),
@@ -126,9 +126,18 @@ impl Bench {
         };
         let Plan { config, topics, processor } = plan;
         let stats = Arc::default();
-        let driver = Driver::new(env, queue, config, topics, processor, partitions, wished, stats);
-        let bench =
-            Self { broker, transport, names, driver, wish, ended: false, end: None, turns: 0 };
+        let driver =
+            Driver::new(env, queue, config, topics, processor, partitions, stop_requested, stats);
+        let bench = Self {
+            broker,
+            transport,
+            names,
+            driver,
+            stop_request,
+            ended: false,
+            end: None,
+            turns: 0,
+        };
         for partition in bench.driver.lanes.values().map(Lane::partition) {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
@@ -353,7 +362,11 @@ async fn one_entry_per_task_is_on_its_way_to_the_metadata_topic() {
     bench.broker.stall_publishes(&metadata, 60 * SECOND);
     for _ in 0..58 {
         bench.run_for(SECOND).await;
-        assert!(bench.driver.showing <= 1, "{} on their way", bench.driver.showing);
+        assert!(
+            bench.driver.metadata_in_flight <= 1,
+            "{} on their way",
+            bench.driver.metadata_in_flight
+        );
     }
     bench.run_for(6 * SECOND).await;
     let shown = bench.shown();
@@ -378,7 +391,7 @@ async fn a_drain_waits_for_every_task_that_is_on_its_way() {
         bench.broker.stall_publishes(&metadata, Duration::from_millis(2500));
         bench.run_for(Duration::from_millis(700)).await;
     }
-    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now() + 60 * SECOND));
+    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now() + 60 * SECOND));
     bench.run_for(60 * SECOND).await;
     assert!(bench.ended);
     for partition in 0..3 {
@@ -395,13 +408,13 @@ async fn a_superseded_outcome_is_dropped() {
     bench.run_for(3 * SECOND).await;
     bench.broker.next_publish(&bench.ledger(), longhaul_memory::Fate::Lost);
     bench.run_for(4 * SECOND).await;
-    assert_eq!(bench.driver.lanes[-1].bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
     let (attempt, kind) = (2, ClaimKind::Run);
     bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }));
     bench.run_for(SECOND).await;
     assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).epoch, Epoch(2));
-    assert!(bench.driver.lanes[-1].bodies.len() == 0);
+    assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
 }
 
 /// A retry that was not yet shown when the worker fenced itself left its reason behind.
@@ -415,11 +428,11 @@ async fn a_self_fence_drops_what_is_not_shown_any_more() {
     bench.run_for(2 * SECOND).await;
     bench.broker.stall_publishes(&bench.at(&bench.names.metadata, -1), 60 * SECOND);
     bench.run_for(3 * SECOND).await;
-    assert_eq!(bench.driver.lanes[-1].bodies.len(), 1);
+    assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     assert_eq!(bench.driver.stats.read().self_fenced, 1);
-    assert!(bench.driver.lanes[-1].bodies.len() == 0);
+    assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);
 }
 
 /// After a drain the metadata topic said for as long as nobody took the task that it ran.
@@ -432,7 +445,7 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
     let now = bench.broker.clock().now();
-    bench.wish.send(Wish::Drain(now + SECOND)).unwrap();
+    bench.stop_request.send(StopRequest::Drain(now + SECOND)).unwrap();
     bench.run_for(30 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
     let states: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();
@@ -450,19 +463,19 @@ async fn leave(partitions: u32, patience: Duration) -> Duration {
         Bench::new(WorkerConfig::default(), Some(partitions), |context| report(context, 1));
     bench.run_for(SECOND).await;
     bench.transport.freeze();
-    let wish = bench.wish.clone();
-    wish.send_replace(Wish::Drain(bench.broker.clock().now() + 30 * SECOND));
+    let stop_request = bench.stop_request.clone();
+    stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now() + 30 * SECOND));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         tokio::time::sleep(patience).await;
-        wish.send_replace(Wish::Stop);
+        stop_request.send_replace(StopRequest::Stop);
     });
     let took = bench.run_for(600 * SECOND).await;
     assert!(bench.ended);
     took
 }
 
-/// Goodbyes were said one after the other, up to 10 s for each partition, and a wish to stop was not heard meanwhile.
+/// Goodbyes were said one after the other, up to 10 s for each partition, and a stop_request to stop was not heard meanwhile.
 #[tokio::test(start_paused = true)]
 async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
     let took = leave(20, 600 * SECOND).await;

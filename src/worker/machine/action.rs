@@ -38,7 +38,7 @@ pub enum Action {
     ShowRetry(TaskId),
     /// Publish the dead letter, then say [`Machine::dead_letter_stored`].
     DeadLetter(TaskId),
-    /// Show the outcome on the metadata topic, then say [`Machine::view_stored`].
+    /// Show the outcome on the metadata topic, then say [`Machine::metadata_stored`].
     ShowOutcome(TaskId),
     /// Acknowledge, then say [`Machine::acked`].
     Ack(EntryId),

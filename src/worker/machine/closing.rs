@@ -21,13 +21,13 @@ impl Machine {
     }
 
     /// The entry on the metadata topic has its receipt.
-    pub fn view_stored(&mut self, id: TaskId) {
+    pub fn metadata_stored(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id)
             && task.fold.phase.is_terminal()
         {
             task.deeds.shown = true;
         }
-        if self.step(id) == Some(Step::View) {
+        if self.step(id) == Some(Step::Metadata) {
             self.set_stage(id, Stage::Closing(Step::Written));
             self.drop_payload(id);
             self.try_ack(id);
@@ -68,7 +68,7 @@ impl Machine {
             // The ack that is on its way has overtaken this delivery, which would then stay unacknowledged.
             Some(Step::Ack) => self.act(Action::Ack(id.entry_id())),
             None if stage.is_free() => self.begin_closing(id),
-            Some(Step::DeadLetter | Step::View | Step::Written) | None => {}
+            Some(Step::DeadLetter | Step::Metadata | Step::Written) | None => {}
         }
     }
 
@@ -98,7 +98,7 @@ impl Machine {
     }
 
     fn show_outcome(&mut self, id: TaskId) {
-        self.set_stage(id, Stage::Closing(Step::View));
+        self.set_stage(id, Stage::Closing(Step::Metadata));
         // The entry carries the payload, and may have to be published more than once.
         self.act(Action::ShowOutcome(id));
     }

@@ -165,7 +165,7 @@ pub enum Step {
     /// Its dead letter is on its way.
     DeadLetter,
     /// Its entry on the metadata topic is on its way.
-    View,
+    Metadata,
     /// Written; the ack waits for the other tasks of the batch.
     Written,
     /// The ack is on its way.

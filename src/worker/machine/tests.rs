@@ -104,7 +104,7 @@ fn a_holder_whose_claim_failed_closes_a_task_that_ended_meanwhile() {
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
     bench.machine.publish_failed(claim.key);
-    assert_eq!(bench.stage(), Some(Stage::Closing(Step::View)));
+    assert_eq!(bench.stage(), Some(Stage::Closing(Step::Metadata)));
 }
 
 /// The same while the payload was being read.
@@ -144,7 +144,7 @@ fn the_payload_stays_until_the_outcome_has_been_shown() {
     let mut bench = Bench::new();
     let done = bench.complete();
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(T)]);
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
 }
 
@@ -155,7 +155,7 @@ fn a_delivery_that_an_ack_has_overtaken_is_acknowledged() {
     let mut bench = Bench::new();
     let done = bench.complete();
     bench.land(&Entry::Done(done));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     bench.machine.session_lost();
     bench.actions();
     bench.machine.delivered(T, None);
@@ -184,7 +184,7 @@ fn a_second_delivery_of_a_closed_task_leaves_nothing() {
     bench.machine.delivered(T, None);
     bench.land(&claim_by(OTHER, 1));
     bench.land(&done_by(OTHER, 1, Outcome::Completed));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     bench.machine.acked(T.entry_id());
     bench.actions();
     bench.machine.delivered(T, None);
@@ -233,7 +233,7 @@ fn closed(bench: &mut Bench) -> [Key; 2] {
     let done = bench.complete();
     let claim = OnceKey { epoch: Epoch(1), serial: 1, ..done.key };
     bench.land(&Entry::Done(done));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     bench.machine.acked(T.entry_id());
     bench.actions();
     [Key::Once(claim), Key::Once(done.key)]
@@ -262,7 +262,7 @@ fn only_who_closed_a_task_seals_it() {
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "another worker finished it");
     bench.machine.close(T);
     assert_eq!(bench.actions(), [Action::ShowOutcome(T)]);
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0, "the ack has no receipt");
     bench.machine.acked(T.entry_id());
     bench.actions();
@@ -288,12 +288,12 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     }
     bench.land(&done(first));
     bench.machine.close(first);
-    bench.machine.view_stored(first);
+    bench.machine.metadata_stored(first);
     bench.machine.acked(T.entry_id());
     assert!(!bench.machine.may_seal(T.entry_id()), "the other one runs");
     bench.land(&done(second));
     bench.machine.close(second);
-    bench.machine.view_stored(second);
+    bench.machine.metadata_stored(second);
     bench.machine.acked(T.entry_id());
     assert!(bench.machine.may_seal(T.entry_id()));
 }

@@ -72,12 +72,12 @@ pub(in crate::worker) enum After {
 
 /// The entries of ended attempts of one partition.
 #[derive(Clone, Debug, Default)]
-pub(in crate::worker) struct Ended {
+pub(in crate::worker) struct EndedAttempts {
     /// Tasks that are left out of their entries: with them an entry or a dead letter was refused, or they are gone.
     bare: BTreeSet<TaskId>,
 }
 
-impl Ended {
+impl EndedAttempts {
     /// What comes first for an entry about a task in this phase. An end carries the payload where that can be had, and a task that is
     /// put off each second must not leave an entry for each second of an outage.
     pub(in crate::worker) fn next(
@@ -160,13 +160,13 @@ mod tests {
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
     const H: Duration = Duration::from_secs(10);
 
-    fn next(ended: &Ended, kind: Showing, phase: Phase, body: bool, task: bool) -> Next {
+    fn next(ended: &EndedAttempts, kind: Showing, phase: Phase, body: bool, task: bool) -> Next {
         ended.next(ID, kind, phase, AtHand { body, task }, H)
     }
 
     #[test]
     fn what_is_not_at_hand_is_read_first() {
-        let ended = Ended::default();
+        let ended = EndedAttempts::default();
         let outcome = |body, task| next(&ended, Showing::Outcome, Phase::Completed, body, task);
         assert_eq!(outcome(false, false), Next::ReadBody);
         assert_eq!(outcome(true, false), Next::ReadTask);
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_refused_end_is_shown_without_the_task_and_given_up_then() {
-        let mut ended = Ended::default();
+        let mut ended = EndedAttempts::default();
         let mut refused = |kind| ended.after(ID, kind, Answer::Refused, Phase::Completed, false);
         assert_eq!(refused(Showing::Outcome), (After::Again, false));
         assert_eq!(refused(Showing::Outcome), (After::Shown, true), "the task goes on");
@@ -198,7 +198,8 @@ mod tests {
             (Showing::Processing, Phase::Retry, After::Nothing),
         ];
         for (kind, phase, expected) in all {
-            let (after, _) = Ended::default().after(ID, kind, Answer::Unknown, phase, false);
+            let (after, _) =
+                EndedAttempts::default().after(ID, kind, Answer::Unknown, phase, false);
             assert_eq!(after, expected, "{kind:?} {phase:?}");
         }
     }
@@ -214,7 +215,7 @@ mod tests {
             (Showing::Processing, Phase::Running, false, After::Nothing),
         ];
         for (kind, phase, rests, expected) in all {
-            let (after, _) = Ended::default().after(ID, kind, Answer::Stored, phase, rests);
+            let (after, _) = EndedAttempts::default().after(ID, kind, Answer::Stored, phase, rests);
             assert_eq!(after, expected, "{kind:?} {phase:?}");
         }
     }

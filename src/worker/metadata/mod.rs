@@ -34,17 +34,17 @@ pub(in crate::worker) use keeper::{Chore, Lack, Shown};
 use crate::protocol::fold::TaskFold;
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
-use ended::Ended;
+use ended::EndedAttempts;
 use keeper::Keeper;
 use looks::Looks;
-use running::Running;
+use running::RunningAttempts;
 use std::time::Duration;
 
 /// One partition of M. See the module's documentation.
 #[derive(Clone, Debug)]
 pub(in crate::worker) struct Metadata {
-    pub(in crate::worker) running: Running,
-    pub(in crate::worker) ended: Ended,
+    pub(in crate::worker) running: RunningAttempts,
+    pub(in crate::worker) ended: EndedAttempts,
     pub(in crate::worker) keeper: Keeper,
     /// This worker keeps M.
     keeping: Option<Keeping>,
@@ -76,8 +76,8 @@ impl Metadata {
     #[must_use]
     pub(in crate::worker) fn new(retention: Duration, keep_alive: Duration) -> Self {
         Self {
-            running: Running::new(keep_alive),
-            ended: Ended::default(),
+            running: RunningAttempts::new(keep_alive),
+            ended: EndedAttempts::default(),
             keeper: Keeper::new(retention),
             keeping: None,
             followers: 0,

@@ -26,14 +26,14 @@ fn progress_every(payload_bytes: usize) -> Duration {
 
 /// The attempts that run, by task and epoch.
 #[derive(Clone, Debug)]
-pub(in crate::worker) struct Running {
+pub(in crate::worker) struct RunningAttempts {
     keep_alive: Duration,
-    attempts: BTreeMap<(TaskId, Epoch), Attempt>,
+    attempts: BTreeMap<(TaskId, Epoch), ShownAttempt>,
     renewals: Agenda<(TaskId, Epoch)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Attempt {
+struct ShownAttempt {
     /// Of the payload that its entries carry.
     bytes: usize,
     /// When its entry was written last.
@@ -44,14 +44,14 @@ struct Attempt {
     missed: bool,
 }
 
-impl Running {
+impl RunningAttempts {
     pub(super) fn new(keep_alive: Duration) -> Self {
         Self { keep_alive, attempts: BTreeMap::new(), renewals: Agenda::default() }
     }
 
     /// An attempt has started: it is shown at once. Its entries carry a payload of so many bytes.
     pub(in crate::worker) fn started(&mut self, of: (TaskId, Epoch), bytes: usize, now: Moment) {
-        let attempt = Attempt { bytes, shown_at: now, underway: false, missed: false };
+        let attempt = ShownAttempt { bytes, shown_at: now, underway: false, missed: false };
         self.attempts.insert(of, attempt);
         self.renewals.set(of, now);
     }
@@ -62,7 +62,7 @@ impl Running {
         self.renewals.remove(of);
     }
 
-    /// An attempt that is to be shown now. Say [`Running::published`] or [`Running::put_off`].
+    /// An attempt that is to be shown now. Say [`RunningAttempts::published`] or [`RunningAttempts::put_off`].
     pub(in crate::worker) fn poll(&mut self, now: Moment) -> Option<(TaskId, Epoch)> {
         while let Some(of) = self.renewals.pop_due(now) {
             match self.attempts.get_mut(&of) {
@@ -125,8 +125,8 @@ mod tests {
     }
 
     /// An attempt of this payload, shown when it started.
-    fn shown(bytes: usize) -> Running {
-        let mut running = Running::new(Duration::from_secs(300));
+    fn shown(bytes: usize) -> RunningAttempts {
+        let mut running = RunningAttempts::new(Duration::from_secs(300));
         running.started(OF, bytes, at(0));
         assert_eq!(running.poll(at(0)), Some(OF));
         running.published(OF, at(0));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_yet_is_looked_at_again() {
-        let mut running = Running::new(Duration::from_secs(300));
+        let mut running = RunningAttempts::new(Duration::from_secs(300));
         running.started(OF, 9, at(0));
         assert_eq!(running.poll(at(0)), Some(OF));
         running.put_off(OF, at(0));

@@ -37,7 +37,7 @@ impl Partition {
             }
         }
         self.look_at_rank(now);
-        for id in std::mem::take(&mut self.stalled) {
+        for id in std::mem::take(&mut self.awaiting_heartbeat) {
             self.agenda.set(id, now);
         }
     }
@@ -132,7 +132,7 @@ impl Partition {
         let before = std::mem::replace(self, fresh);
         self.machine = before.machine;
         self.draining = before.draining;
-        self.bodies = before.bodies;
+        self.processors = before.processors;
         self.freed = before.freed + before.claims.len();
         self.no_longer_read = before.no_longer_read + before.reading.len();
         self.sent = before.sent;
@@ -150,7 +150,7 @@ impl Partition {
                 }
                 // No processor will come of it: its epoch is given back when the ledger was read.
                 Effect::Do(Action::Start { task, epoch, .. }) => {
-                    self.bodies.remove(&(task, epoch));
+                    self.processors.remove(&(task, epoch));
                     self.freed += 1;
                     self.machine.not_started(task, epoch);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Ended {
+pub(super) struct EndedEntries {
     /// In order of their times.
     lots: VecDeque<Lot>,
     /// How many entries are in all of them; one that is in two counts twice.
@@ -26,7 +26,7 @@ struct Lot {
     ranges: BTreeMap<EntryId, u64>,
 }
 
-impl Ended {
+impl EndedEntries {
     /// What ended at these times, in any order. The times are up to `grain` earlier here.
     pub(super) fn of(ended: impl Iterator<Item = (Moment, EntryId)>, grain: Duration) -> Self {
         let mut lots = BTreeMap::<Moment, Lot>::new();
@@ -51,7 +51,7 @@ impl Ended {
         }
     }
 
-    /// Puts back what [`Ended::pop`] has returned, in any order.
+    /// Puts back what [`EndedEntries::pop`] has returned, in any order.
     pub(super) fn put_back(&mut self, at: Moment, entry: EntryId) {
         let place = self.lots.partition_point(|lot| lot.at < at);
         if self.lots.get(place).is_none_or(|lot| lot.at != at) {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_ends_in_order_is_one_range() {
-        let mut ended = Ended::default();
+        let mut ended = EndedEntries::default();
         for number in 0..100_000 {
             // A little out of order, as tasks that run beside each other end.
             ended.push(entry((7, number ^ 3)), at(number / 10_000), GRAIN);
@@ -169,7 +169,7 @@ mod tests {
         fn each_comes_out_at_its_time_but_for_the_grain(
             pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..4_u64), 1..80),
         ) {
-            let mut ended = Ended::default();
+            let mut ended = EndedEntries::default();
             let (mut now, mut when) = (0, BTreeMap::<EntryId, BTreeSet<Moment>>::new());
             for (id, pause) in pushed {
                 now += pause;
@@ -177,7 +177,7 @@ mod tests {
                 when.entry(entry(id)).or_default().insert(at(now));
             }
             let all = when.iter().flat_map(|(id, times)| times.iter().map(move |at| (*at, *id)));
-            let again = Ended::of(all, GRAIN);
+            let again = EndedEntries::of(all, GRAIN);
             for mut ended in [ended, again] {
                 let all = (0..2).flat_map(|ledger| (0..40).map(move |it| entry((ledger, it))));
                 prop_assert!(all.into_iter().all(|id| ended.contains(id) == when.contains_key(&id)));
@@ -206,13 +206,13 @@ mod tests {
             taken in 0..40_usize,
             order in prop::collection::vec(any::<u8>(), 40),
         ) {
-            let mut ended = Ended::default();
+            let mut ended = EndedEntries::default();
             let mut now = 0;
             for (id, pause) in pushed {
                 now += pause;
                 ended.push(entry(id), at(now), GRAIN);
             }
-            let listed = |mut ended: Ended| std::iter::from_fn(move || ended.pop()).collect::<Vec<_>>();
+            let listed = |mut ended: EndedEntries| std::iter::from_fn(move || ended.pop()).collect::<Vec<_>>();
             let before = listed(ended.clone());
             let out = (0..taken).map_while(|_| ended.pop());
             let mut out: Vec<_> = order.into_iter().zip(out).collect();

@@ -101,7 +101,7 @@ impl Finishers {
 }
 
 impl Partition {
-    /// The machine wants the end of a task to be shown, or its dead letter to be written. True if there is nothing to be done now: it was
+    /// The machine has returned the action to show the end of a task, or to write its dead letter. True if there is nothing to be done now: it was
     /// done, or its finisher is waited for.
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
@@ -173,14 +173,14 @@ impl Partition {
     pub(super) fn note_shown(&mut self, id: TaskId) {
         let at = self.machine.task(id).and_then(|task| task.state_at);
         self.finishers.shown(id, at);
-        self.machine.view_stored(id);
+        self.machine.metadata_stored(id);
     }
 
     /// Whether the end of the task is on its way to M, by its finisher or by this worker: it need not be missed there.
     #[must_use]
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
-        matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::View))
+        matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::Metadata))
             || self.who_shows(id, task.fold.owner, task.state_at) == Verdict::Wait
     }
 
@@ -259,7 +259,7 @@ impl Partition {
         for id in tasks {
             let action = match self.machine.task(id).map(|task| task.stage) {
                 Some(Stage::Closing(Step::DeadLetter)) => Action::DeadLetter(id),
-                Some(Stage::Closing(Step::View)) => Action::ShowOutcome(id),
+                Some(Stage::Closing(Step::Metadata)) => Action::ShowOutcome(id),
                 _ => continue,
             };
             self.pass_on(action);

@@ -76,7 +76,7 @@ impl Partition {
     /// over after 2 H, so nothing begins that another worker has ended meanwhile.
     #[must_use]
     pub fn begin_by(&self, id: TaskId, epoch: Epoch) -> Moment {
-        self.bodies.get(&(id, epoch)).copied().unwrap_or_default()
+        self.processors.get(&(id, epoch)).copied().unwrap_or_default()
     }
 
     /// The processor of an attempt did not begin in time: the attempt is given back, as one whose claim came back too late.

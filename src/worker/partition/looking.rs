@@ -189,7 +189,7 @@ impl Partition {
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
             // Looked at again with the next own heartbeat.
             Decision::ReadPayload if slots.full => {
-                self.stalled.insert(id);
+                self.awaiting_heartbeat.insert(id);
             }
             Decision::ReadPayload if slots.may_read() => {
                 slots.reading += usize::from(self.reading.insert(id));
@@ -208,7 +208,7 @@ impl Partition {
         if self.machine.may_hand_back(id.entry_id()) {
             self.hand_back(id);
         } else {
-            self.stalled.insert(id);
+            self.awaiting_heartbeat.insert(id);
         }
     }
 
@@ -230,13 +230,13 @@ impl Partition {
             return false;
         }
         if !self.silence.may_claim(now) {
-            self.stalled.insert(id);
+            self.awaiting_heartbeat.insert(id);
             self.hand_back_in_time(id, now);
             return false;
         }
         let first = (id, Epoch(0));
         let last = (id, Epoch(u32::MAX));
-        if self.bodies.range(first..=last).next().is_some() {
+        if self.processors.range(first..=last).next().is_some() {
             // A fenced processor of an earlier epoch has not ended yet; its end looks at the task again.
             return false;
         }
@@ -324,7 +324,7 @@ impl Partition {
                 Some(_) => self.send_heartbeats(now),
                 None => {}
             }
-            self.stalled.insert(id);
+            self.awaiting_heartbeat.insert(id);
             return None;
         }
         let open = self.open.get_mut(&id)?;

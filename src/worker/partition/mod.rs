@@ -89,13 +89,13 @@ pub struct Partition {
     /// Tasks that wait for a free slot, in the order in which they began to wait.
     waiting: Agenda<TaskId>,
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
-    stalled: BTreeSet<TaskId>,
+    awaiting_heartbeat: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
     reading: BTreeSet<TaskId>,
     /// Tasks whose claim has a slot reserved, and when it was sent.
     claims: BTreeMap<TaskId, Moment>,
     /// Processors that have not ended, superseded ones included: each has a slot. And until when it may begin.
-    bodies: BTreeMap<(TaskId, Epoch), Moment>,
+    processors: BTreeMap<(TaskId, Epoch), Moment>,
     /// Slots given back since the last call of `run`.
     freed: usize,
     /// Payloads that are not being read any more, and have not been given back to the slots.
@@ -138,9 +138,9 @@ impl Partition {
             agenda: Agenda::default(),
             waiting: Agenda::default(),
             reading: BTreeSet::new(),
-            stalled: BTreeSet::new(),
+            awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),
-            bodies: BTreeMap::new(),
+            processors: BTreeMap::new(),
             freed: 0,
             no_longer_read: 0,
             sent: Sent::default(),
@@ -296,7 +296,7 @@ impl Partition {
         self.machine.delivered(id, batch_size);
         let fold = self.machine.fold(id);
         if self.machine.is_aside(id) {
-            self.stalled.insert(id);
+            self.awaiting_heartbeat.insert(id);
         } else if !fold.phase.is_terminal() {
             let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
             open.received = Some(now);
@@ -374,7 +374,7 @@ impl Partition {
 
     /// A processor is gone: its slot is free.
     pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
-        if self.bodies.remove(&(id, epoch)).is_some() {
+        if self.processors.remove(&(id, epoch)).is_some() {
             self.freed += 1;
         }
         self.agenda.set_by(id, now);
@@ -394,7 +394,7 @@ impl Partition {
     }
 
     /// The entry on the metadata topic has its receipt.
-    pub fn handle_view_stored(&mut self, id: TaskId) {
+    pub fn handle_metadata_stored(&mut self, id: TaskId) {
         self.note_shown(id);
         self.settle();
     }
@@ -415,7 +415,7 @@ impl Partition {
     /// Processors that have not ended are here.
     #[must_use]
     pub fn has_bodies(&self) -> bool {
-        !self.bodies.is_empty()
+        !self.processors.is_empty()
     }
 
     /// How many deliveries are held that wait for a slot.
@@ -446,7 +446,7 @@ impl Partition {
         self.agenda.set(id, now);
     }
 
-    /// Passes on what the machine wants.
+    /// Passes on the actions of the machine.
     fn settle(&mut self) {
         while let Some(action) = self.machine.poll_action() {
             self.pass_on(action);
@@ -467,10 +467,10 @@ impl Partition {
             // The slot of the claim is now that of the processor.
             let sent = self.claims.remove(&task);
             let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
-            self.bodies.insert((task, epoch), begin_by.unwrap_or_default());
+            self.processors.insert((task, epoch), begin_by.unwrap_or_default());
         }
         if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
-            self.stalled.insert(task);
+            self.awaiting_heartbeat.insert(task);
             self.settle_claim(task);
         }
         self.effects.push_back(Effect::Do(action));

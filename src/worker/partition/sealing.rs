@@ -4,7 +4,7 @@
 //! closed again by another worker, in turns by rank, and sealed by it. One worker of the partition, the first by rank, merges
 //! seals and publishes the tombstones.
 
-use super::ended::Ended;
+use super::ended::EndedEntries;
 use super::{Mode, Partition};
 use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
@@ -51,7 +51,7 @@ const GRAINS_PER_RETENTION: u32 = 4_096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Finished {
     /// By the time at which this worker first saw their end; those that a bootstrap showed, by what their outcomes say.
-    queue: Ended,
+    queue: EndedEntries,
     /// It was time to seal them, but this worker had not closed them: and when to look again.
     left: VecDeque<(EntryId, Moment)>,
     /// This worker has set out to close them.
@@ -139,7 +139,7 @@ impl Partition {
         };
         let over = self.machine.tasks().filter(|(_, task)| task.fold.phase.is_terminal());
         let over = over.map(|(id, task)| (now - age(&task), id.entry_id()));
-        let queue = Ended::of(over, self.grain());
+        let queue = EndedEntries::of(over, self.grain());
         self.finished = Finished { queue, look_at, swept_at: now, ..Finished::default() };
     }
 

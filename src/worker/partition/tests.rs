@@ -180,7 +180,7 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
         }
         Effect::Do(Action::ShowOutcome(task)) => {
             if !worker.blind {
-                worker.core.handle_view_stored(task);
+                worker.core.handle_metadata_stored(task);
             }
             "show outcome".to_owned()
         }

@@ -90,7 +90,7 @@ impl Steps<'_> {
             Action::ShowOutcome(id) => {
                 let fold = worker.core.machine().fold(id);
                 self.history(|history| history.view_shown(id, fold.phase, &fold));
-                worker.core.handle_view_stored(id);
+                worker.core.handle_metadata_stored(id);
             }
             Action::Ack(_) => {
                 self.world.at = None;

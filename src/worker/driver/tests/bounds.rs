@@ -56,14 +56,14 @@ async fn a_drain_that_gave_up_says_so() {
     bench.run_for(SECOND).await;
     bench.transport.freeze();
     bench.run_for(5 * SECOND).await;
-    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now()));
+    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Err(DriverError::GaveUp(Some(id)))) if id == task));
 
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
     bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    bench.wish.send_replace(Wish::Drain(bench.broker.clock().now()));
+    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))));
 }

@@ -123,7 +123,7 @@ async fn whatever_the_ledger_refuses_is_told() {
 async fn a_result_that_was_refused_and_then_counts_is_shown() {
     let (mut bench, task) = ended(Outcome::Completed, b"the result").await;
     let lane = bench.driver.lanes.get_mut(&LANE).expect("one");
-    lane.bodies.insert(
+    lane.outcome_bodies.insert(
         task,
         (Epoch(1), crate::worker::metadata::entry::Body::Result(b"the result"[..].into())),
     );
@@ -184,7 +184,7 @@ async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
     let reading = BodyReading { at: done.position, dead_letter: false, tries: 0 };
     bench.driver.handle_body(LANE, task, reading, Some(&done));
     let lane = &bench.driver.lanes[-1];
-    assert_eq!((lane.payloads.len(), lane.bodies.len()), (0, 0));
+    assert_eq!((lane.payloads.len(), lane.outcome_bodies.len()), (0, 0));
 }
 
 /// A broker that did not answer was taken for one that had said that the result was not there, and was asked after ever longer pauses: an

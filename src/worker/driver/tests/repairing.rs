@@ -72,7 +72,11 @@ async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
     }
     bench.run_for_minutes(5).await;
     assert!(bench.driver.stats.read().started > 1_000, "they go on");
-    assert!(bench.driver.showing < 200, "{} are on their way", bench.driver.showing);
+    assert!(
+        bench.driver.metadata_in_flight < 200,
+        "{} are on their way",
+        bench.driver.metadata_in_flight
+    );
 }
 
 /// The settings of a new ledger were published once. Where they were lost nobody noticed that it was replaced, and the next worker, with

@@ -21,7 +21,7 @@ fn close(bench: &mut Bench, id: TaskId, outcome: Outcome) {
     bench.land(&of(id, done_by(OTHER, 1, outcome)));
     bench.machine.close(id);
     bench.machine.dead_letter_stored(id);
-    bench.machine.view_stored(id);
+    bench.machine.metadata_stored(id);
     bench.actions();
 }
 
@@ -44,7 +44,7 @@ fn receipts_that_nobody_waits_for_change_nothing() {
     let mut bench = Bench::new();
     bench.land(&claim_by(OTHER, 1));
     bench.machine.dead_letter_stored(T);
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     assert_eq!((bench.actions(), bench.stage()), (vec![], Some(Stage::Idle)));
 }
 
@@ -71,7 +71,7 @@ fn a_task_without_keys_is_forgotten_with_its_ack() {
     let mut bench = Bench::new();
     let done = bench.complete();
     bench.land(&Entry::Done(done));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     for serial in [1, done.key.serial] {
         bench.land(&Entry::Tombstone(Key::Once(OnceKey { serial, ..done.key })));
     }
@@ -119,11 +119,11 @@ fn who_waits_for_a_batch_shows_the_end_of_the_rest_of_it() {
     let (mut bench, done) = half_of_a_batch();
     bench.actions();
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(first)]);
-    bench.machine.view_stored(first);
+    bench.machine.metadata_stored(first);
     assert!(!bench.actions().contains(&Action::Ack(T.entry_id())), "the second task runs");
     let end = of(second, done_by(OTHER, 1, Outcome::Completed));
     assert_eq!(bench.land(&end), [Action::ShowOutcome(second)]);
-    bench.machine.view_stored(second);
+    bench.machine.metadata_stored(second);
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
 }
 
@@ -143,10 +143,10 @@ fn who_waits_for_a_batch_shows_what_had_ended_before() {
     let (mut bench, done) = half_of_a_batch();
     bench.land(&of(second, done_by(OTHER, 1, Outcome::Completed)));
     assert_eq!(bench.land(&Entry::Done(done)), [Action::ShowOutcome(first)]);
-    bench.machine.view_stored(first);
+    bench.machine.metadata_stored(first);
     let actions = bench.actions();
     assert_eq!(actions, [Action::DropPayload(first), Action::ShowOutcome(second)]);
-    bench.machine.view_stored(second);
+    bench.machine.metadata_stored(second);
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
 }
 
@@ -157,7 +157,7 @@ fn a_task_that_was_never_there_keeps_no_entry_from_being_acknowledged() {
     bench.land(&Entry::Cancel(member(7)));
     let done = bench.complete();
     bench.land(&Entry::Done(done));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     assert_eq!(bench.actions(), [Action::DropPayload(T), Action::Ack(T.entry_id())]);
 }
 
@@ -181,7 +181,7 @@ fn a_seal_counts_how_its_tasks_have_ended() {
         };
         bench.land(&Entry::Claim(Claim { kind: ClaimKind::Expired, ..claim }));
         bench.machine.close(next(entry));
-        bench.machine.view_stored(next(entry));
+        bench.machine.metadata_stored(next(entry));
     }
     bench.actions();
     // In any order, and more than once.
@@ -326,6 +326,6 @@ fn a_closing_claim_that_lands_after_it_was_given_up_is_followed_by_the_end() {
     let actions = bench.land(&first);
     assert_eq!(actions, [Action::ShowOutcome(T)]);
     assert_eq!(bench.land(&second), []);
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     assert_eq!(bench.actions(), [Action::Ack(T.entry_id())]);
 }

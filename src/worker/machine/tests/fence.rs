@@ -199,7 +199,7 @@ fn the_driver_is_told_what_an_epoch_still_needs() {
     assert!(bench.machine.works_on_entry(T));
     bench.land(&done);
     assert_eq!((told(&bench, 1), told(&bench, 2)), ((false, false, true), (false, false, false)));
-    bench.machine.view_stored(T);
+    bench.machine.metadata_stored(T);
     bench.machine.acked(T.entry_id());
     assert!(bench.machine.is_at_rest(T));
     let unknown = TaskId { entry: 99, ..T };

@@ -138,8 +138,8 @@ fn nothing_is_acknowledged_before_its_end_was_written() {
         bench.refused(number, &[Action::DropPayload(T)]);
     }
     let mut bench = Bench::ended(Outcome::Final);
-    bench.believe(Stage::Closing(Step::View));
-    bench.machine.view_stored(T);
+    bench.believe(Stage::Closing(Step::Metadata));
+    bench.machine.metadata_stored(T);
     bench.refused(DEAD_LETTER, &[]);
 }
 

@@ -11,7 +11,7 @@ fn close(bench: &mut Bench, task: TaskId) {
     bench.land(&Entry::Claim(Claim { key: key(1), attempt: 1, kind, batch_size, base }));
     bench.land(&Entry::Done(Done { key: key(2), attempt: 1, outcome: Outcome::Completed }));
     bench.machine.close(task);
-    bench.machine.view_stored(task);
+    bench.machine.metadata_stored(task);
     bench.machine.acked(task.entry_id());
     bench.actions();
 }

@@ -190,7 +190,7 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
             let phase = machine.fold(*id).phase;
             // A seal may have come meanwhile: then nothing is left to show.
             if machine.task(*id).is_some() && machine.may_show(*id, phase) {
-                machine.view_stored(*id);
+                machine.metadata_stored(*id);
             }
         }
         Action::DeadLetter(id) => machine.dead_letter_stored(*id),

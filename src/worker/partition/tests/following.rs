@@ -58,7 +58,7 @@ fn each_step_of_a_task_follows_from_the_call_before() {
     it.core.handle_dead_letter_stored(TASK);
     assert!(!it.core.is_at_dead_letter(TASK));
     assert_eq!(it.effects(), [act(Action::ShowOutcome(TASK))]);
-    it.core.handle_view_stored(TASK);
+    it.core.handle_metadata_stored(TASK);
     let ack = act(Action::Ack(TASK.entry_id()));
     assert_eq!(it.effects(), [act(Action::DropPayload(TASK)), ack.clone()]);
     // The broker delivers once more before the ack has come to it.

@@ -315,10 +315,10 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
     let did = it.run_for(R + 2 * TURN);
     let shown: Vec<_> = closings(&did).into_iter().map(|(_, id)| id).collect();
     assert_eq!(shown, [first]);
-    it.core.handle_view_stored(first);
+    it.core.handle_metadata_stored(first);
     assert_eq!(seals(&it.run_for(R)), [], "the other one runs");
     it.ended(second, Outcome::Completed);
-    it.core.handle_view_stored(second);
+    it.core.handle_metadata_stored(second);
     it.core.handle_acked(TASK.entry_id());
     let did = it.run_for(TURN + LOOK);
     let (_, entry) = seals(&did).swap_remove(0);
@@ -384,7 +384,7 @@ fn a_batch_that_is_not_over_is_kept_once() {
     let shown: Vec<_> = closings(&it.run_for(R)).into_iter().map(|(_, id)| id).collect();
     assert_eq!(shown, members[..3]);
     for id in shown {
-        it.core.handle_view_stored(id);
+        it.core.handle_metadata_stored(id);
     }
     it.ended(members[3], Outcome::Completed);
     it.see_to(members[3]);

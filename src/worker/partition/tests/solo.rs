@@ -247,7 +247,7 @@ impl Solo {
 
     /// The entry on the metadata topic is stored, and so is the ack.
     pub(super) fn see_to(&mut self, id: TaskId) {
-        self.core.handle_view_stored(id);
+        self.core.handle_metadata_stored(id);
         self.core.handle_acked(id.entry_id());
         self.effects();
     }
