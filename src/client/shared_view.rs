@@ -9,7 +9,7 @@
 //! the service and every wait.
 
 use super::service::Tasks;
-use super::view::{Change, Shown, TaskView};
+use super::view::{Change, ShownTask, TaskView};
 use super::watch::WatchEvent;
 use crate::supervise::{Backoff, Connections, KeptFollower, Service, no_answer, persistently};
 use crate::task::{Position, TaskId, TaskMetadata};
@@ -46,7 +46,7 @@ pub(super) enum Unseen {
 }
 
 type End = Result<Arc<TaskMetadata>, Unseen>;
-type Look = Result<Option<Shown>, TransportError>;
+type Look = Result<Option<ShownTask>, TransportError>;
 
 #[derive(Clone, Debug)]
 struct View {

@@ -16,14 +16,14 @@ use std::collections::HashMap;
 /// The tasks of one partition of M.
 #[derive(Debug, Default)]
 pub(super) struct TaskView {
-    tasks: HashMap<TaskId, Shown>,
+    tasks: HashMap<TaskId, ShownTask>,
     /// The last position read.
     last: Option<Position>,
 }
 
 /// What is shown of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct ShownTask {
     /// Where the entry lies.
     pub(super) at: Position,
     /// The task has ended.
@@ -84,12 +84,12 @@ impl TaskView {
             return Change::Nothing;
         }
         let epoch = before.and_then(|shown| shown.epoch).max(epoch);
-        self.tasks.insert(id, Shown { at, ended, epoch });
+        self.tasks.insert(id, ShownTask { at, ended, epoch });
         if ended { Change::Ended(id, Box::new(metadata)) } else { Change::Nothing }
     }
 
     /// What is shown of a task.
-    pub(super) fn get(&self, id: TaskId) -> Option<Shown> {
+    pub(super) fn get(&self, id: TaskId) -> Option<ShownTask> {
         self.tasks.get(&id).copied()
     }
 
@@ -106,7 +106,7 @@ impl TaskView {
     }
 }
 
-impl Shown {
+impl ShownTask {
     /// Whether an entry that comes later says less than this one.
     fn outranks(&self, ended: bool, epoch: Option<u32>) -> bool {
         let (Some(own), Some(other)) = (self.epoch, epoch) else { return false };

@@ -160,7 +160,7 @@ pub(super) async fn consume(
         if events.send(Consumed::Opened(session)).await.is_err() {
             return;
         }
-        let mut running = Session::new(
+        let mut running = ConsumerSession::new(
             session,
             consumer,
             patience,
@@ -191,7 +191,7 @@ pub(super) async fn consume(
     }
 }
 
-struct Session {
+struct ConsumerSession {
     session: u64,
     consumer: Box<dyn Consumer>,
     credit: usize,
@@ -231,7 +231,7 @@ impl From<Gone> for End {
     }
 }
 
-impl Session {
+impl ConsumerSession {
     fn new(
         session: u64,
         consumer: Box<dyn Consumer>,

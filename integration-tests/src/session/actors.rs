@@ -2,7 +2,7 @@
 
 use super::world::{Purpose, World};
 use longhaul::internals::session::machine::call::{
-    Call, ConsumerOptions, LookupQuestion, Place, ProducerOptions, Publication, Question,
+    Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
     Subscription,
 };
 use longhaul::{EntryId, Position};
@@ -318,7 +318,7 @@ impl Reader {
     fn open(&mut self, world: &mut World, me: usize) {
         self.queue.clear();
         self.untold = (0, 0);
-        let start = self.last().map_or(Place::Earliest, Place::After);
+        let start = self.last().map_or(StartPlace::Earliest, StartPlace::After);
         let name = format!("reader-{:x}", world.random.u64(..));
         let (window, compacted) = (self.window, self.compacted);
         let subscription = Subscription::Reader { name, start, compacted, window };

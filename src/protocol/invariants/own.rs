@@ -29,7 +29,7 @@ const fn breach(id: &'static str, what: &'static str) -> Judgement {
 
 /// What a worker itself has done about a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct OwnDeeds {
+pub struct OwnRecord {
     /// The epoch in which it has started a processor, for as long as the ledger shows that one as running; zero: none.
     started: Epoch,
     /// The dead letter has its receipt.
@@ -40,7 +40,7 @@ pub struct OwnDeeds {
     pub acked: bool,
 }
 
-impl OwnDeeds {
+impl OwnRecord {
     /// A processor of this epoch starts.
     pub const fn start(&mut self, epoch: Epoch) {
         self.started = epoch;
@@ -53,7 +53,7 @@ impl OwnDeeds {
     }
 
     /// The ledger, read to its end, says this.
-    pub fn follow(&mut self, fold: &TaskFold) {
+    pub fn update(&mut self, fold: &TaskFold) {
         if fold.phase != Phase::Running || fold.epoch != self.started {
             self.started = Epoch(0);
         }
@@ -91,13 +91,13 @@ pub const fn not_cancelled(fold: &TaskFold) -> Judgement {
 /// It is outside the own accepted claim, in an epoch that was started before, or of a cancelled task.
 pub fn start(
     fold: &TaskFold,
-    deeds: &OwnDeeds,
+    own_record: &OwnRecord,
     claim: (Epoch, OwnerId),
     attempt: u32,
     max: u32,
 ) -> Judgement {
     inside_own_claim(fold, claim, attempt, max)?;
-    if deeds.started == claim.0 {
+    if own_record.started == claim.0 {
         return breach(START, "an epoch starts twice");
     }
     not_cancelled(fold)
@@ -122,7 +122,7 @@ pub fn claim(fold: &TaskFold, claim: &Claim, held: bool, payload: bool) -> Judge
 ///
 /// # Errors
 /// The ledger does not show its epoch as its owner's and running, or it tells the end of a processor that this worker has not started.
-pub fn outcome(fold: &TaskFold, deeds: &OwnDeeds, done: &Done) -> Judgement {
+pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgement {
     let Done { key, outcome, .. } = done;
     if !fold.is_run_by(key.epoch, key.owner) {
         return breach(OUTCOME, "an outcome is published of an epoch that is not the worker's own");
@@ -130,8 +130,8 @@ pub fn outcome(fold: &TaskFold, deeds: &OwnDeeds, done: &Done) -> Judgement {
     let told = match outcome {
         // Given back without having been started, too: the claim came back late.
         Outcome::Released(_) => true,
-        Outcome::Cancelled => fold.cancel || deeds.started == key.epoch,
-        Outcome::Completed | Outcome::Final | Outcome::Failed(_) => deeds.started == key.epoch,
+        Outcome::Cancelled => fold.cancel || own_record.started == key.epoch,
+        Outcome::Completed | Outcome::Final | Outcome::Failed(_) => own_record.started == key.epoch,
     };
     if told {
         Ok(())
@@ -204,8 +204,8 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
 ///
 /// # Errors
 /// The task is not over, or something is not written yet.
-pub fn sealing_closed(fold: &TaskFold, deeds: &OwnDeeds) -> Judgement {
-    if deeds.acked && ack(fold.phase, deeds.shown, deeds.dead_letter).is_ok() {
+pub fn sealing_closed(fold: &TaskFold, own_record: &OwnRecord) -> Judgement {
+    if own_record.acked && ack(fold.phase, own_record.shown, own_record.dead_letter).is_ok() {
         Ok(())
     } else {
         breach(SEAL, UNCLOSED)

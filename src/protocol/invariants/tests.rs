@@ -65,27 +65,28 @@ fn a_start_is_forgotten_when_the_ledger_shows_something_else() {
         (fold(Phase::Retry, 1, A, 1), None),
         (over(Phase::Completed), None),
     ] {
-        let mut deeds = OwnDeeds::default();
-        deeds.start(Epoch(1));
-        deeds.follow(&shown);
-        assert_eq!(deeds.started(), expected, "{shown:?}");
+        let mut own_record = OwnRecord::default();
+        own_record.start(Epoch(1));
+        own_record.update(&shown);
+        assert_eq!(own_record.started(), expected, "{shown:?}");
     }
 }
 
 /// Giving an epoch back needs no start, but the epoch must be the worker's and must run.
 #[test]
 fn an_outcome_is_of_an_epoch_that_runs() {
-    let (mut deeds, released) = (OwnDeeds::default(), Outcome::Released(NextAttempt::default()));
-    let judged = |fold: TaskFold, deeds: &OwnDeeds, outcome| {
+    let (mut own_record, released) =
+        (OwnRecord::default(), Outcome::Released(NextAttempt::default()));
+    let judged = |fold: TaskFold, own_record: &OwnRecord, outcome| {
         let done = Done { key: key(1, A), attempt: 1, outcome };
-        super::outcome(&fold, deeds, &done).map_err(|breach| breach.id)
+        super::outcome(&fold, own_record, &done).map_err(|breach| breach.id)
     };
-    assert_eq!(judged(running(1, 1), &deeds, released), Ok(()));
-    assert_eq!(judged(running(1, 1), &deeds, Outcome::Completed), Err(OUTCOME));
-    deeds.start(Epoch(1));
-    assert_eq!(judged(running(1, 1), &deeds, Outcome::Completed), Ok(()));
+    assert_eq!(judged(running(1, 1), &own_record, released), Ok(()));
+    assert_eq!(judged(running(1, 1), &own_record, Outcome::Completed), Err(OUTCOME));
+    own_record.start(Epoch(1));
+    assert_eq!(judged(running(1, 1), &own_record, Outcome::Completed), Ok(()));
     for wrong in [fold(Phase::Running, 1, B, 1), running(2, 2), fold(Phase::Retry, 1, A, 1)] {
-        assert_eq!(judged(wrong, &deeds, released), Err(OUTCOME), "{wrong:?}");
-        assert_eq!(judged(wrong, &deeds, Outcome::Completed), Err(OUTCOME), "{wrong:?}");
+        assert_eq!(judged(wrong, &own_record, released), Err(OUTCOME), "{wrong:?}");
+        assert_eq!(judged(wrong, &own_record, Outcome::Completed), Err(OUTCOME), "{wrong:?}");
     }
 }

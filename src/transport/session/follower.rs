@@ -3,7 +3,7 @@
 use super::driver::{Delivery, Unanswered, Waiter, unbounded};
 use super::error;
 use super::link::Link;
-use super::machine::call::{Answer, Call, ConsumerOptions, Place, Question, Subscription};
+use super::machine::call::{Answer, Call, ConsumerOptions, Question, StartPlace, Subscription};
 use super::machine::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 use crate::task::Position;
 use crate::transport::{Follow, Follower, Message, Start, TransportError};
@@ -60,9 +60,9 @@ impl SessionFollower {
         follow: Follow,
     ) -> Result<Self, TransportError> {
         let start = match follow.start {
-            Start::Earliest => Place::Earliest,
-            Start::Latest => Place::Latest,
-            Start::After(position) => Place::After(position),
+            Start::Earliest => StartPlace::Earliest,
+            Start::Latest => StartPlace::Latest,
+            Start::After(position) => StartPlace::After(position),
         };
         Self::open_at(link, topic, start, follow.compacted, WINDOW).await
     }
@@ -70,7 +70,7 @@ impl SessionFollower {
     async fn open_at(
         link: Arc<Link>,
         topic: String,
-        start: Place,
+        start: StartPlace,
         compacted: bool,
         window: u32,
     ) -> Result<Self, TransportError> {
@@ -167,7 +167,7 @@ pub(super) async fn fetch(
     let mut in_time = true;
     for compacted in [false, true] {
         // The whole entry is asked for, so that something comes even if the batch has no such message.
-        let entry = Place::At(Position { batch_index: None, ..at });
+        let entry = StartPlace::At(Position { batch_index: None, ..at });
         let mut reader =
             SessionFollower::open_at(Arc::clone(&link), topic.to_owned(), entry, compacted, 0)
                 .await?;

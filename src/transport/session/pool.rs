@@ -46,7 +46,7 @@ pub(super) enum Purpose {
 
 /// To whom a connection goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct Target {
     endpoint: Endpoint,
     /// The broker behind the endpoint, if that is a proxy: `host:port`.
     behind_proxy: Option<String>,
@@ -126,7 +126,7 @@ pub(super) struct Pool {
     options: ConnectOptions,
     prepared: Prepared,
     tracker: TaskTracker,
-    places: Mutex<HashMap<Place, Opening>>,
+    places: Mutex<HashMap<Target, Opening>>,
     /// The host of the service URL that is asked first: the one that answered last, or the next one if that could not help.
     preferred: AtomicUsize,
     detours: Arc<Detours>,
@@ -209,7 +209,7 @@ impl Pool {
         let lookup = Lookup { url, url_tls, redirect, authoritative: false, proxied };
         let (endpoint, behind_proxy) = next(&lookup, by)?;
         let purpose_here = if redirect { Purpose::Records } else { purpose };
-        let place = Place { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
+        let place = Target { endpoint: endpoint.clone(), behind_proxy, purpose: purpose_here };
         let link = self.link(place, Budget::new(TIMES, 1)).await?;
         if !redirect {
             return Ok(link);
@@ -240,7 +240,7 @@ impl Pool {
             };
             let (place, behind_proxy) = next(&lookup, endpoint)?;
             let purpose = if lookup.redirect { Purpose::Records } else { purpose };
-            let place = Place { endpoint: place, behind_proxy, purpose };
+            let place = Target { endpoint: place, behind_proxy, purpose };
             let link = self.link(place, Budget::new(TIMES, 1)).await?;
             if !lookup.redirect {
                 return Ok(link);
@@ -275,8 +275,11 @@ impl Pool {
         let mut budget = Budget::new(times_max, hosts.len());
         let mut failures = Vec::new();
         for (index, endpoint) in hosts.iter().enumerate().cycle().skip(first).take(hosts.len()) {
-            let place =
-                Place { endpoint: endpoint.clone(), behind_proxy: None, purpose: Purpose::Records };
+            let place = Target {
+                endpoint: endpoint.clone(),
+                behind_proxy: None,
+                purpose: Purpose::Records,
+            };
             match self.link(place, budget.clone()).await {
                 Ok(link) => {
                     self.preferred.store(index, Ordering::Relaxed);
@@ -294,7 +297,7 @@ impl Pool {
         Err(nobody_answers(&self.options.service_url, failures))
     }
 
-    async fn link(&self, place: Place, budget: Budget) -> Result<Arc<Link>, Failure> {
+    async fn link(&self, place: Target, budget: Budget) -> Result<Arc<Link>, Failure> {
         let opening = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             places.retain(|_, opening| !is_over(opening));
@@ -303,7 +306,7 @@ impl Pool {
         opening.await
     }
 
-    fn start(&self, place: &Place, budget: Budget) -> Opening {
+    fn start(&self, place: &Target, budget: Budget) -> Opening {
         let (options, place) = (self.options.clone(), place.clone());
         let (tracker, detours) = (self.tracker.clone(), Arc::clone(&self.detours));
         let gone = Failure::Host(error::unreachable(&place.endpoint, "the runtime has ended"));
@@ -356,12 +359,12 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
 /// Gets the credentials, connects to one host and introduces us.
 async fn open(
     options: &ConnectOptions,
-    place: Place,
+    place: Target,
     budget: Budget,
     tracker: TaskTracker,
     detours: Arc<Detours>,
 ) -> Result<Link, Failure> {
-    let Place { endpoint, behind_proxy, .. } = place;
+    let Target { endpoint, behind_proxy, .. } = place;
     let began = Clock::System.now();
     let credentials = options.credentials.clone();
     let shown = credentials.data_within(budget.for_credentials()).await;

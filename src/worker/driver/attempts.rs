@@ -2,7 +2,7 @@
 
 use super::checkpoints::Checkpoints;
 use super::effects::{fetch_at_last, released};
-use super::lane::{Payload, RunningAttempt};
+use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
 use super::{Driver, Event};
@@ -39,7 +39,7 @@ impl Driver {
         if let Some(error) = problem {
             tracing::warn!(task = %task_id, %error, ?limit, "MAX_TASK_DURATION is not a duration: using the worker's limit");
         }
-        let Payload { bytes, properties, undecodable } = payload;
+        let TaskPayload { bytes, properties, undecodable } = payload;
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };

@@ -7,7 +7,7 @@
 
 use super::lane::Lane;
 use super::lanes::LaneId;
-use super::{Driver, Event, Fate};
+use super::{Driver, Event, PublishResult};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::moment::Moment;
@@ -65,7 +65,7 @@ impl Driver {
         match key {
             Some(key) => {
                 let on_receipt = lane.tell(move |fate| {
-                    let stored = (fate == Fate::Stored).then_some(given.number);
+                    let stored = (fate == PublishResult::Stored).then_some(given.number);
                     Event::CheckpointTried { lane: id, id: task, epoch, stored }
                 });
                 lane.publish(&Entry::Checkpoint(key), &given.bytes, None, on_receipt);

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::lanes::LaneId;
-use super::{Driver, Event, Fate, Showing};
+use super::{Driver, Event, PublishResult, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
@@ -149,7 +149,7 @@ impl Driver {
             let (all, answers) = (Arc::clone(&all), self.env.answers.clone());
             let on_receipt = OnReceipt::new(move |published| {
                 let Some(fate) = all.note(published.into()) else { return };
-                let stored = fate == Fate::Stored;
+                let stored = fate == PublishResult::Stored;
                 let event = Event::Tombstoned { lane: id, generation, fate };
                 // What is missing is published again. What fails at once must not be tried at full speed.
                 answers.put(if stored { event } else { Event::Later(Box::new(event)) });
@@ -175,18 +175,18 @@ impl Driver {
 }
 
 /// What became of messages that belong together.
-struct AllStored(Mutex<(usize, Fate)>);
+struct AllStored(Mutex<(usize, PublishResult)>);
 
 impl AllStored {
     const fn new(count: usize) -> Self {
-        Self(Mutex::new((count, Fate::Stored)))
+        Self(Mutex::new((count, PublishResult::Stored)))
     }
 
     /// Notes the fate of one of them. Returns what is to be said of all, with the last one: the first refusal, if there is one.
-    fn note(&self, fate: Fate) -> Option<Fate> {
+    fn note(&self, fate: PublishResult) -> Option<PublishResult> {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, all) = &mut *noted;
-        if fate != Fate::Stored && !matches!(all, Fate::Refused(_)) {
+        if fate != PublishResult::Stored && !matches!(all, PublishResult::Refused(_)) {
             *all = fate;
         }
         *left = left.saturating_sub(1);

@@ -29,7 +29,7 @@ pub(in crate::worker) enum Event {
     Receipt {
         lane: LaneId,
         key: OnceKey,
-        fate: Fate,
+        fate: PublishResult,
     },
     CheckpointTried {
         lane: LaneId,
@@ -50,14 +50,14 @@ pub(in crate::worker) enum Event {
     DeadLetter {
         lane: LaneId,
         id: TaskId,
-        fate: Fate,
+        fate: PublishResult,
     },
     ShownReceipt {
         lane: LaneId,
         id: TaskId,
         epoch: Epoch,
         kind: Showing,
-        fate: Fate,
+        fate: PublishResult,
     },
     Body {
         lane: LaneId,
@@ -79,16 +79,16 @@ pub(in crate::worker) enum Event {
     Tombstoned {
         lane: LaneId,
         generation: u64,
-        fate: Fate,
+        fate: PublishResult,
     },
     Published {
         lane: LaneId,
-        fate: Fate,
+        fate: PublishResult,
     },
     Removed {
         lane: LaneId,
         id: TaskId,
-        fate: Fate,
+        fate: PublishResult,
     },
     Restore {
         lane: LaneId,
@@ -107,7 +107,7 @@ pub(in crate::worker) enum Event {
 
 /// What became of a publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::worker) enum Fate {
+pub(in crate::worker) enum PublishResult {
     Stored,
     /// It may be stored or not.
     Unknown,
@@ -115,7 +115,7 @@ pub(in crate::worker) enum Fate {
     Refused(String),
 }
 
-impl From<Published> for Fate {
+impl From<Published> for PublishResult {
     fn from(published: Published) -> Self {
         match published {
             Ok(_) => Self::Stored,

@@ -1,6 +1,6 @@
 //! A map from tasks to what is kept of them, that knows how many bytes that is.
 
-use super::lane::Payload;
+use super::lane::TaskPayload;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
 use crate::worker::metadata::entry::Body;
@@ -14,7 +14,7 @@ pub(super) trait Weigh {
     fn weight(&self) -> usize;
 }
 
-impl Weigh for Payload {
+impl Weigh for TaskPayload {
     fn weight(&self) -> usize {
         let properties: usize = self.properties.iter().map(|(k, v)| k.len() + v.len()).sum();
         self.bytes.len() + properties

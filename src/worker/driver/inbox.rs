@@ -8,7 +8,7 @@ use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
 use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
-use crate::worker::metadata::Shown;
+use crate::worker::metadata::ShownEntry;
 use crate::worker::partition::Inbound;
 use crate::worker::session::{Consumed, Followed};
 
@@ -176,7 +176,7 @@ impl Driver {
         if message.null {
             lane.metadata.keeper.gone(task, &fold);
         } else if let Ok(metadata) = serde_json::from_slice::<ShownMetadata>(&message.payload) {
-            let shown = Shown::of(metadata, epoch_of(&message.properties), message.position);
+            let shown = ShownEntry::of(metadata, epoch_of(&message.properties), message.position);
             let live = machine.ended_live(task, since);
             lane.metadata.keeper.read(task, shown, &fold, live, now, wall_ms);
         }

@@ -5,7 +5,7 @@ use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::lanes::LaneId;
 use super::refusals::Refusals;
-use super::{Environment, Event, Fate};
+use super::{Environment, Event, PublishResult};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
@@ -40,14 +40,14 @@ const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 /// The payload of a task, and the properties of its message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Payload {
+pub(super) struct TaskPayload {
     pub(super) bytes: Bytes,
     pub(super) properties: BTreeMap<String, String>,
     /// Why the bytes cannot be read, where they cannot.
     pub(super) undecodable: Option<Arc<str>>,
 }
 
-impl From<Message> for Payload {
+impl From<Message> for TaskPayload {
     fn from(message: Message) -> Self {
         let Message { payload, properties, undecodable, .. } = message;
         let bytes = if payload.len() <= COPIED_BYTES_MAX {
@@ -85,7 +85,7 @@ pub(super) struct Lane {
     pub(super) core: Partition,
     pub(super) metadata: Metadata,
     pub(super) topics: LaneTopics,
-    pub(super) payloads: Held<Payload>,
+    pub(super) payloads: Held<TaskPayload>,
     pub(super) config: Arc<WorkerConfig>,
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
@@ -360,7 +360,10 @@ impl Lane {
     }
 
     /// Has what becomes of a publish told to the driver, as this event.
-    pub(super) fn tell(&self, event: impl FnOnce(Fate) -> Event + Send + 'static) -> OnReceipt {
+    pub(super) fn tell(
+        &self,
+        event: impl FnOnce(PublishResult) -> Event + Send + 'static,
+    ) -> OnReceipt {
         let answers = self.answers.clone();
         OnReceipt::new(move |published| answers.put(event(published.into())))
     }
@@ -368,11 +371,11 @@ impl Lane {
     /// The same, but a refusal is told after a pause: what is published in its place may be refused as well, and so on.
     pub(super) fn tell_with_pause(
         &self,
-        event: impl FnOnce(Fate) -> Event + Send + 'static,
+        event: impl FnOnce(PublishResult) -> Event + Send + 'static,
     ) -> OnReceipt {
         self.tell(|fate| match fate {
-            Fate::Refused(_) => Event::Later(Box::new(event(fate))),
-            Fate::Stored | Fate::Unknown => event(fate),
+            PublishResult::Refused(_) => Event::Later(Box::new(event(fate))),
+            PublishResult::Stored | PublishResult::Unknown => event(fate),
         })
     }
 

@@ -38,7 +38,7 @@ use crate::topics::TopicNames;
 use crate::transport::{TopicPartition, Transport};
 use effects::REFUSED_PAUSE;
 pub(super) use event::Event;
-use event::Fate;
+use event::PublishResult;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -311,7 +311,7 @@ impl Driver {
                 // Before a self-fence it was another batch.
                 let lane = self.lanes.get_mut(&lane);
                 if let Some(lane) = lane.filter(|lane| lane.generation == generation) {
-                    lane.core.handle_tombstoned(fate == Fate::Stored, now);
+                    lane.core.handle_tombstoned(fate == PublishResult::Stored, now);
                 }
             }
             Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
@@ -333,14 +333,14 @@ impl Driver {
     }
 
     /// A claim or an outcome has its receipt, or will have none.
-    fn handle_receipt(&mut self, id: LaneId, key: OnceKey, fate: Fate, now: Moment) {
+    fn handle_receipt(&mut self, id: LaneId, key: OnceKey, fate: PublishResult, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match fate {
-            Fate::Stored => lane.core.handle_receipt(key),
-            Fate::Refused(cause) if lane.refuse_result(key, &cause) => {
+            PublishResult::Stored => lane.core.handle_receipt(key),
+            PublishResult::Refused(cause) if lane.refuse_result(key, &cause) => {
                 lane.core.handle_publish_refused(key, Outcome::Final);
             }
-            Fate::Refused(_) | Fate::Unknown => {
+            PublishResult::Refused(_) | PublishResult::Unknown => {
                 lane.core.handle_publish_failed(key, now);
                 self.note_fate(id, &fate, now);
             }

@@ -3,7 +3,7 @@
 //! changes.
 
 use super::lanes::LaneId;
-use super::{Driver, Fate};
+use super::{Driver, PublishResult};
 use crate::protocol::moment::Moment;
 use std::time::Duration;
 
@@ -28,8 +28,10 @@ impl Refusals {
 
 impl Driver {
     /// An entry of the ledger was stored or not.
-    pub(super) fn note_fate(&mut self, id: LaneId, fate: &Fate, now: Moment) {
-        let (Some(lane), Fate::Refused(cause)) = (self.lanes.get_mut(&id), fate) else { return };
+    pub(super) fn note_fate(&mut self, id: LaneId, fate: &PublishResult, now: Moment) {
+        let (Some(lane), PublishResult::Refused(cause)) = (self.lanes.get_mut(&id), fate) else {
+            return;
+        };
         if lane.refusals.is_news(cause, now) {
             let topic = &lane.topics.ledger;
             tracing::error!(%topic, cause, "the ledger refuses entries until a permission or a setting is changed; still trying");

@@ -1,14 +1,14 @@
 //! What entries on M say besides what the ledger tells: what the submitter calls the task, what is wrong with the properties of its message,
 //! and in plain words what the reference's reason of a failure means.
 
-use super::lane::{Lane, Payload};
+use super::lane::{Lane, TaskPayload};
 use crate::task::{TaskId, TaskMetadata, text};
 use crate::worker::budget::{Budget, budget_of, format_budget};
 use crate::worker::metadata::entry::Body;
 use std::borrow::Cow;
 use std::time::Duration;
 
-impl Payload {
+impl TaskPayload {
     /// What limits an attempt.
     pub(super) fn budget(&self, by_default: Option<Duration>) -> Budget {
         let property = self.properties.get(text::MAX_TASK_DURATION);

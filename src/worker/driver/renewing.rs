@@ -1,7 +1,7 @@
 //! Publishes the entries of running attempts on M. When, says `metadata/running.rs`.
 
 use super::lanes::LaneId;
-use super::{Driver, Event, Fate, Showing};
+use super::{Driver, Event, PublishResult, Showing};
 use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
@@ -61,7 +61,7 @@ impl Driver {
     }
 }
 
-impl Fate {
+impl PublishResult {
     /// As far as the rules of M are concerned.
     pub(super) const fn answer(&self) -> crate::worker::metadata::ended::Answer {
         use crate::worker::metadata::ended::Answer;

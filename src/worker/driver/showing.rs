@@ -1,9 +1,9 @@
 //! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that topic. What is shown when: `metadata/`.
 
 use super::effects::fetch_at_last;
-use super::lane::{Lane, Payload};
+use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
-use super::{Driver, Environment, Event, Fate, Showing};
+use super::{Driver, Environment, Event, PublishResult, Showing};
 use crate::ledger;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::phase_shown;
@@ -88,11 +88,11 @@ impl Driver {
         task_id: TaskId,
         epoch: Epoch,
         kind: Showing,
-        fate: &Fate,
+        fate: &PublishResult,
     ) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if let Fate::Refused(cause) = fate {
+        if let PublishResult::Refused(cause) = fate {
             tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");
         }
         let machine = lane.core.machine();
@@ -266,20 +266,20 @@ impl Driver {
             lane.payloads.insert(task_id, message.into());
         } else if !lane.payloads.contains(task_id) {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
-            lane.payloads.insert(task_id, Payload::default());
+            lane.payloads.insert(task_id, TaskPayload::default());
             lane.metadata.ended.leave_out(task_id);
         }
         self.dead_letter(id, task_id);
     }
 
-    pub(super) fn handle_dead_letter(&mut self, id: LaneId, task_id: TaskId, fate: Fate) {
+    pub(super) fn handle_dead_letter(&mut self, id: LaneId, task_id: TaskId, fate: PublishResult) {
         let lane = self.lanes.get_mut(&id);
         // A seal or a self-fence may have come in between.
         let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
         let stored = match fate {
-            Fate::Stored => true,
-            Fate::Unknown => false,
-            Fate::Refused(cause) => {
+            PublishResult::Stored => true,
+            PublishResult::Unknown => false,
+            PublishResult::Refused(cause) => {
                 if lane.make_dead_letter_smaller(task_id, &cause, self.env.clock.now()) {
                     let topic = &lane.topics.dead_letters;
                     tracing::error!(%topic, task = %task_id, cause, "a dead letter is refused: publishing it again with less in it");
@@ -354,10 +354,10 @@ impl Driver {
         lane.metadata.keeper.missed(task, self.env.clock.now());
     }
 
-    pub(super) fn handle_removed(&mut self, id: LaneId, task: TaskId, fate: &Fate) {
+    pub(super) fn handle_removed(&mut self, id: LaneId, task: TaskId, fate: &PublishResult) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.metadata.removed(task, *fate != Fate::Unknown);
-        if let Fate::Refused(cause) = fate {
+        lane.metadata.removed(task, *fate != PublishResult::Unknown);
+        if let PublishResult::Refused(cause) = fate {
             tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
         }
     }
@@ -392,7 +392,7 @@ impl Lane {
     fn remove_from_metadata(&self, task: TaskId) {
         let lane = self.id();
         let on_receipt = self.tell(move |fate| {
-            let stored = fate == Fate::Stored;
+            let stored = fate == PublishResult::Stored;
             let event = Event::Removed { lane, id: task, fate };
             // It is tried again. What fails at once must not keep this worker from all else.
             if stored { event } else { Event::Later(Box::new(event)) }
@@ -442,10 +442,10 @@ impl Lane {
     /// waits for it. Returns whether that is to be told.
     fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
         self.metadata.ended.leave_out(id);
-        let Payload { bytes, properties, .. } = self.payloads.remove(id).unwrap_or_default();
+        let TaskPayload { bytes, properties, .. } = self.payloads.remove(id).unwrap_or_default();
         let is_smallest = bytes.is_empty() && properties.is_empty();
         let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
-        self.payloads.insert(id, Payload { properties, ..Payload::default() });
+        self.payloads.insert(id, TaskPayload { properties, ..TaskPayload::default() });
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 

@@ -13,7 +13,7 @@ impl Machine {
     /// The dead letter has its receipt.
     pub fn dead_letter_stored(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.get_mut(id) {
-            task.deeds.dead_letter = true;
+            task.own_record.dead_letter = true;
         }
         if self.step(id) == Some(Step::DeadLetter) {
             self.show_outcome(id);
@@ -25,7 +25,7 @@ impl Machine {
         if let Some(task) = self.tasks.get_mut(id)
             && task.fold.phase.is_terminal()
         {
-            task.deeds.shown = true;
+            task.own_record.shown = true;
         }
         if self.step(id) == Some(Step::Metadata) {
             self.set_stage(id, Stage::Closing(Step::Written));
@@ -40,7 +40,7 @@ impl Machine {
         for id in ids {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.held = false;
-            task.deeds.acked = task.fold.phase.is_terminal();
+            task.own_record.acked = task.fold.phase.is_terminal();
             if task.stage.step() == Some(Step::Ack) {
                 task.stage = Stage::Closing(Step::Closed);
             }

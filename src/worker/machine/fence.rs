@@ -38,7 +38,7 @@ impl Machine {
         let ids: Vec<TaskId> = self.open_tasks().map(|(id, _)| id).collect();
         for id in ids {
             if let Some(task) = self.tasks.get_mut(id) {
-                task.deeds.follow(&task.fold);
+                task.own_record.update(&task.fold);
             }
             self.check_kept(id);
             self.release_orphan(id);
@@ -74,7 +74,8 @@ impl Machine {
 /// What a self-fence keeps of a task: a running attempt, and one that ended but whose outcome was not read back.
 fn keep(task: &Task) -> Option<Task> {
     let run = task.stage.run()?;
-    let Task { batch_size, payload, deeds, .. } = *task;
-    let kept = Task { stage: Stage::Running(run), batch_size, payload, deeds, ..Task::default() };
+    let Task { batch_size, payload, own_record, .. } = *task;
+    let kept =
+        Task { stage: Stage::Running(run), batch_size, payload, own_record, ..Task::default() };
     Some(kept)
 }

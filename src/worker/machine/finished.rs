@@ -4,7 +4,7 @@
 use super::task::{Stage, Step, Task, Trail};
 use crate::protocol::entry::NextAttempt;
 use crate::protocol::fold::{Phase, TaskFold};
-use crate::protocol::invariants::OwnDeeds;
+use crate::protocol::invariants::OwnRecord;
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::task::{Position, TaskId};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl FinishedTasks {
     /// Whether nothing is being done about a task, and it has ended.
     pub(super) fn takes(task: &Task) -> bool {
         let ended = task.fold.phase.is_terminal() && task.fold.phase != Phase::Sealed;
-        let here = task.held || task.payload || task.deeds.started().is_some();
+        let here = task.held || task.payload || task.own_record.started().is_some();
         // No entry has no tasks; a record does not tell that from one which came alone.
         let here = here || task.batch_size == Some(0);
         ended
@@ -87,7 +87,7 @@ impl FinishedTasks {
             self.checkpoints.insert(id, checkpoint);
         }
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = task.fold;
-        let OwnDeeds { dead_letter, shown, acked, .. } = task.deeds;
+        let OwnRecord { dead_letter, shown, acked, .. } = task.own_record;
         let chunk = self.chunk_for(id);
         let record = Record {
             id,
@@ -296,8 +296,9 @@ impl Record {
             Some(done) => Trail::of_pair(epoch, owner, (self.claim, done)),
             None => trail.unwrap_or_default(),
         };
-        let mut deeds = OwnDeeds::default();
-        (deeds.dead_letter, deeds.shown, deeds.acked) = (self.dead_letter, self.shown, self.acked);
+        let mut own_record = OwnRecord::default();
+        (own_record.dead_letter, own_record.shown, own_record.acked) =
+            (self.dead_letter, self.shown, self.acked);
         let next_attempt = NextAttempt::default();
         Task {
             fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
@@ -310,7 +311,7 @@ impl Record {
             checkpoint,
             created_ms: self.created_ms,
             taken_over: self.taken_over,
-            deeds,
+            own_record,
             trail,
         }
     }
@@ -365,8 +366,8 @@ mod tests {
         ) -> Task {
             let (attempt, state_ms, created_ms, batch_size) = numbers;
             let [closed, cancel, taken_over, dead_letter, shown, acked, saved] = bools;
-            let mut deeds = OwnDeeds::default();
-            (deeds.dead_letter, deeds.shown, deeds.acked) = (dead_letter, shown, acked);
+            let mut own_record = OwnRecord::default();
+            (own_record.dead_letter, own_record.shown, own_record.acked) = (dead_letter, shown, acked);
             let at = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
             let next_attempt = NextAttempt::default();
             let saved_at = Position { ledger: 5, entry: 5, batch_index: None };
@@ -379,7 +380,7 @@ mod tests {
                 checkpoint: saved.then(|| Box::new((saved_at, key(1, 1, 1)))),
                 created_ms,
                 taken_over,
-                deeds,
+                own_record,
                 trail,
                 ..Task::default()
             }

@@ -19,7 +19,7 @@ use super::{Action, Machine, Stage, Stop, Task};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{
-    self, Breach, Judgement, OUTCOME, OwnDeeds, SEAL, UNCLOSED, Violation,
+    self, Breach, Judgement, OUTCOME, OwnRecord, SEAL, UNCLOSED, Violation,
 };
 use crate::protocol::key::Epoch;
 use crate::protocol::seal::Seal;
@@ -46,7 +46,7 @@ impl Machine {
                 if let Action::Start { task, epoch, .. } = &action
                     && let Some(task) = self.tasks.get_mut(*task)
                 {
-                    task.deeds.start(*epoch);
+                    task.own_record.start(*epoch);
                 }
                 self.actions.push_back(action);
             }
@@ -103,10 +103,10 @@ impl Machine {
     fn judge(&self, action: &Action) -> Judgement {
         match action {
             Action::Start { task, epoch, attempt } => {
-                let (fold, deeds) = self.known(*task);
+                let (fold, own_record) = self.known(*task);
                 invariants::start(
                     &fold,
-                    &deeds,
+                    &own_record,
                     (*epoch, self.owner()),
                     *attempt,
                     self.max_attempts,
@@ -118,17 +118,17 @@ impl Machine {
                 invariants::claim(&self.fold(claim.key.task), claim, held, payload)
             }
             Action::Publish(Entry::Done(done)) => {
-                let (fold, deeds) = self.known(done.key.task);
+                let (fold, own_record) = self.known(done.key.task);
                 if !self.is_own(done.key.owner) {
                     let what = "an outcome is published of another worker's epoch";
                     return Err(Breach { id: OUTCOME, what });
                 }
-                invariants::outcome(&fold, &deeds, done)
+                invariants::outcome(&fold, &own_record, done)
             }
             Action::ShowRetry(id) => invariants::showing(&self.fold(*id), Phase::Retry),
             Action::ShowOutcome(id) => {
-                let (fold, deeds) = self.known(*id);
-                invariants::showing_end(&fold, fold.phase, deeds.dead_letter)
+                let (fold, own_record) = self.known(*id);
+                invariants::showing_end(&fold, fold.phase, own_record.dead_letter)
             }
             Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id)),
             Action::Ack(entry) => self.judge_ack(*entry),
@@ -152,7 +152,11 @@ impl Machine {
             size = size.max(task.batch_size.unwrap_or(1));
             if task.fold.phase.is_terminal() {
                 over += 1;
-                invariants::ack(task.fold.phase, task.deeds.shown, task.deeds.dead_letter)?;
+                invariants::ack(
+                    task.fold.phase,
+                    task.own_record.shown,
+                    task.own_record.dead_letter,
+                )?;
             }
         }
         if over < size { invariants::ack(Phase::New, false, false) } else { Ok(()) }
@@ -181,7 +185,7 @@ impl Machine {
         for (id, task) in self.tasks.members(entry).filter(|(_, task)| there(task)) {
             known += 1;
             size = size.max(task.batch_size.unwrap_or(1));
-            invariants::sealing_closed(&task.fold, &task.deeds)
+            invariants::sealing_closed(&task.fold, &task.own_record)
                 .map_err(|breach| (Some(id), breach))?;
         }
         let dropped = known == 0 && self.is_dropped(entry);
@@ -192,8 +196,8 @@ impl Machine {
         }
     }
 
-    fn known(&self, id: TaskId) -> (TaskFold, OwnDeeds) {
-        (self.fold(id), self.task(id).map(|task| task.deeds).unwrap_or_default())
+    fn known(&self, id: TaskId) -> (TaskFold, OwnRecord) {
+        (self.fold(id), self.task(id).map(|task| task.own_record).unwrap_or_default())
     }
 
     fn refuse(&mut self, subject: Subject, breach: Breach) {
@@ -224,8 +228,11 @@ impl Machine {
         self.actions.push_back(Action::SetAside { violation, epoch });
         let Some(task) = self.tasks.get_mut(id) else { return };
         let before = std::mem::replace(&mut task.stage, Stage::Aside { release: None });
-        let runs =
-            if let Stage::Running(run) = before { Some(run.epoch) } else { task.deeds.started() };
+        let runs = if let Stage::Running(run) = before {
+            Some(run.epoch)
+        } else {
+            task.own_record.started()
+        };
         if let Some(epoch) = runs {
             self.actions.push_back(Action::Stop { task: id, epoch, why: Stop::SetAside });
         }

@@ -208,7 +208,7 @@ impl Machine {
         }
         let task = self.tasks.get_or_new(id);
         task.held = true;
-        task.deeds.acked = false;
+        task.own_record.acked = false;
         task.payload = true;
         task.batch_size = batch_size;
         if task.is_aside() {

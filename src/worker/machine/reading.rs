@@ -42,7 +42,7 @@ impl Machine {
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
         if ready {
-            task.deeds.follow(&task.fold);
+            task.own_record.update(&task.fold);
         }
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);

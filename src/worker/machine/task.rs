@@ -2,7 +2,7 @@
 
 use crate::protocol::entry::{ClaimKind, Outcome};
 use crate::protocol::fold::TaskFold;
-use crate::protocol::invariants::OwnDeeds;
+use crate::protocol::invariants::OwnRecord;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::task::{Position, TaskId};
 use std::num::NonZeroU32;
@@ -31,7 +31,7 @@ pub struct Task {
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
     /// What this worker has done about it, for the invariants.
-    pub deeds: OwnDeeds,
+    pub own_record: OwnRecord,
     /// Its keys, which go when the task is sealed, or when a claim with a base makes them superfluous.
     pub trail: Trail,
 }
@@ -302,7 +302,7 @@ impl Task {
     /// Whether this worker has stored the task's dead letter.
     #[must_use]
     pub const fn has_letter(&self) -> bool {
-        self.deeds.dead_letter
+        self.own_record.dead_letter
     }
 
     /// The keys that may go next, since a claim with a base says what they say.

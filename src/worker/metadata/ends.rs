@@ -41,14 +41,14 @@ pub(super) struct Ends {
 
 /// A place in a log, in words: less than half of what the parts take by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place([u32; 5]);
+struct PackedPosition([u32; 5]);
 
 /// A task of the partition.
-type Id = Place;
+type Id = PackedPosition;
 
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    at: Place,
+    at: PackedPosition,
     /// Zero for none: epochs begin at one.
     epoch: u32,
     /// Its number in the order of reading.
@@ -67,7 +67,7 @@ struct Group {
     look_at: Moment,
 }
 
-impl Place {
+impl PackedPosition {
     fn of(position: Position) -> Self {
         let Position { ledger, entry, batch_index } = position;
         let [a, b] = halves(ledger);
@@ -110,16 +110,16 @@ impl Ends {
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<End> {
-        let Kept { at, epoch, .. } = self.ends.get(&Place::of(id.position()))?;
+        let Kept { at, epoch, .. } = self.ends.get(&PackedPosition::of(id.position()))?;
         Some(End { at: at.position(), epoch: Some(*epoch).filter(|epoch| *epoch > 0) })
     }
 
     /// M shows the end of a task, as of the last stamp. All are of one partition.
     pub(super) fn insert(&mut self, id: TaskId, end: End, live: bool, now: Moment, wall_ms: u64) {
         self.partition = id.partition;
-        let id = Place::of(id.position());
+        let id = PackedPosition::of(id.position());
         let number = self.first.wrapping_add(u32::try_from(self.order.len()).unwrap_or(u32::MAX));
-        let (at, epoch) = (Place::of(end.at), end.epoch.unwrap_or_default());
+        let (at, epoch) = (PackedPosition::of(end.at), end.epoch.unwrap_or_default());
         self.ends.insert(id, Kept { at, epoch, number });
         self.order.push_back(id);
         let (stamp, span) = (self.newest_ms, self.retention / STAMPS);
@@ -141,7 +141,7 @@ impl Ends {
 
     /// M does not show the end of the task any more. Returns whether it did.
     pub(super) fn remove(&mut self, id: TaskId) -> bool {
-        self.ends.remove(&Place::of(id.position())).is_some()
+        self.ends.remove(&PackedPosition::of(id.position())).is_some()
     }
 
     /// The next task whose retention is over by more than the own wall clock.
@@ -199,7 +199,7 @@ mod tests {
             at(1 << 33, 7, None),
             at(u64::MAX, u64::MAX, Some(77)),
         ];
-        assert_eq!(all.map(|it| Place::of(it).position()), all);
-        assert!(all.map(Place::of).is_sorted());
+        assert_eq!(all.map(|it| PackedPosition::of(it).position()), all);
+        assert!(all.map(PackedPosition::of).is_sorted());
     }
 }

@@ -27,7 +27,7 @@ const REMOVING_MAX: usize = 64;
 
 /// An entry of M, as far as its keeper looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::worker) struct Shown {
+pub(in crate::worker) struct ShownEntry {
     /// The epoch it speaks of; `None` for entries of other implementations.
     pub epoch: Option<u32>,
     /// It shows the end of the task.
@@ -38,7 +38,7 @@ pub(in crate::worker) struct Shown {
     pub at: Position,
 }
 
-impl Shown {
+impl ShownEntry {
     /// What matters of an entry.
     #[must_use]
     pub(in crate::worker) fn of(metadata: ShownMetadata, epoch: Option<u32>, at: Position) -> Self {
@@ -124,13 +124,13 @@ impl Keeper {
     pub(in crate::worker) fn read(
         &mut self,
         id: TaskId,
-        shown: Shown,
+        shown: ShownEntry,
         fold: &TaskFold,
         live: bool,
         now: Moment,
         wall_ms: u64,
     ) {
-        let Shown { epoch, terminal, last_updated_ms, at } = shown;
+        let ShownEntry { epoch, terminal, last_updated_ms, at } = shown;
         self.ends.stamped(last_updated_ms);
         let had_left = self.gone.remove(&id);
         let covered = self.open.remove(&id).and_then(|open| open.end_at);

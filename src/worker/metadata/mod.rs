@@ -29,7 +29,7 @@ mod looks;
 mod running;
 
 pub(in crate::worker) use ended::Showing;
-pub(in crate::worker) use keeper::{Chore, Lack, Shown};
+pub(in crate::worker) use keeper::{Chore, Lack, ShownEntry};
 
 use crate::protocol::fold::TaskFold;
 use crate::protocol::moment::Moment;
@@ -200,7 +200,7 @@ mod tests {
 
     /// Entry number `entry` of M shows the task of [`poll`].
     fn read(metadata: &mut Metadata, entry: u64, terminal: bool, now: Moment) {
-        let shown = Shown { epoch: Some(1), terminal, last_updated_ms: 0, at: at(entry) };
+        let shown = ShownEntry { epoch: Some(1), terminal, last_updated_ms: 0, at: at(entry) };
         let completed =
             TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() };
         metadata.is_news(1, at(entry)).expect("it is news");

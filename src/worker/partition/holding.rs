@@ -69,7 +69,7 @@ impl Partition {
             return false;
         };
         let task = self.machine.task(key.task);
-        task.is_some_and(|task| task.deeds.started() == Some(key.epoch))
+        task.is_some_and(|task| task.own_record.started() == Some(key.epoch))
     }
 
     /// Until when the processor of an attempt may begin: H after its claim was sent, as that had to come back by then. Others take the task

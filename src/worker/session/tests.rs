@@ -49,7 +49,7 @@ async fn acks_do_not_pass_for_deliveries() {
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
     let mut session =
-        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
     let worker = async {
         for entry in 0.. {
             tokio::time::sleep(IDLE_MIN / 2).await;
@@ -74,7 +74,7 @@ async fn who_asked_for_nothing_waits_for_nothing() {
         Sink::new(sender, |event| Event::Consumed { lane: LaneId::default(), service: 0, event });
     let commands = Mailbox::new();
     let mut session =
-        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
     let end = tokio::time::timeout(2 * IDLE_MAX, session.run(&commands, &events)).await;
     assert!(end.is_err(), "it was given up");
 }
@@ -95,7 +95,7 @@ async fn what_other_workers_run_is_no_stall() {
         commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
         let known = Arc::new(AtomicU64::new(open));
         let mut session =
-            Session::new(1, Box::new(Stalled), IDLE_MIN, clock, known, monitor(clock));
+            ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, known, monitor(clock));
         let end = tokio::time::timeout(10 * IDLE_MIN, session.run(&commands, &events)).await;
         assert_eq!(end.is_ok(), stalled);
     }
@@ -143,7 +143,7 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
         monitor.opened();
         let (open, seen) = (Arc::default(), Arc::clone(&monitor));
         let consumer = Box::new(Refusing(refuses));
-        let mut session = Session::new(1, consumer, IDLE_MIN, clock, open, seen);
+        let mut session = ConsumerSession::new(1, consumer, IDLE_MIN, clock, open, seen);
         session.ack(EntryId { ledger: 1, entry: 1 });
         let commands = Mailbox::new();
         let end = tokio::select! {
@@ -164,7 +164,7 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
 async fn credit_counts_for_its_session_and_begins_the_wait() {
     let clock = longhaul_memory::simulated_clock(0);
     let mut session =
-        Session::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
     let credit = |session, count| ConsumerCommand::Credit { session, count };
     tokio::time::sleep(IDLE_MIN).await;
     assert!(session.obey(credit(2, 5)).await.is_ok());
@@ -228,8 +228,14 @@ async fn stalled_at(backlog: u64, then: Option<ConsumerCommand>) -> Option<Durat
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
     let consumer = Delivering { clock, at: Some(Moment(Duration::from_secs(10))), backlog };
-    let mut session =
-        Session::new(1, Box::new(consumer), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let mut session = ConsumerSession::new(
+        1,
+        Box::new(consumer),
+        IDLE_MIN,
+        clock,
+        Arc::default(),
+        monitor(clock),
+    );
     let worker = async {
         receiver.recv().await;
         then.into_iter().for_each(|command| commands.put(command));
@@ -300,7 +306,8 @@ async fn no_more_is_passed_on_than_there_is_credit_for() {
     let commands = Mailbox::new();
     commands.put(ConsumerCommand::Credit { session: 1, count: 3 });
     let consumer = Box::new(Prefetching(0));
-    let mut session = Session::new(1, consumer, IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let mut session =
+        ConsumerSession::new(1, consumer, IDLE_MIN, clock, Arc::default(), monitor(clock));
     let end = tokio::time::timeout(IDLE_MIN, session.run(&commands, &events)).await;
     assert!(end.is_err(), "it goes on");
     let Some(Event::Consumed { event: Consumed::Deliveries(some), .. }) = receiver.recv().await

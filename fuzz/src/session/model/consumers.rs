@@ -2,7 +2,7 @@
 
 use super::entries::{Body, expected};
 use super::{Context, Kind, Model, Producer, Step};
-use longhaul::internals::session::machine::call::{ConsumerOptions, Event, Place, Subscription};
+use longhaul::internals::session::machine::call::{ConsumerOptions, Event, StartPlace, Subscription};
 use longhaul::{EntryId, Position};
 use longhaul_transport::Message;
 use longhaul_transport::moment::Moment;
@@ -59,11 +59,11 @@ impl Consumer {
         }
     }
 
-    const fn begin_at(&mut self, place: Place) {
+    const fn begin_at(&mut self, place: StartPlace) {
         self.from = match place {
-            Place::At(position) => Some((position, true)),
-            Place::After(position) => Some((position, false)),
-            Place::Earliest | Place::Latest => None,
+            StartPlace::At(position) => Some((position, true)),
+            StartPlace::After(position) => Some((position, false)),
+            StartPlace::Earliest | StartPlace::Latest => None,
         };
     }
 

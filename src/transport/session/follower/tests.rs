@@ -44,9 +44,9 @@ fn what_is_taken_is_told_when_it_is_much() {
 #[tokio::test(start_paused = true)]
 async fn a_follower_begins_where_it_is_told_to() {
     for (start, place) in [
-        (Start::Earliest, Place::Earliest),
-        (Start::Latest, Place::Latest),
-        (Start::After(after(3, Some(1))), Place::After(after(3, Some(1)))),
+        (Start::Earliest, StartPlace::Earliest),
+        (Start::Latest, StartPlace::Latest),
+        (Start::After(after(3, Some(1))), StartPlace::After(after(3, Some(1)))),
     ] {
         let mut driver = FakeDriver::new();
         let follow = Follow { start, compacted: true };
@@ -126,7 +126,7 @@ async fn fetched(at: Position, views: Vec<Shown>) -> Option<Message> {
         let mut sinks = Vec::new();
         for ((id, compacted), shown) in (1..).zip([false, true]).zip(views) {
             let (options, sink) = driver.open_consumer(id).await;
-            let entry = Place::At(Position { batch_index: None, ..at });
+            let entry = StartPlace::At(Position { batch_index: None, ..at });
             let name = match options.subscription {
                 Subscription::Reader { ref name, .. } => name.clone(),
                 Subscription::Shared { .. } => String::new(),

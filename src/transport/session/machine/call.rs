@@ -180,7 +180,7 @@ pub enum Subscription {
         /// Its name: random.
         name: String,
         /// Where it begins.
-        start: Place,
+        start: StartPlace,
         /// On the compacted view, where there is one.
         compacted: bool,
         /// Messages that may be on their way or wait to be taken; 0 until a [`Call::Request`] for who reads no further.
@@ -190,7 +190,7 @@ pub enum Subscription {
 
 /// A place on a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StartPlace {
     /// Before the first message.
     Earliest,
     /// Behind the last message.

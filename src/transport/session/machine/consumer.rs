@@ -1,6 +1,6 @@
 //! A consumer of a subscription, or a reader: what it may be sent, what it acknowledges, where it begins.
 
-use super::call::{ConsumerOptions, Event, Place, Subscription};
+use super::call::{ConsumerOptions, Event, StartPlace, Subscription};
 use super::flow::Flow;
 use super::requests::Kind;
 use super::unpack::{Entry, Unpacked, counted_of_damaged, unpack};
@@ -55,11 +55,11 @@ enum From {
 }
 
 impl From {
-    const fn of(place: Place) -> Self {
+    const fn of(place: StartPlace) -> Self {
         match place {
-            Place::At(position) => Self::At(position),
-            Place::After(position) => Self::After(position),
-            Place::Earliest | Place::Latest => Self::Start,
+            StartPlace::At(position) => Self::At(position),
+            StartPlace::After(position) => Self::After(position),
+            StartPlace::Earliest | StartPlace::Latest => Self::Start,
         }
     }
 
@@ -129,11 +129,11 @@ fn subscribe(options: &ConsumerOptions, consumer_id: u64) -> CommandSubscribe {
     subscribe
 }
 
-fn begin_at(subscribe: &mut CommandSubscribe, place: Place) {
+fn begin_at(subscribe: &mut CommandSubscribe, place: StartPlace) {
     let (position, initial) = match place {
-        Place::Earliest => (None, InitialPosition::Earliest),
-        Place::Latest => (None, InitialPosition::Latest),
-        Place::At(position) | Place::After(position) => {
+        StartPlace::Earliest => (None, InitialPosition::Earliest),
+        StartPlace::Latest => (None, InitialPosition::Latest),
+        StartPlace::At(position) | StartPlace::After(position) => {
             (Some(position.entry_id()), InitialPosition::Earliest)
         }
     };

@@ -11,8 +11,8 @@ mod questions;
 mod reading;
 
 use super::call::{
-    Answer, Call, ConsumerOptions, Event, LookupQuestion, Moved, Place, ProducerOptions,
-    Publication, Question, Subscription,
+    Answer, Call, ConsumerOptions, Event, LookupQuestion, Moved, ProducerOptions, Publication,
+    Question, StartPlace, Subscription,
 };
 use super::{Connection, Greeting};
 use crate::protocol::moment::Moment;
@@ -282,6 +282,6 @@ fn tokens<T>(outcomes: &[(u32, T)]) -> Vec<u32> {
     outcomes.iter().map(|(token, _)| *token).collect()
 }
 
-fn reader(start: Place, window: u32) -> Subscription {
+fn reader(start: StartPlace, window: u32) -> Subscription {
     Subscription::Reader { name: "r".to_owned(), start, compacted: false, window }
 }

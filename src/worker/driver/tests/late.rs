@@ -86,7 +86,8 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
     let lane = &bench.driver.lanes[-1];
     let (generation, left) = (lane.generation, lane.core.machine().left());
     assert_eq!(left, 1, "its keys stand there, and their tombstones are on their way");
-    let stored = |generation| Event::Tombstoned { lane: LANE, generation, fate: Fate::Stored };
+    let stored =
+        |generation| Event::Tombstoned { lane: LANE, generation, fate: PublishResult::Stored };
     bench.driver.handle(stored(generation - 1));
     assert_eq!(bench.driver.lanes[-1].core.machine().left(), 1);
     bench.driver.handle(stored(generation));
@@ -97,11 +98,11 @@ async fn an_old_batch_of_tombstones_ends_no_later_one() {
 #[tokio::test(start_paused = true)]
 async fn whatever_the_ledger_refuses_is_told() {
     for lane_event in [
-        Event::Published { lane: LANE, fate: Fate::Refused("too large".to_owned()) },
+        Event::Published { lane: LANE, fate: PublishResult::Refused("too large".to_owned()) },
         Event::Tombstoned {
             lane: LANE,
             generation: 1,
-            fate: Fate::Refused("too large".to_owned()),
+            fate: PublishResult::Refused("too large".to_owned()),
         },
     ] {
         let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text::default()) });

@@ -114,7 +114,7 @@ fn no_outcome_leaves_of_an_epoch_that_is_not_the_own_one() {
 fn no_outcome_leaves_of_what_was_not_started() {
     for outcome in [Outcome::Completed, Outcome::Cancelled, Outcome::Final] {
         let (mut bench, _) = Bench::running();
-        bench.machine.tasks.get_mut(T).unwrap().deeds = Default::default();
+        bench.machine.tasks.get_mut(T).unwrap().own_record = Default::default();
         bench.machine.finished(T, Epoch(1), outcome);
         bench.refused(OUTCOME, &[Action::DropPayload(T), released(3)]);
     }
@@ -357,7 +357,7 @@ fn no_seal_leaves_that_names_what_this_worker_has_not_closed() {
 fn a_seal_that_was_refused_is_not_under_way() {
     let mut bench = Bench::new();
     closed(&mut bench);
-    bench.machine.tasks.get_mut(T).unwrap().deeds = Default::default();
+    bench.machine.tasks.get_mut(T).unwrap().own_record = Default::default();
     bench.machine.seal(&[T.entry_id()]);
     bench.refused(SEAL, &[]);
     assert!(!bench.machine.seals_underway());

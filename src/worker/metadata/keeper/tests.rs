@@ -15,8 +15,8 @@ fn completed(epoch: u32) -> TaskFold {
 
 const AT: Position = Position { ledger: 3, entry: 4, batch_index: None };
 
-fn shown(epoch: u32, terminal: bool) -> Shown {
-    Shown { epoch: Some(epoch), terminal, last_updated_ms: 0, at: AT }
+fn shown(epoch: u32, terminal: bool) -> ShownEntry {
+    ShownEntry { epoch: Some(epoch), terminal, last_updated_ms: 0, at: AT }
 }
 
 /// What is due of a task in this state, of which no end is on its way.
@@ -28,10 +28,10 @@ fn poll(keeper: &mut Keeper, now: Moment, fold: TaskFold) -> Option<Chore> {
 #[test]
 fn an_outcome_is_removed_after_its_retention_whoever_wrote_it() {
     let mut keeper = Keeper::new(RETENTION);
-    let foreign = Shown { epoch: None, terminal: true, last_updated_ms: 40_000, at: AT };
+    let foreign = ShownEntry { epoch: None, terminal: true, last_updated_ms: 40_000, at: AT };
     keeper.read(ID, foreign, &TaskFold::default(), false, at(7), 50_000);
     let witness = TaskId { entry: 3, ..ID };
-    let later = Shown { terminal: false, last_updated_ms: 140_000, ..foreign };
+    let later = ShownEntry { terminal: false, last_updated_ms: 140_000, ..foreign };
     keeper.read(witness, later, &TaskFold::default(), true, at(90), 140_000);
     assert_eq!(keeper.next_removal(), Some(at(97)));
     assert_eq!(poll(&mut keeper, at(96), completed(1)), None);
@@ -45,7 +45,7 @@ fn one_wrong_wall_clock_deletes_no_result() {
     const AHEAD: u64 = 1_000_000_000;
     for (live, stamp) in [(true, 0), (false, 0), (true, AHEAD), (false, AHEAD)] {
         let mut keeper = Keeper::new(RETENTION);
-        let result = Shown { last_updated_ms: stamp, ..shown(1, true) };
+        let result = ShownEntry { last_updated_ms: stamp, ..shown(1, true) };
         keeper.read(ID, result, &completed(1), live, at(7), AHEAD);
         assert_eq!(poll(&mut keeper, at(106), completed(1)), None, "{live} {stamp}");
         assert_eq!(poll(&mut keeper, at(107), completed(1)), Some(Chore::Remove(ID)));
@@ -57,7 +57,7 @@ fn one_wrong_wall_clock_deletes_no_result() {
 fn a_slow_clock_of_a_writer_deletes_no_result() {
     let mut keeper = Keeper::new(RETENTION);
     let (other, stamp) =
-        (TaskId { entry: 3, ..ID }, |ms| Shown { last_updated_ms: ms, ..shown(1, true) });
+        (TaskId { entry: 3, ..ID }, |ms| ShownEntry { last_updated_ms: ms, ..shown(1, true) });
     keeper.read(other, stamp(500_000), &completed(1), false, at(0), 510_000);
     keeper.read(ID, stamp(1_000), &completed(1), false, at(1), 511_000);
     assert_eq!(poll(&mut keeper, at(99), completed(1)), None);
@@ -167,7 +167,7 @@ fn an_outcome_that_does_not_come_is_missed_at_last() {
 /// A zombie wrote PROCESSING when the ledger had no key of the task any more: M said for ever that it ran.
 #[test]
 fn a_sealed_task_that_m_shows_unfinished_is_restored_or_leaves() {
-    let zombie = Shown { at: Position { entry: 5, ..AT }, ..shown(1, false) };
+    let zombie = ShownEntry { at: Position { entry: 5, ..AT }, ..shown(1, false) };
     let mut keeper = Keeper::new(RETENTION);
     keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
     keeper.read(ID, zombie, &TaskFold::SEALED, true, at(1), 0);

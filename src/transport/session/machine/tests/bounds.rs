@@ -22,7 +22,7 @@ fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
 #[test]
 fn a_delivery_that_nobody_asked_for_ends_its_consumer() {
     let shared = Subscription::Shared { name: "s".to_owned() };
-    for subscription in [shared, reader(Place::Earliest, 0)] {
+    for subscription in [shared, reader(StartPlace::Earliest, 0)] {
         let mut bench = Bench::open();
         let consumer = bench.subscribe(subscription);
         request(&mut bench, consumer, 2);
@@ -122,7 +122,7 @@ fn what_would_unpack_to_more_than_there_is_room_for_comes_again_when_there_is() 
 #[test]
 fn a_reader_ends_where_there_is_no_room_to_unpack() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::Earliest, 10));
+    let consumer = bench.subscribe(reader(StartPlace::Earliest, 10));
     bench.commands();
     let (metadata, body) = zeros(30 * MIB);
     for entry in 0..3 {

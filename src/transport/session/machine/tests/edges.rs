@@ -192,7 +192,7 @@ fn an_answer_without_one_is_a_refusal() {
 fn what_moves_before_it_is_open_is_closed_once() {
     let (topic, batching) = ("topic".to_owned(), Batching::Off);
     let producer = ProducerOptions { topic: topic.clone(), name: None, batching, schema: None };
-    let consumer = ConsumerOptions { topic, subscription: reader(Place::Earliest, 1) };
+    let consumer = ConsumerOptions { topic, subscription: reader(StartPlace::Earliest, 1) };
     for (question, kind) in [
         (Question::Producer(producer), ResourceType::Producer),
         (Question::Consumer(consumer), ResourceType::Consumer),
@@ -249,7 +249,7 @@ fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
 #[test]
 fn an_entry_of_which_nothing_is_wanted_is_not_delivered() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::After(at(5, Some(9))), 10));
+    let consumer = bench.subscribe(reader(StartPlace::After(at(5, Some(9))), 10));
     bench.commands();
     let (metadata, body) = batch(10);
     bench.delivers(&delivery(consumer, 5), &metadata, &body);

@@ -11,7 +11,7 @@ fn gone() -> TransportError {
 fn every_token_comes_back_exactly_once() {
     let mut bench = Bench::open();
     let (producer, consumer) = (bench.producer(Batching::On), bench.consumer());
-    let reader = bench.subscribe(reader(Place::Earliest, 10));
+    let reader = bench.subscribe(reader(StartPlace::Earliest, 10));
     let mut expected = Vec::new();
     let mut published = Vec::new();
     // Questions that were written and such that were not; a producer and consumers that are being opened; acks on their

@@ -28,10 +28,10 @@ fn a_reader_begins_where_it_is_told() {
         let found = asked.start_message_id.as_ref().map(|it| (it.ledger_id, it.entry_id));
         assert_eq!((found, asked.initial_position), (id, Some(initial)));
     };
-    check(Place::Earliest, None, 1);
-    check(Place::Latest, None, 0);
-    check(Place::At(at(3, Some(1))), Some((LEDGER, 3)), 1);
-    check(Place::After(at(3, None)), Some((LEDGER, 3)), 1);
+    check(StartPlace::Earliest, None, 1);
+    check(StartPlace::Latest, None, 0);
+    check(StartPlace::At(at(3, Some(1))), Some((LEDGER, 3)), 1);
+    check(StartPlace::After(at(3, None)), Some((LEDGER, 3)), 1);
 }
 
 #[test]
@@ -46,19 +46,19 @@ fn what_lies_before_the_start_is_not_delivered() {
     };
     let (first, last) = (at(3, Some(0)), at(3, Some(2)));
     let (middle, next) = (at(3, Some(1)), at(4, None));
-    check(Place::Earliest, &[first, middle, last, next]);
-    check(Place::At(middle), &[middle, last, next]);
-    check(Place::After(middle), &[last, next]);
-    check(Place::After(last), &[next]);
-    check(Place::At(at(3, None)), &[first, middle, last, next]);
-    check(Place::After(next), &[]);
+    check(StartPlace::Earliest, &[first, middle, last, next]);
+    check(StartPlace::At(middle), &[middle, last, next]);
+    check(StartPlace::After(middle), &[last, next]);
+    check(StartPlace::After(last), &[next]);
+    check(StartPlace::At(at(3, None)), &[first, middle, last, next]);
+    check(StartPlace::After(next), &[]);
 }
 
 /// What is skipped was sent for permits, too, and must not use them up.
 #[test]
 fn a_reader_without_a_window_gets_what_it_asks_for_behind_what_it_skips() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::After(at(3, Some(2))), 0));
+    let consumer = bench.subscribe(reader(StartPlace::After(at(3, Some(2))), 0));
     assert!(bench.commands().is_empty());
     bench.call(Call::Request { consumer, count: 1 });
     assert_eq!(permits(&bench.commands()), 1);
@@ -72,7 +72,7 @@ fn a_reader_without_a_window_gets_what_it_asks_for_behind_what_it_skips() {
 #[test]
 fn a_reader_reads_ahead_as_far_as_its_window_in_bytes() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::Earliest, 100));
+    let consumer = bench.subscribe(reader(StartPlace::Earliest, 100));
     assert_eq!(permits(&bench.commands()), 100);
     for entry in 0..100 {
         delivers_large(&mut bench, consumer, entry, 200_000);
@@ -91,7 +91,7 @@ fn a_reader_reads_ahead_as_far_as_its_window_in_bytes() {
 #[test]
 fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::Earliest, 20));
+    let consumer = bench.subscribe(reader(StartPlace::Earliest, 20));
     let mut granted = permits(&bench.commands());
     for entry in 0..40 {
         assert!(granted > 0, "nothing more comes behind entry {entry}");
@@ -112,7 +112,7 @@ fn a_small_message_behind_large_ones_does_not_stop_a_reader() {
 #[test]
 fn a_damaged_delivery_ends_a_reader() {
     let mut bench = Bench::open();
-    let consumer = bench.subscribe(reader(Place::Earliest, 0));
+    let consumer = bench.subscribe(reader(StartPlace::Earliest, 0));
     let mut bytes = BytesMut::new();
     let command = delivery(consumer, 1);
     frame::encode_message(command, &MessageMetadata::default(), b"x", &mut bytes);

@@ -6,7 +6,7 @@ use crate::transport::session::keys::Authority;
 
 async fn open_within(options: &ConnectOptions, budget: &Budget) -> Result<Link, Failure> {
     let endpoint = options.prepare().unwrap().endpoints.swap_remove(0);
-    let place = Place { endpoint, behind_proxy: None, purpose: Purpose::Records };
+    let place = Target { endpoint, behind_proxy: None, purpose: Purpose::Records };
     open(options, place, budget.clone(), TaskTracker::new(), Arc::default()).await
 }
 
