@@ -147,3 +147,29 @@ impl Hash for Tasks {
         self.in_order().hash(state);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::fold::Phase;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+
+    /// No test noticed when a finished task about which an entry was read stayed in the large form from then on.
+    #[test]
+    fn a_finished_task_that_was_looked_at_comes_to_rest_again() {
+        let mut tasks = Tasks::default();
+        tasks.get_or_new(ID).fold.phase = Phase::Completed;
+        tasks.ended(ID);
+        tasks.rest();
+        assert_eq!(tasks.open_from(None).count(), 0);
+        let looks: [fn(&mut Tasks); 2] =
+            [|tasks| drop(tasks.get_or_new(ID).clone()), |tasks| drop(tasks.get_mut(ID).cloned())];
+        for look in looks {
+            look(&mut tasks);
+            assert_eq!(tasks.open_from(None).count(), 1);
+            tasks.rest();
+            assert_eq!(tasks.open_from(None).count(), 0);
+        }
+    }
+}
