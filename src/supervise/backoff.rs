@@ -70,4 +70,20 @@ mod tests {
             assert_eq!(backoff.next, next, "open for {open:?}");
         }
     }
+
+    /// No test noticed when waits were longer than they should be at most, or could be nothing at all. Time is tokio's, which passes at once here.
+    #[tokio::test(start_paused = true)]
+    async fn waits_double_and_are_shortened_by_half_at_most() {
+        let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
+        let mut longest = BACKOFF_MIN;
+        for _ in 0..50 {
+            let begin = tokio::time::Instant::now();
+            backoff.wait().await;
+            let waited = begin.elapsed();
+            // A timer may be a millisecond late.
+            let late = Duration::from_millis(1);
+            assert!((longest / 2..=longest + late).contains(&waited), "{waited:?} of {longest:?}");
+            longest = (2 * longest).min(BACKOFF_MAX);
+        }
+    }
 }

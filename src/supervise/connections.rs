@@ -216,7 +216,9 @@ impl Drop for Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SimulatedClock;
     use crate::transport::TransportErrorKind;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_worker_is_connected_when_all_its_sessions_are_open() {
@@ -268,5 +270,83 @@ mod tests {
         assert_eq!((state().as_str(), connections.refusals()), ("lasts: no acks", 3));
         first.accepted();
         assert_eq!((state().as_str(), connections.refusals()), ("", 3));
+    }
+
+    /// No test noticed when an outage was taken for a refusal, and when a service that had ended went on to be refused.
+    #[test]
+    fn what_passes_is_not_refused_and_what_has_ended_is_not_either() {
+        let connections = Arc::new(Connections::new(Clock::System));
+        let monitor = Monitor::new(&connections);
+        let is_connected = || matches!(connections.state(), ConnectionState::Connected);
+        monitor.refused(&TransportError::new(TransportErrorKind::Unreachable, "here", "gone"));
+        assert!(is_connected());
+        monitor.refused(&TransportError::new(TransportErrorKind::Unauthorized, "here", "no"));
+        assert!(!is_connected());
+        drop(monitor);
+        assert!(is_connected());
+    }
+
+    /// No test noticed when the errors of what has no session were not told.
+    #[test]
+    fn what_is_done_again_and_again_tells_what_came_of_it() {
+        let connections = Arc::new(Connections::new(Clock::System));
+        let monitor = Monitor::new(&connections);
+        let is_connected = || matches!(connections.state(), ConnectionState::Connected);
+        let cause = TransportError::new(TransportErrorKind::Unreachable, "here", "gone");
+        for (cause, connected) in [(Some(&cause), false), (None, true)] {
+            monitor.tell(cause);
+            assert_eq!(is_connected(), connected);
+        }
+    }
+
+    /// No test noticed when the refusal of a service that had ended was still held to be told: the same one, of the next service, was not.
+    #[test]
+    fn the_end_of_a_refused_service_is_forgotten_if_nothing_else_stands_in_the_way() {
+        for (others, refusals) in [(0, 2), (1, 1)] {
+            let connections = Arc::new(Connections::new(Clock::System));
+            let refused = TransportError::new(TransportErrorKind::Unauthorized, "here", "no");
+            let fail = || {
+                let monitor = Monitor::new(&connections);
+                monitor.failed(&refused);
+                monitor
+            };
+            let others: Vec<_> = (0..others).map(|_| fail()).collect();
+            drop(fail());
+            drop(fail());
+            assert_eq!(connections.refusals(), refusals, "{} others", others.len());
+        }
+    }
+
+    /// A clock that stands where it was set, in seconds.
+    #[derive(Debug)]
+    struct Standing(AtomicU64);
+
+    impl SimulatedClock for Standing {
+        fn now(&self) -> Moment {
+            Moment(self.wall())
+        }
+
+        fn wall(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::Relaxed))
+        }
+
+        fn sleep_for(&self, time: Duration) -> Duration {
+            time
+        }
+    }
+
+    /// No test noticed when an outage lasted since the machine had started, or only since its cause had changed.
+    #[test]
+    fn an_outage_lasts_since_the_first_of_its_causes() {
+        static CLOCK: Standing = Standing(AtomicU64::new(100));
+        let connections = Arc::new(Connections::new(Clock::Simulated(&CLOCK)));
+        let monitor = Monitor::new(&connections);
+        monitor.failed(&TransportError::new(TransportErrorKind::Unreachable, "here", "gone"));
+        CLOCK.0.store(130, Ordering::Relaxed);
+        monitor.failed(&TransportError::new(TransportErrorKind::Unauthorized, "here", "no"));
+        CLOCK.0.store(150, Ordering::Relaxed);
+        let state = connections.state();
+        let ConnectionState::Refused { elapsed, .. } = state else { panic!("{state:?}") };
+        assert_eq!(elapsed, Duration::from_secs(50));
     }
 }

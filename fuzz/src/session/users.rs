@@ -6,7 +6,7 @@ use bytes::Bytes;
 use longhaul::EntryId;
 use longhaul::Position;
 use longhaul::internals::session::machine::call::{
-    Call, ConsumerOptions, LookupQuestion, StartPlace, ProducerOptions, Publication, Question,
+    Call, ConsumerOptions, LookupQuestion, ProducerOptions, Publication, Question, StartPlace,
     Subscription,
 };
 use longhaul_transport::{Batching, Outgoing, TransportError, TransportErrorKind};
@@ -161,6 +161,11 @@ fn entry(script: &mut Script<'_>) -> EntryId {
 fn place(script: &mut Script<'_>) -> StartPlace {
     let batch_index = script.chance(3).then(|| u32::from(script.byte() % 4));
     let position = Position { ledger: 7, entry: script.number(), batch_index };
-    let places = [StartPlace::Earliest, StartPlace::Latest, StartPlace::At(position), StartPlace::After(position)];
+    let places = [
+        StartPlace::Earliest,
+        StartPlace::Latest,
+        StartPlace::At(position),
+        StartPlace::After(position),
+    ];
     script.one(places)
 }

@@ -219,4 +219,22 @@ mod tests {
             assert_eq!(after, expected, "{kind:?} {phase:?}");
         }
     }
+
+    /// No test noticed when tasks stayed left out of their entries for ever after the ledger had forgotten them.
+    #[test]
+    fn what_is_over_is_forgotten_and_nothing_else() {
+        let mut ended = EndedAttempts::default();
+        let other = TaskId { entry: 3, ..ID };
+        ended.leave_out(ID);
+        ended.leave_out(other);
+        ended.forget_if(|id| id == ID);
+        assert_eq!((ended.is_bare(ID), ended.is_bare(other)), (false, true));
+    }
+
+    /// No test noticed when a body that was not there was read again and again without a pause.
+    #[test]
+    fn the_waits_for_a_body_double_up_to_four_minutes() {
+        let waits = [0, 1, 2, 8, 9, u32::MAX].map(|tries| wait_for_body(tries).as_secs());
+        assert_eq!(waits, [1, 2, 4, 256, 256, 256]);
+    }
 }

@@ -202,4 +202,98 @@ mod tests {
         assert_eq!(all.map(|it| PackedPosition::of(it).position()), all);
         assert!(all.map(PackedPosition::of).is_sorted());
     }
+
+    /// Stamps within ten seconds of this are one.
+    const RETENTION: Duration = Duration::from_secs(640);
+    const RETENTION_MS: u64 = 640_000;
+
+    fn task(entry: u64) -> TaskId {
+        TaskId { ledger: 1, entry, partition: 3, batch_index: None }
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(Duration::from_secs(seconds))
+    }
+
+    /// M shows the end of this task in an entry of this stamp.
+    fn insert(ends: &mut Ends, entry: u64, stamp_ms: u64, live: bool, now: Moment, wall_ms: u64) {
+        ends.stamped(stamp_ms);
+        let shown_at = Position { ledger: 2, entry, batch_index: None };
+        ends.insert(task(entry), End { at: shown_at, epoch: Some(1) }, live, now, wall_ms);
+    }
+
+    /// No test noticed when all ends were one group, which left together when the retention of the last one was over: that of a topic where
+    /// tasks end all the time never is.
+    #[test]
+    fn each_end_leaves_when_its_own_retention_is_over() {
+        let mut ends = Ends::new(RETENTION);
+        for entry in 0..3 {
+            insert(&mut ends, entry, 0, true, at(entry), 0);
+        }
+        for entry in 0..3 {
+            let over = at(entry) + RETENTION;
+            assert_eq!(ends.next(), Some(over));
+            assert_eq!(ends.pop_over(Moment(over.0 - Duration::from_millis(1))), None);
+            assert_eq!(ends.pop_over(over), Some(task(entry)));
+            assert_eq!((ends.pop_over(over), ends.get(task(entry))), (None, None));
+        }
+        assert_eq!(ends.next(), None);
+    }
+
+    /// No test noticed when each end kept times and stamps of its own, at 56 bytes, nor when ends of different times or stamps shared theirs.
+    #[test]
+    fn ends_are_one_group_that_were_read_at_a_time_and_written_within_a_moment() {
+        const SPAN_MS: u64 = RETENTION_MS / 64;
+        let last = (SPAN_MS, true, at(7));
+        for (stamp_ms, live, now, groups) in [
+            (last.0, last.1, last.2, 1),
+            (SPAN_MS + 1, last.1, last.2, 2),
+            (last.0, false, last.2, 2),
+            (last.0, last.1, at(8), 2),
+        ] {
+            let mut ends = Ends::new(RETENTION);
+            for entry in 0..=100 {
+                insert(&mut ends, entry, entry * SPAN_MS / 100, true, at(7), 0);
+            }
+            assert_eq!(ends.groups.len(), 1);
+            insert(&mut ends, 101, stamp_ms, live, now, 0);
+            assert_eq!(ends.groups.len(), groups, "{stamp_ms} {live} {now:?}");
+        }
+    }
+
+    /// No test noticed when the last end of a group left as early as its first one.
+    #[test]
+    fn a_group_leaves_when_the_retention_of_its_last_end_is_over() {
+        let mut ends = Ends::new(RETENTION);
+        insert(&mut ends, 1, 1_000, false, at(0), 401_000);
+        insert(&mut ends, 2, 11_000, false, at(0), 401_000);
+        assert_eq!((ends.groups.len(), ends.next()), (1, Some(at(250))));
+        // By this stamp the retention is over of the first one, and not yet of the other.
+        ends.stamped(RETENTION_MS + 10_999);
+        assert_eq!(ends.pop_over(at(250)), None);
+        ends.stamped(RETENTION_MS + 11_000);
+        assert_eq!([(); 3].map(|()| ends.pop_over(at(290))), [Some(task(1)), Some(task(2)), None]);
+    }
+
+    /// No test noticed when the age of an end that was read live was taken from stamps: two wrong clocks then deleted it at once.
+    #[test]
+    fn of_a_live_end_no_clock_of_others_counts() {
+        let mut ends = Ends::new(RETENTION);
+        insert(&mut ends, 1, 1_000, true, at(0), 10 * RETENTION_MS);
+        ends.stamped(10 * RETENTION_MS);
+        assert_eq!(ends.next(), Some(at(640)));
+        assert_eq!(ends.pop_over(at(639)), None);
+    }
+
+    /// No test noticed when an end that only the own clock calls over was looked at without a pause, or not before its retention was over.
+    #[test]
+    fn what_the_own_clock_calls_over_is_looked_at_again_now_and_then() {
+        for (retention, first, last) in [(RETENTION, 40, 640), (Duration::from_secs(8), 1, 8)] {
+            let mut ends = Ends::new(retention);
+            insert(&mut ends, 1, 0, false, at(0), 10 * RETENTION_MS);
+            assert_eq!((ends.next(), ends.pop_over(at(0))), (Some(at(0)), None));
+            assert_eq!((ends.next(), ends.pop_over(at(last - 1))), (Some(at(first)), None));
+            assert_eq!((ends.next(), ends.pop_over(at(last))), (Some(at(last)), Some(task(1))));
+        }
+    }
 }

@@ -165,3 +165,39 @@ pub(in crate::worker) fn dead_letter(
         ..Outgoing::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test of the library noticed when outcomes went to the ledger without their body.
+    #[test]
+    fn a_body_is_written_as_it_is() {
+        for (body, phase) in [
+            (Body::Result(Bytes::from_static(b"four")), Phase::Completed),
+            (Body::Reason("four".to_owned()), Phase::Final),
+        ] {
+            assert_eq!((body.len(), body.bytes().as_ref()), (4, &b"four"[..]));
+            assert_eq!(Body::read(phase, body.bytes()), body);
+        }
+    }
+
+    /// No test of the library noticed when a claim that closes a task gave no reason, or another one.
+    #[test]
+    fn each_claim_that_closes_says_why() {
+        let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
+        let reasons = ["", text::ALL_ATTEMPTS_FAILED, text::CANCELLED, text::EXPIRED];
+        assert_eq!(kinds.map(closing_reason), reasons);
+    }
+
+    /// No test of the library noticed when a task was shown as created whenever it was shown, or never.
+    #[test]
+    fn a_task_was_created_when_the_ledger_says_or_else_now() {
+        let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+        for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {
+            let task = Task { created_ms, ..Task::default() };
+            let shown = processing(id, &task, None, None, wall_ms);
+            assert_eq!((shown.created, shown.last_updated), times);
+        }
+    }
+}

@@ -276,4 +276,43 @@ mod tests {
         assert_eq!(metadata.keep(true, None), Some(Following::Start(2)));
         assert_eq!(poll(&mut metadata, seconds(2_000)), None);
     }
+
+    /// No test noticed when a worker that did not read M any more went on with the repairs that what it had read there led to.
+    #[test]
+    fn who_stops_keeping_repairs_nothing_that_it_has_read() {
+        let mut metadata = keeping();
+        read(&mut metadata, 1, false, seconds(0));
+        assert_eq!(metadata.timeout(true), Some(seconds(10)));
+        assert_eq!(metadata.keep(false, None), Some(Following::Stop));
+        assert_eq!((metadata.timeout(true), poll(&mut metadata, seconds(60))), (None, None));
+    }
+
+    /// No test noticed when any number of repairs followed from one look at the end of M.
+    #[test]
+    fn after_some_repairs_it_is_asked_again_where_m_ends() {
+        let mut metadata = keeping();
+        let task = |entry| TaskId { entry, ..ID };
+        for entry in 0..65 {
+            metadata.keeper.missed(task(entry), seconds(0));
+        }
+        assert_eq!(poll(&mut metadata, seconds(60)), Some(Chore::Look));
+        metadata.told_end(1, seconds(60), None);
+        for entry in 0..64 {
+            let missing = Some(Chore::Repair(task(entry), Lack::Missing));
+            assert_eq!(poll(&mut metadata, seconds(61)), missing);
+        }
+        assert_eq!(poll(&mut metadata, seconds(61)), Some(Chore::Look));
+    }
+
+    /// No test noticed when the keeper was not told what became of its tombstones: one that was lost never came, and after 64 of them none did.
+    #[test]
+    fn a_tombstone_that_may_be_lost_is_published_again() {
+        let mut metadata = keeping();
+        read(&mut metadata, 1, true, seconds(0));
+        for is_known in [false, true] {
+            assert_eq!(poll(&mut metadata, seconds(1_000)), Some(Chore::Remove(ID)));
+            metadata.removed(ID, is_known);
+        }
+        assert_eq!(poll(&mut metadata, seconds(1_000)), None);
+    }
 }

@@ -183,4 +183,15 @@ mod tests {
         running.put_off(OF, at(0));
         assert_eq!(running.poll(at(1)), Some(OF));
     }
+
+    /// No test noticed when an attempt that had ended was shown again at its next keep-alive, or with the progress that it had reported last.
+    #[test]
+    fn what_has_ended_is_not_shown_again() {
+        let mut running = shown(9);
+        running.answered(OF, true);
+        running.ended(OF);
+        assert_eq!((running.poll(at(1_000)), running.next()), (None, None));
+        running.show_again(OF);
+        assert_eq!(running.next(), None);
+    }
 }

@@ -164,6 +164,16 @@ mod tests {
         assert_eq!(ended.len(), 100_001);
     }
 
+    /// No test noticed when a first read kept the end of each task at a time of its own.
+    #[test]
+    fn what_a_first_read_finds_is_together_that_ended_within_a_grain() {
+        let all = (100..140).map(|second| (at(second), entry((7, second))));
+        let mut ended = EndedEntries::of(all, GRAIN);
+        let times: Vec<_> = ended.lots.iter().map(|lot| lot.at).collect();
+        assert_eq!(times, [100, 110, 120, 130].map(at));
+        assert_eq!(ended.pop(), Some((at(100), entry((7, 100)))));
+    }
+
     proptest! {
         #[test]
         fn each_comes_out_at_its_time_but_for_the_grain(
@@ -199,7 +209,7 @@ mod tests {
         }
 
         /// What a lost seal had named came back in the order in which it was gathered, in which older tasks may follow younger ones: those
-        /// that had ended first then waited behind the others.
+        /// that had ended first then waited behind the others. Nor did any test notice when each of them made a lot of its own.
         #[test]
         fn what_was_taken_out_is_put_back_in_any_order(
             pushed in prop::collection::vec(((0..2_u64, 0..40_u64), 0..9_u64), 1..80),
@@ -213,7 +223,7 @@ mod tests {
                 ended.push(entry(id), at(now), GRAIN);
             }
             let listed = |mut ended: EndedEntries| std::iter::from_fn(move || ended.pop()).collect::<Vec<_>>();
-            let before = listed(ended.clone());
+            let (before, lots) = (listed(ended.clone()), ended.lots.len());
             let out = (0..taken).map_while(|_| ended.pop());
             let mut out: Vec<_> = order.into_iter().zip(out).collect();
             out.sort_by_key(|(order, _)| *order);
@@ -221,7 +231,7 @@ mod tests {
                 ended.put_back(at, entry);
             }
             prop_assert_eq!(ended.first_at(), before.first().map(|(at, _)| *at));
-            prop_assert_eq!(ended.len(), before.len());
+            prop_assert_eq!((ended.len(), ended.lots.len()), (before.len(), lots));
             prop_assert_eq!(listed(ended), before);
         }
     }

@@ -259,3 +259,119 @@ fn an_end_that_is_shown_again_stays_for_its_retention() {
     assert_eq!(poll(&mut keeper, at(149), completed(1)), None);
     assert_eq!(poll(&mut keeper, at(150), completed(1)), Some(Chore::Remove(ID)));
 }
+
+/// No test noticed when an end that has just come, of an epoch that is over, or of which a task stands open, was repaired at once: another one may
+/// be on its way.
+#[test]
+fn the_end_to_come_is_waited_for() {
+    let other = TaskId { entry: 3, ..ID };
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(2), true, at(20), 0);
+    keeper.read(other, shown(1, false), &TaskFold::default(), true, at(20), 0);
+    keeper.ended(other, &completed(2), true, at(21));
+    assert_eq!(poll(&mut keeper, at(29), completed(2)), None);
+    assert_eq!(poll(&mut keeper, at(30), completed(2)), Some(Chore::Repair(ID, Lack::Covered)));
+    assert_eq!(poll(&mut keeper, at(30), completed(2)), None);
+    assert_eq!(poll(&mut keeper, at(31), completed(2)), Some(Chore::Repair(other, Lack::Missing)));
+}
+
+/// No test noticed when an end that a late entry had covered was still said to be shown, so that it was not published again.
+#[test]
+fn an_end_that_was_covered_is_not_shown_any_more() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(1), 0);
+    assert!(!keeper.has_shown_end(ID, Epoch(1)) && keeper.has_shown_any_end(ID));
+}
+
+/// No test noticed when the end that another worker has removed was shown once more, nor when such tasks were remembered for ever.
+#[test]
+fn an_end_that_left_counts_as_shown_until_its_task_is_sealed() {
+    for (fold, remembered) in [(completed(1), true), (TaskFold::SEALED, false)] {
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+        keeper.gone(ID, &fold);
+        assert_eq!(keeper.has_shown_end(ID, Epoch(1)), remembered, "{fold:?}");
+
+        let mut keeper = Keeper::new(RETENTION);
+        keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+        assert_eq!(poll(&mut keeper, at(100), fold), Some(Chore::Remove(ID)));
+        assert_eq!(keeper.has_shown_any_end(ID), remembered, "{fold:?}");
+    }
+}
+
+/// No test noticed when this was always denied, or only told of ends that had left M.
+#[test]
+fn whether_any_end_was_shown_is_known_whatever_came_after_it() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &completed(1), true, at(0), 0);
+    assert!(!keeper.has_shown_any_end(ID), "it shows that the task runs");
+    for terminal in [true, false] {
+        keeper.read(ID, shown(1, terminal), &completed(1), true, at(1), 0);
+        assert!(keeper.has_shown_any_end(ID), "{terminal}");
+    }
+    keeper.read(ID, shown(1, true), &completed(1), true, at(2), 0);
+    keeper.gone(ID, &completed(1));
+    assert!(keeper.has_shown_any_end(ID));
+}
+
+/// No test noticed when sealed tasks that had left M, or were about to, were removed once more.
+#[test]
+fn a_sealed_task_that_m_shows_unfinished_is_removed_once() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
+    keeper.sealed(ID..=ID, at(0));
+    assert_eq!(poll(&mut keeper, at(10), TaskFold::SEALED), Some(Chore::Remove(ID)));
+    keeper.missed(ID, at(10));
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
+
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, false), &TaskFold::default(), true, at(0), 0);
+    keeper.gone(ID, &TaskFold::SEALED);
+    keeper.missed(ID, at(10));
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::SEALED), None);
+}
+
+/// No test noticed when tombstones of sealed tasks did not count, so that any number of others went out beside them.
+#[test]
+fn tombstones_of_sealed_tasks_count_as_well() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    for entry in 10..10 + REMOVING_MAX as u64 {
+        let task = TaskId { entry, ..ID };
+        assert_eq!(keeper.next_removal(), Some(at(100)), "there is room for {entry}");
+        keeper.read(task, shown(1, false), &TaskFold::SEALED, true, at(0), 0);
+        keeper.sealed(task..=task, at(0));
+        let chore = keeper.poll_repair(at(10), at(10), |_| TaskFold::SEALED, |_| false);
+        assert_eq!(chore, Some(Chore::Remove(task)));
+    }
+    assert_eq!(keeper.next_removal(), None);
+    keeper.removed(ID, true);
+    assert_eq!(keeper.next_removal(), Some(at(100)));
+}
+
+/// No test noticed when an end was published of a task of which the ledger, read again, did not say that it had ended.
+#[test]
+fn what_has_not_ended_as_far_as_the_ledger_says_is_not_repaired() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.missed(ID, at(0));
+    assert_eq!(poll(&mut keeper, at(60), TaskFold::default()), None);
+}
+
+/// No test noticed when an end that another implementation had written was taken for one of an old epoch, and written once more.
+#[test]
+fn a_foreign_end_is_the_ledgers() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.read(ID, ShownEntry { epoch: None, ..shown(1, true) }, &completed(1), true, at(0), 0);
+    keeper.missed(ID, at(0));
+    assert_eq!(poll(&mut keeper, at(60), completed(1)), None);
+}
+
+/// No test noticed when a worker that had kept M before removed each result as soon as it read it.
+#[test]
+fn who_keeps_m_again_keeps_it_with_the_same_retention() {
+    let mut keeper = Keeper::new(RETENTION);
+    keeper.stop();
+    keeper.read(ID, shown(1, true), &completed(1), true, at(0), 0);
+    assert_eq!(keeper.next_removal(), Some(at(100)));
+}

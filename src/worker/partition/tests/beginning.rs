@@ -2,6 +2,7 @@
 
 use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading, task};
 use super::*;
+use crate::protocol::entry::Heartbeat;
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -256,4 +257,47 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
     let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
     let did: Vec<_> = std::iter::from_fn(|| solo.core.poll_effect()).collect();
     assert!(did.contains(&Effect::Do(stop)), "{did:?}");
+}
+
+/// No test noticed when an attempt that another worker had taken over just before a self-fence went on.
+#[test]
+fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
+    let mut solo = Solo::new(1);
+    solo.start(TASK);
+    let (key, kind) = (once(TASK, 2, OTHER, 1), ClaimKind::Run);
+    solo.read(Entry::Claim(Claim { key, attempt: 2, kind, batch_size: None, base: None }));
+    fence(&mut solo);
+    let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
+    assert!(solo.run().contains(&Effect::Do(stop)));
+}
+
+/// This heartbeat of this owner, with this number.
+fn heartbeat(owner: u128, number: u64) -> Entry {
+    let Entry::Heartbeat(beat) = beat(Duration::ZERO, 0) else { panic!("it is a heartbeat") };
+    Entry::Heartbeat(Heartbeat { owner: OwnerId(owner), number, ..beat })
+}
+
+/// No test noticed when an id that a self-fence had replaced was taken for a worker that takes its turn.
+#[test]
+fn an_id_whose_heartbeats_have_no_number_is_a_former_one_during_the_first_read_and_later() {
+    for mut solo in [Solo::fresh(1), Solo::new(1)] {
+        for (owner, number) in [(10, 1), (11, 0)] {
+            solo.read(heartbeat(owner, number));
+            assert_eq!(solo.core.silence.is_former(OwnerId(owner)), number == 0);
+        }
+    }
+}
+
+/// No test noticed when a worker went on as the first although one had come that stands before it.
+#[test]
+fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
+    let is_first = |owner| {
+        let mut solo = Solo::new(1);
+        assert!(solo.core.first, "it is alone");
+        solo.read(heartbeat(owner, 1));
+        assert_eq!(solo.core.first, solo.core.place(solo.now) == 0, "{owner}");
+        solo.core.first
+    };
+    let stands_before = (10..40).filter(|owner| !is_first(*owner)).count();
+    assert!((1..30).contains(&stands_before), "{stands_before}");
 }

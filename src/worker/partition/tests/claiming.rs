@@ -41,6 +41,8 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     assert_eq!(it.core.begin_by(TASK, Epoch(1)), sent + H);
     it.now = sent + H;
     it.core.handle_not_begun(TASK, Epoch(1), it.now);
+    // No test noticed when it was left alone for twice as long by an attempt that was given back already.
+    it.core.handle_not_begun(TASK, Epoch(1), it.now);
     it.core.handle_body_gone(TASK, Epoch(1), it.now);
     let done = published(&it.effects());
     let Entry::Done(Done { outcome, .. }) = done else { panic!("{done:?}") };
