@@ -75,11 +75,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waits_double_and_are_shortened_by_half_at_most() {
         let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
+        let clock = longhaul_memory::simulated_clock(0);
         let mut longest = BACKOFF_MIN;
         for _ in 0..50 {
-            let begin = tokio::time::Instant::now();
+            let begin = clock.now();
             backoff.wait().await;
-            let waited = begin.elapsed();
+            let waited = clock.now().since(begin);
             // A timer may be a millisecond late.
             let late = Duration::from_millis(1);
             assert!((longest / 2..=longest + late).contains(&waited), "{waited:?} of {longest:?}");
