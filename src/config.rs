@@ -58,10 +58,6 @@ pub struct WorkerConfig {
     /// Runs tasks that were replicated from another cluster, too. They have another id in each cluster, and run once in each of
     /// those whose workers say so. All workers of a subscription should say the same. Default false: they run where they were submitted.
     pub run_replicated: bool,
-    /// Lets entries on the metadata topic share a batch while earlier ones are on their way. On a real Pulsar more tasks are done in a second where
-    /// many short ones run at once. But readers of the compacted view that use the C++ or the Python client get a message without key and value for each
-    /// entry that compaction has removed from a batch, and must ignore it. Default false.
-    pub batch_metadata: bool,
 }
 
 impl Default for WorkerConfig {
@@ -82,7 +78,6 @@ impl Default for WorkerConfig {
             shown_task_bytes_max: 64 * 1024,
             held_bytes_max: 256 * 1024 * 1024,
             run_replicated: false,
-            batch_metadata: false,
         }
     }
 }

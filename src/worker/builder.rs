@@ -127,12 +127,6 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Lets entries on the metadata topic share a batch: see [`WorkerConfig::batch_metadata`].
-    pub fn batch_metadata(mut self, batch: bool) -> Self {
-        self.config.batch_metadata = batch;
-        self
-    }
-
     /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
     pub fn run_replicated(mut self, run: bool) -> Self {
         self.config.run_replicated = run;

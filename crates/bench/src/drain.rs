@@ -33,9 +33,6 @@ pub(crate) struct Options {
     /// Partitions of the task topic. Without it the topic has none.
     #[arg(long)]
     partitions: Option<u32>,
-    /// Workers let entries on the metadata topic share a batch.
-    #[arg(long)]
-    batch_metadata: bool,
 }
 
 impl Options {
@@ -45,11 +42,10 @@ impl Options {
 }
 
 async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
-    let Options { sitting, tasks, bytes, concurrency, workers, .. } = options;
-    let topics = stage.topics("drain", options.partitions).await?;
+    let Options { sitting, tasks, bytes, concurrency, workers, partitions } = options;
+    let topics = stage.topics("drain", *partitions).await?;
     stage.fill(&topics, *tasks, *bytes).await?;
-    let batch_metadata = options.batch_metadata;
-    let plan = Plan { batch_metadata, ..Plan::new(stage, &topics, *concurrency) };
+    let plan = Plan::new(stage, &topics, *concurrency);
     let workers = Worker::start_all(*workers, &plan, sitting.under.as_deref()).await?;
     let processes: Vec<u32> = workers.iter().map(|worker| worker.process).collect();
     let broker = stage.broker_process().into_iter().collect();

@@ -47,8 +47,6 @@ pub(crate) struct Plan {
     pub(crate) expected: usize,
     /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it all are as by default.
     pub(crate) retention: Option<Duration>,
-    /// Entries on M share a batch.
-    pub(crate) batch_metadata: bool,
 }
 
 impl Plan {
@@ -202,7 +200,6 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
 fn config(plan: &Plan) -> WorkerConfig {
     let mut config = WorkerConfig::default();
     config.concurrency = plan.concurrency;
-    config.batch_metadata = plan.batch_metadata;
     if let Some(retention) = plan.retention {
         config.heartbeat = retention / 30;
         config.self_fence = retention / 4;

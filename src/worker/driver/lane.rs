@@ -187,8 +187,8 @@ impl Lane {
         services.spawn(env.gate.wrap(publishing));
         let service = env.service(&topics.metadata);
         let schema = Schema::TaskMetadata;
-        let batching = if config.batch_metadata { Batching::On } else { Batching::Off };
-        let publishing = publish(service, batching, schema, metadata_publishes.clone());
+        // In a compacted view the clients of C++ and Python show what was removed from a batch as messages without key and value.
+        let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
             core,
