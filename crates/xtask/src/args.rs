@@ -117,7 +117,7 @@ Plants faults into the code, one at a time, and sees whether tests fail
 
 Usage: cargo xtask mutants [<area>...] [<option>...]
 
-Areas: protocol, machine, partition, worker-session, session, wire, broker
+Areas: protocol, machine, partition, metadata, worker-session, session, wire, broker
 [default: all of them]
 
 Options:
@@ -347,7 +347,7 @@ mod tests {
         check_error("sim --seed 7 --runs 0", "--runs 0 would run nothing");
         let range = "--seed needs a number from 0 to 18446744073709551615, not `-1`";
         check_error("sim --seed -1", range);
-        let areas = "protocol, machine, partition, worker-session, session, wire, broker";
+        let areas = "protocol, machine, partition, metadata, worker-session, session, wire, broker";
         check_error("mutants x", &format!("there is no area `x`: known are {areas}"));
         check_error("mutants --jobs x", "--jobs needs a number");
         check_error("mutants --file", "--file needs a part of a path");

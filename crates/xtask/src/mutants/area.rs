@@ -43,6 +43,7 @@ pub const AREAS: &[Area] = &[
     Area::library("protocol", &["src/protocol/", "crates/longhaul-transport/src/moment.rs"]),
     Area::library("machine", &["src/worker/machine/"]),
     Area::library("partition", &["src/worker/partition/"]),
+    Area::library("metadata", &["src/worker/metadata/"]),
     Area::library(
         "worker-session",
         &["src/supervise/", "src/worker/session.rs", "src/worker/session/publishing.rs"],
