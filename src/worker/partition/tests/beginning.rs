@@ -301,3 +301,19 @@ fn who_hears_one_that_stands_before_it_is_not_the_first_any_more() {
     let stands_before = (10..40).filter(|owner| !is_first(*owner)).count();
     assert!((1..30).contains(&stands_before), "{stands_before}");
 }
+
+/// No test noticed when heartbeats of a first read were judged like those of now: a worker that had written for hours would have had each reader of
+/// its old heartbeats begin anew, again and again.
+#[test]
+fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
+    let mut solo = Solo::fresh(1);
+    solo.echoes = false;
+    solo.run();
+    for (hours, receipted) in [(0, 0), (10, 5)] {
+        solo.read(beat(secs(hours * 3_600), receipted));
+    }
+    let own = solo.beats.pop().unwrap();
+    solo.read(Entry::Heartbeat(own));
+    let did = solo.run();
+    assert!(did.contains(&Effect::Ready) && !did.contains(&Effect::Fenced), "{did:?}");
+}
