@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn ended(&mut self, id: LaneId, ended: AttemptEnd) {
+    pub(super) fn handle_attempt_end(&mut self, id: LaneId, ended: AttemptEnd) {
         let now = self.env.clock.now();
         let AttemptEnd { task, epoch, ending, stuck } = ended;
         let wall_ms = self.env.clock.wall_ms();

@@ -75,8 +75,8 @@ impl Driver {
                 }));
             }
             Action::DropPayload(task) => lane.drop_payload(task),
-            Action::ShowRetry(task) => self.show_ended(id, task, Showing::Retry),
-            Action::ShowOutcome(task) => self.show_end(id, task, Showing::Outcome),
+            Action::ShowRetry(task) => self.publish_end(id, task, Showing::Retry),
+            Action::ShowOutcome(task) => self.show_end_unless_shown(id, task, Showing::Outcome),
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
             Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),

@@ -230,7 +230,7 @@ impl Driver {
         tokio::select! {
             biased;
             changed = self.stop_request.changed() => if changed.is_err() { return Some(Ok(())) },
-            Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.ended(lane, ended) },
+            Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.handle_attempt_end(lane, ended) },
             Some(Err(error)) = self.services.join_next() => {
                 // Those that are replaced are aborted. None ends by itself.
                 if error.is_panic() {
@@ -254,7 +254,7 @@ impl Driver {
             if let Some(ended) = self.attempts.try_join_next() {
                 // Attempts are never aborted, and contain their panics.
                 if let Ok((lane, ended)) = ended {
-                    self.ended(lane, ended);
+                    self.handle_attempt_end(lane, ended);
                 }
             } else if let Some(event) = self.next_event(number % 2 == 0) {
                 self.handle(event);

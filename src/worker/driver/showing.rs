@@ -36,7 +36,7 @@ pub(in crate::worker) struct BodyReading {
 
 impl Driver {
     /// Shows the end of a task on M, unless it is there or was. To be asked again after every read: meanwhile it may have come.
-    pub(super) fn show_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
+    pub(super) fn show_end_unless_shown(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         // What is half read says nothing of an end. When it is read whatever is still to be shown is looked for again.
         if !lane.core.machine().is_ready() {
@@ -47,13 +47,13 @@ impl Driver {
             lane.core.handle_metadata_stored(task_id);
             lane.forget_shown(task_id);
         } else {
-            self.show_ended(id, task_id, kind);
+            self.publish_end(id, task_id, kind);
         }
     }
 
     /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
     /// from the ledger, the payload of a task that another worker ran from T.
-    pub(super) fn show_ended(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
+    pub(super) fn publish_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
@@ -117,8 +117,8 @@ impl Driver {
                     lane.outcome_bodies.remove(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
                 }
-                After::Again if kind == Showing::Retry => self.show_ended(id, task_id, kind),
-                After::Again => self.show_end(id, task_id, kind),
+                After::Again if kind == Showing::Retry => self.publish_end(id, task_id, kind),
+                After::Again => self.show_end_unless_shown(id, task_id, kind),
             }
         }
     }
@@ -150,7 +150,7 @@ impl Driver {
                 lane.metadata.ended.leave_out(task_id);
             }
         }
-        self.show_end(id, task_id, kind);
+        self.show_end_unless_shown(id, task_id, kind);
     }
 
     fn read_body(
@@ -202,7 +202,7 @@ impl Driver {
         if dead_letter {
             self.dead_letter(id, task_id);
         } else {
-            self.show_end(id, task_id, Showing::Outcome);
+            self.show_end_unless_shown(id, task_id, Showing::Outcome);
         }
     }
 
@@ -319,11 +319,11 @@ impl Driver {
                 Some(Chore::Repair(task, Lack::Covered)) => {
                     tracing::warn!(%task, "a late entry has covered how the task ended on the metadata topic: showing it again");
                     self.stats.repaired();
-                    self.show_ended(id, task, Showing::Repair);
+                    self.publish_end(id, task, Showing::Repair);
                 }
                 Some(Chore::Repair(task, Lack::Missing)) => {
                     tracing::info!(%task, "the metadata topic does not show how the task ended: showing it");
-                    self.show_ended(id, task, Showing::Repair);
+                    self.publish_end(id, task, Showing::Repair);
                 }
             }
         }

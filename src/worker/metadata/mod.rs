@@ -37,13 +37,13 @@ use crate::task::{Position, TaskId};
 use ended::EndedAttempts;
 use keeper::Keeper;
 use looks::Looks;
-use running::RunningAttempts;
+use running::ShownAttempts;
 use std::time::Duration;
 
 /// One partition of M. See the module's documentation.
 #[derive(Clone, Debug)]
 pub(in crate::worker) struct Metadata {
-    pub(in crate::worker) running: RunningAttempts,
+    pub(in crate::worker) running: ShownAttempts,
     pub(in crate::worker) ended: EndedAttempts,
     pub(in crate::worker) keeper: Keeper,
     /// This worker keeps M.
@@ -76,7 +76,7 @@ impl Metadata {
     #[must_use]
     pub(in crate::worker) fn new(retention: Duration, keep_alive: Duration) -> Self {
         Self {
-            running: RunningAttempts::new(keep_alive),
+            running: ShownAttempts::new(keep_alive),
             ended: EndedAttempts::default(),
             keeper: Keeper::new(retention),
             keeping: None,

@@ -26,7 +26,7 @@ fn progress_every(payload_bytes: usize) -> Duration {
 
 /// The attempts that run, by task and epoch.
 #[derive(Clone, Debug)]
-pub(in crate::worker) struct RunningAttempts {
+pub(in crate::worker) struct ShownAttempts {
     keep_alive: Duration,
     attempts: BTreeMap<(TaskId, Epoch), ShownAttempt>,
     renewals: Agenda<(TaskId, Epoch)>,
@@ -44,7 +44,7 @@ struct ShownAttempt {
     missed: bool,
 }
 
-impl RunningAttempts {
+impl ShownAttempts {
     pub(super) fn new(keep_alive: Duration) -> Self {
         Self { keep_alive, attempts: BTreeMap::new(), renewals: Agenda::default() }
     }
@@ -62,7 +62,7 @@ impl RunningAttempts {
         self.renewals.remove(of);
     }
 
-    /// An attempt that is to be shown now. Say [`RunningAttempts::published`] or [`RunningAttempts::put_off`].
+    /// An attempt that is to be shown now. Say [`ShownAttempts::published`] or [`ShownAttempts::put_off`].
     pub(in crate::worker) fn poll(&mut self, now: Moment) -> Option<(TaskId, Epoch)> {
         while let Some(of) = self.renewals.pop_due(now) {
             match self.attempts.get_mut(&of) {
@@ -125,8 +125,8 @@ mod tests {
     }
 
     /// An attempt of this payload, shown when it started.
-    fn shown(bytes: usize) -> RunningAttempts {
-        let mut running = RunningAttempts::new(Duration::from_secs(300));
+    fn shown(bytes: usize) -> ShownAttempts {
+        let mut running = ShownAttempts::new(Duration::from_secs(300));
         running.started(OF, bytes, at(0));
         assert_eq!(running.poll(at(0)), Some(OF));
         running.published(OF, at(0));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_yet_is_looked_at_again() {
-        let mut running = RunningAttempts::new(Duration::from_secs(300));
+        let mut running = ShownAttempts::new(Duration::from_secs(300));
         running.started(OF, 9, at(0));
         assert_eq!(running.poll(at(0)), Some(OF));
         running.put_off(OF, at(0));

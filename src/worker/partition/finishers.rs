@@ -57,7 +57,7 @@ pub(super) struct Finishers {
 
 /// What is to be done about the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum WhoShows {
     /// Nothing was written, or it may be lost.
     Show,
     /// All is written.
@@ -108,11 +108,11 @@ impl Partition {
         let Some(task) = self.machine.task(id) else { return false };
         let (owner, at) = (task.fold.owner, task.state_at);
         let verdict = self.who_shows(id, owner, at);
-        if verdict == Verdict::Show {
+        if verdict == WhoShows::Show {
             return false;
         }
         self.machine.let_payload_go(id);
-        if verdict == Verdict::Wait {
+        if verdict == WhoShows::Wait {
             let now = self.silence.view_at().unwrap_or_default();
             if let Some(at) = at {
                 self.finishers.waiting.add(id, owner, at, now);
@@ -125,14 +125,14 @@ impl Partition {
         true
     }
 
-    fn who_shows(&self, id: TaskId, owner: OwnerId, at: Option<Position>) -> Verdict {
-        let Some(at) = at.filter(|_| !self.machine.is_own(owner)) else { return Verdict::Show };
+    fn who_shows(&self, id: TaskId, owner: OwnerId, at: Option<Position>) -> WhoShows {
+        let Some(at) = at.filter(|_| !self.machine.is_own(owner)) else { return WhoShows::Show };
         let said = self.finishers.shown_to.get(&owner);
         if said.is_some_and(|(shown_to, _)| at <= *shown_to) {
-            return Verdict::Shown;
+            return WhoShows::Shown;
         }
         let over = self.is_lost(owner) || self.finishers.overdue.contains(&id);
-        if over { Verdict::Show } else { Verdict::Wait }
+        if over { WhoShows::Show } else { WhoShows::Wait }
     }
 
     /// Whether an owner will not say any more what it has shown.
@@ -181,14 +181,14 @@ impl Partition {
     pub fn is_being_shown(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
         matches!(task.stage, Stage::Closing(Step::DeadLetter | Step::Metadata))
-            || self.who_shows(id, task.fold.owner, task.state_at) == Verdict::Wait
+            || self.who_shows(id, task.fold.owner, task.state_at) == WhoShows::Wait
     }
 
     /// Whether the task's dead letter is stored, as far as this worker or the finisher says.
     #[must_use]
     pub fn has_letter(&self, id: TaskId) -> bool {
         let Some(task) = self.machine.task(id) else { return false };
-        task.has_letter() || self.who_shows(id, task.fold.owner, task.state_at) == Verdict::Shown
+        task.has_letter() || self.who_shows(id, task.fold.owner, task.state_at) == WhoShows::Shown
     }
 
     /// Whether nothing is done about the end of the task until its finisher says that it has shown it, or falls silent.

@@ -130,7 +130,7 @@ async fn a_result_that_was_refused_and_then_counts_is_shown() {
     );
     assert!(lane.refuse_result(key(task, 3), "too large"));
     bench.allow();
-    bench.driver.show_end(LANE, task, Showing::Outcome);
+    bench.driver.show_end_unless_shown(LANE, task, Showing::Outcome);
     bench.run_for(SECOND).await;
     let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();
     let [shown] = &shown[..] else { panic!("{shown:?}") };
