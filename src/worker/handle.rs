@@ -147,7 +147,7 @@ impl WorkerHandle {
     /// The error that ended it.
     pub async fn join(self) -> Result<(), WorkerError> {
         let gone = || WorkerError::Thread("it ended without a word".to_owned());
-        // The sender of wishes must outlive the wait: dropping it is a stop_request to stop.
+        // The sender of stop requests must outlive the wait: dropping it is a request to stop.
         let Self { stop_request, ended, .. } = self;
         let result = ended.await.unwrap_or_else(|_| Err(gone()));
         drop(stop_request);

@@ -148,12 +148,12 @@ impl Driver {
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match stuck {
-            None => lane.core.handle_body_gone(task, epoch, now),
+            None => lane.core.handle_processor_gone(task, epoch, now),
             Some(stuck) => {
                 self.stats.stuck();
                 self.pending.push(Box::pin(async move {
                     stuck.0.await;
-                    Event::BodyGone { lane: id, id: task, epoch }
+                    Event::ProcessorGone { lane: id, id: task, epoch }
                 }));
             }
         }

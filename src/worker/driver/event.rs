@@ -71,7 +71,7 @@ pub(in crate::worker) enum Event {
         message: Option<Message>,
         kind: Showing,
     },
-    BodyGone {
+    ProcessorGone {
         lane: LaneId,
         id: TaskId,
         epoch: Epoch,

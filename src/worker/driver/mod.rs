@@ -119,7 +119,7 @@ pub(super) struct Driver {
     topics: TopicNames,
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
-    /// Lanes that want credit for deliveries.
+    /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     slots: Slots,
     intake: Intake,
@@ -300,9 +300,9 @@ impl Driver {
             Event::TaskToShow { lane, id, message, kind } => {
                 self.handle_task_to_show(lane, id, message, kind);
             }
-            Event::BodyGone { lane, id, epoch } => {
+            Event::ProcessorGone { lane, id, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(&lane) {
-                    lane.core.handle_body_gone(id, epoch, now);
+                    lane.core.handle_processor_gone(id, epoch, now);
                 }
             }
             Event::Published { lane, fate } => self.note_fate(lane, &fate, now),

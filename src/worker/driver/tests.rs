@@ -475,7 +475,7 @@ async fn leave(partitions: u32, patience: Duration) -> Duration {
     took
 }
 
-/// Goodbyes were said one after the other, up to 10 s for each partition, and a stop_request to stop was not heard meanwhile.
+/// Goodbyes were said one after the other, up to 10 s for each partition, and a request to stop was not heard meanwhile.
 #[tokio::test(start_paused = true)]
 async fn goodbyes_are_said_at_once_and_not_when_told_to_stop() {
     let took = leave(20, 600 * SECOND).await;

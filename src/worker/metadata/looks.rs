@@ -49,9 +49,12 @@ impl Looks {
         is_time
     }
 
-    /// The answer to the question of this time.
+    /// The answer to the question of this time. An end that is not reached yet stays the one to reach, or a keeper that is always some seconds behind
+    /// would reach none; except where the new one lies before it, because compaction has removed what stood there.
     pub(super) fn told(&mut self, asked: Moment, end: Option<Position>, read_to: Option<Position>) {
-        self.told = Some((asked, end));
+        if self.told.is_none_or(|(_, before)| end < before) {
+            self.told = Some((asked, end));
+        }
         self.read(read_to);
     }
 
@@ -117,6 +120,18 @@ mod tests {
         assert!(!looks.ask(ms(5_000)) && looks.ask(ms(5_001)));
         looks.told(ms(5_001), at(7), at(7));
         assert_eq!(looks.seen(), Some(ms(5_001)));
+    }
+
+    /// Each answer took the place of the one before: a keeper that was always more than five seconds behind repaired nothing.
+    #[test]
+    fn who_is_always_behind_reaches_an_end_all_the_same() {
+        let mut looks = Looks::default();
+        assert!(looks.ask(ms(1)));
+        looks.told(ms(1), at(9), at(1));
+        assert!(looks.ask(ms(5_001)));
+        looks.told(ms(5_001), at(20), at(5));
+        looks.read(at(9));
+        assert_eq!(looks.seen(), Some(ms(1)));
     }
 
     /// A keeper that had missed much published all of it at once.

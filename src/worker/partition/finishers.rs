@@ -18,7 +18,7 @@
 //!
 //! One position tells of all ends up to it, so that an end which cannot be shown for long holds up what is said of all later ones: a dead
 //! letter that the broker refuses, say. Others wait for these R/4 as well, and so whoever waits keeps no payload: should it have to show
-//! the end itself it reads that again, which is there as long as its delivery is not acknowledged.
+//! the end itself it reads that again, which is there as long as the task topic retains it.
 
 mod awaited;
 mod unshown;

@@ -60,7 +60,7 @@ impl Partition {
     pub fn handle_payload_missing(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         self.machine.payload_missing(id);
         self.handle_finished(id, epoch, Outcome::Released(NextAttempt::default()));
-        self.handle_body_gone(id, epoch, now);
+        self.handle_processor_gone(id, epoch, now);
     }
 
     /// Whether the entry gives back an attempt that runs here.

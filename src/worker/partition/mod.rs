@@ -360,7 +360,7 @@ impl Partition {
         self.settle();
     }
 
-    /// An attempt ended. Its processor may still be there: see [`Partition::handle_body_gone`].
+    /// An attempt ended. Its processor may still be there: see [`Partition::handle_processor_gone`].
     pub fn handle_finished(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) {
         self.machine.finished(id, epoch, outcome);
         self.settle();
@@ -373,7 +373,7 @@ impl Partition {
     }
 
     /// A processor is gone: its slot is free.
-    pub fn handle_body_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+    pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.processors.remove(&(id, epoch)).is_some() {
             self.freed += 1;
         }
@@ -414,7 +414,7 @@ impl Partition {
 
     /// Processors that have not ended are here.
     #[must_use]
-    pub fn has_bodies(&self) -> bool {
+    pub fn has_processors(&self) -> bool {
         !self.processors.is_empty()
     }
 

@@ -251,11 +251,15 @@ impl Partition {
                 due.push((ended, entry));
                 continue;
             }
-            if !self.has_finished(entry) || self.ends_later(entry) {
+            if !self.has_finished(entry) {
                 continue;
             }
             let places = u32::try_from(self.rank_at(entry, now) + 1).unwrap_or(u32::MAX);
             let its_turn = now.since(ended) >= self.sealing_age() + turn.saturating_mul(places);
+            // Looked for last, for that takes longest.
+            if its_turn && self.ends_later(entry) {
+                continue;
+            }
             let closed = if its_turn && self.mode == Mode::Live { self.close(entry) } else { 0 };
             if closed > 0 {
                 closing += closed;

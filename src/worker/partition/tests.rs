@@ -149,7 +149,7 @@ impl Pair {
     fn finish(&mut self, worker: usize, epoch: u32, outcome: Outcome) {
         let core = &mut self.workers[worker].core;
         core.handle_finished(TASK, Epoch(epoch), outcome);
-        core.handle_body_gone(TASK, Epoch(epoch), self.now);
+        core.handle_processor_gone(TASK, Epoch(epoch), self.now);
     }
 
     fn did(&self, worker: usize) -> Vec<&str> {
@@ -171,7 +171,7 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
         }
         Effect::Do(Action::Start { attempt, .. }) => format!("start {attempt}"),
         Effect::Do(Action::Stop { task, epoch, why }) => {
-            worker.core.handle_body_gone(task, epoch, now);
+            worker.core.handle_processor_gone(task, epoch, now);
             format!("stop {}", if why == Stop::Fenced { "fenced" } else { "cancelled" })
         }
         Effect::Do(Action::ReadPayload(task)) => {

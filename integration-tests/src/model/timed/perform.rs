@@ -71,7 +71,7 @@ impl Steps<'_> {
             Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside, .. } => {
                 // A superseded body is gone at once: how long it may take is not what this family is about.
                 if worker.bodies.remove(&epoch).is_some() {
-                    worker.core.handle_body_gone(TASK, epoch, now);
+                    worker.core.handle_processor_gone(TASK, epoch, now);
                 }
             }
             Action::Stop { epoch, why: Stop::Cancelled, .. } => {

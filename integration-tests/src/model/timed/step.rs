@@ -255,7 +255,7 @@ impl Steps<'_> {
 
     fn ended(&self, worker: &mut Worker, epoch: Epoch, outcome: Outcome) {
         worker.core.handle_finished(TASK, epoch, outcome);
-        worker.core.handle_body_gone(TASK, epoch, worker.clock(self.world.now));
+        worker.core.handle_processor_gone(TASK, epoch, worker.clock(self.world.now));
     }
 
     fn fail(&mut self, worker: u8) {

@@ -161,8 +161,8 @@ fn a_self_fence_frees_the_slots_of_claims_once_and_those_of_processors_when_they
     let attempt = Claim { key: running, ..claim };
     read_anew(&mut solo, &[Entry::Claim(attempt), Entry::Claim(claim)]);
     assert_eq!(solo.slots.free(), 2);
-    assert!(solo.core.has_bodies());
-    solo.core.handle_body_gone(TASK, running.epoch, solo.now);
+    assert!(solo.core.has_processors());
+    solo.core.handle_processor_gone(TASK, running.epoch, solo.now);
     solo.run();
     assert_eq!(solo.slots.free(), 3);
 }

@@ -43,7 +43,7 @@ fn a_processor_begins_within_h_of_its_claim_or_its_attempt_is_given_back() {
     it.core.handle_not_begun(TASK, Epoch(1), it.now);
     // No test noticed when it was left alone for twice as long by an attempt that was given back already.
     it.core.handle_not_begun(TASK, Epoch(1), it.now);
-    it.core.handle_body_gone(TASK, Epoch(1), it.now);
+    it.core.handle_processor_gone(TASK, Epoch(1), it.now);
     let done = published(&it.effects());
     let Entry::Done(Done { outcome, .. }) = done else { panic!("{done:?}") };
     assert_eq!(outcome, Outcome::Released(NextAttempt::default()));
@@ -98,7 +98,7 @@ fn a_claim_of_unknown_fate_is_made_again_at_once_in_the_same_slot() {
     assert_eq!(underway, Some((0, Some(1))), "the first one is not on its way");
     assert!(it.land(claim).iter().any(is_start));
     it.core.handle_finished(TASK, Epoch(1), Outcome::Completed);
-    it.core.handle_body_gone(TASK, Epoch(1), it.now);
+    it.core.handle_processor_gone(TASK, Epoch(1), it.now);
     it.run();
     assert_eq!(it.slots.free(), 1);
 }
@@ -143,7 +143,7 @@ fn a_task_that_waits_for_its_next_attempt_is_closed_as_soon_as_it_is_cancelled()
     it.core.handle_finished(TASK, Epoch(1), Outcome::Failed(HOUR));
     let done = published(&it.effects());
     it.land(done);
-    it.core.handle_body_gone(TASK, Epoch(1), it.now);
+    it.core.handle_processor_gone(TASK, Epoch(1), it.now);
     // It ran here last, so that it is this worker's without a delivery, too.
     it.core.handle_session_lost();
     assert_eq!(it.run_for(Duration::from_secs(1)), []);

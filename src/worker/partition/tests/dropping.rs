@@ -21,7 +21,7 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
             pair.run_until(0, "start 1");
             let core = &mut pair.workers[0].core;
             core.handle_finished(at(entry), Epoch(1), Outcome::Completed);
-            core.handle_body_gone(at(entry), Epoch(1), pair.now);
+            core.handle_processor_gone(at(entry), Epoch(1), pair.now);
         } else {
             drop_entry(&mut pair, 1, entry);
         }

@@ -22,9 +22,9 @@ fn an_attempt_that_a_self_fence_kept_from_starting_is_given_back() {
         pair.now,
         WALL_MS,
     );
-    assert!(worker.core.has_bodies(), "its processor is to start");
+    assert!(worker.core.has_processors(), "its processor is to start");
     worker.core.fence();
-    assert!(!worker.core.has_bodies());
+    assert!(!worker.core.has_processors());
     let stopped = pair.run_until(0, "start 1");
     assert!(stopped < H, "{stopped:?}");
     assert_eq!(pair.workers[0].slots.used, 1);

@@ -35,16 +35,16 @@ pub(super) fn start(it: &mut Solo, id: TaskId) {
 #[test]
 fn each_step_of_a_task_follows_from_the_call_before() {
     let mut it = Solo::new(2);
-    assert!(!it.core.has_effects() && !it.core.has_bodies());
+    assert!(!it.core.has_effects() && !it.core.has_processors());
     start(&mut it, TASK);
-    assert!(it.core.has_bodies());
+    assert!(it.core.has_processors());
     let key = it.core.handle_checkpoint(TASK, Epoch(1)).expect("it runs");
     assert!(it.core.has_effects());
     assert_eq!(it.effects(), [act(Action::Publish(Entry::Checkpoint(key)))]);
     it.core.handle_finished(TASK, Epoch(1), Outcome::Completed);
     let first = published(&it.effects());
-    it.core.handle_body_gone(TASK, Epoch(1), it.now);
-    assert!(!it.core.has_bodies());
+    it.core.handle_processor_gone(TASK, Epoch(1), it.now);
+    assert!(!it.core.has_processors());
     // Its fate is unknown; then it is refused for what it carries.
     it.core.handle_publish_failed(key_of(&first), it.now);
     let second = published(&it.effects());

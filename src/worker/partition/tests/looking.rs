@@ -29,7 +29,7 @@ fn a_retry_is_for_its_holder_and_its_last_owner_first_and_for_others_after_2_hea
     let mut solo = Solo::new(2);
     let OnceKey { epoch, .. } = solo.start(TASK);
     solo.core.handle_finished(TASK, epoch, failed(due));
-    solo.core.handle_body_gone(TASK, epoch, solo.now);
+    solo.core.handle_processor_gone(TASK, epoch, solo.now);
     for effect in solo.run() {
         let Effect::Do(Action::Publish(entry)) = effect else { panic!("{effect:?}") };
         solo.read(entry);

@@ -23,7 +23,7 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     solo.core.handle_finished(TASK, epoch, Outcome::Completed);
     solo.run();
     assert_eq!(solo.slots.free(), 0, "the processor is still there");
-    solo.core.handle_body_gone(TASK, epoch, solo.now);
+    solo.core.handle_processor_gone(TASK, epoch, solo.now);
     solo.core.run(solo.now, &mut solo.slots);
     assert_eq!(solo.core.poll_effect(), Some(reading(task(1))));
     assert_eq!(solo.core.waiting(), 0);
