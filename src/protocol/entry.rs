@@ -118,7 +118,7 @@ pub struct NextAttempt {
 }
 
 /// A heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heartbeat {
     /// Who is alive.
     pub owner: OwnerId,

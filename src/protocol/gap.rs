@@ -70,9 +70,7 @@ mod tests {
             receipted,
             underway: Some(underway),
             uptime_ms,
-            max_attempts: None,
-            shown_to: None,
-            reading: false,
+            ..Heartbeat::default()
         }
     }
 

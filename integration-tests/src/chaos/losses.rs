@@ -178,11 +178,8 @@ mod tests {
             subscription: "longhaul".to_owned(),
             number,
             receipted: 0,
-            underway: None,
             uptime_ms: 0,
-            max_attempts: None,
-            shown_to: None,
-            reading: false,
+            ..Heartbeat::default()
         })
     }
 

@@ -105,9 +105,7 @@ fn of_no_task() -> Vec<Entry> {
         receipted: 1,
         underway: Some(0),
         uptime_ms: 1_000,
-        max_attempts: None,
-        shown_to: None,
-        reading: false,
+        ..Heartbeat::default()
     };
     let config = LedgerConfig {
         version: 1,

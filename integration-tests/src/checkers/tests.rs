@@ -332,11 +332,8 @@ fn what_compaction_lost_is_found() {
             subscription: "longhaul".to_owned(),
             number,
             receipted: 0,
-            underway: None,
             uptime_ms: 0,
-            max_attempts: None,
-            shown_to: None,
-            reading: false,
+            ..Heartbeat::default()
         })
     };
     let mut story = Story::new().put(heartbeat(1), "").put(heartbeat(2), "");

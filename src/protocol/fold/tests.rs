@@ -224,11 +224,8 @@ fn what_is_of_no_task_changes_nothing() {
         subscription: "longhaul".to_owned(),
         number: 1,
         receipted: 0,
-        underway: None,
         uptime_ms: 1,
-        max_attempts: None,
-        shown_to: None,
-        reading: false,
+        ..Heartbeat::default()
     };
     let config = LedgerConfig {
         version: 1,

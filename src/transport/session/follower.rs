@@ -186,9 +186,11 @@ pub(super) async fn fetch(
             return Ok(found);
         }
     }
+    if in_time {
+        return Ok(None);
+    }
     // What has kept silent has not said that the message is gone.
-    let late = || Err(error::unreachable(link.cause().address, "no message came in time"));
-    if in_time { Ok(None) } else { late() }
+    Err(error::unreachable(link.cause().address, "no message came in time"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Starts and ends attempts.
 
 use super::checkpoints::Checkpoints;
-use super::effects::{fetch_at_last, released};
+use super::effects::released;
 use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
@@ -10,7 +10,6 @@ use crate::ledger;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, outcome_of_failure};
-use crate::supervise::Backoff;
 use crate::task::{TaskId, text};
 use crate::worker::budget::{Budget, Deadline};
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
@@ -59,8 +58,7 @@ impl Driver {
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
         let read = found.map(|(at, _)| {
-            let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
-            let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
+            let read = self.env.fetch_at_last(lane.topics.ledger.clone(), at);
             read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
         });
         let (task, cancelled, last_checkpoint) = (task_id, CancellationToken::new(), None);

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::lanes::LaneId;
-use super::{Driver, Event, PublishResult, Showing};
+use super::{Driver, Environment, Event, PublishResult, Showing};
 use crate::protocol::entry::{Entry, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
@@ -220,8 +220,19 @@ pub(super) async fn fetch(
     read
 }
 
+impl Environment {
+    /// Reads the message at exactly this position: see [`fetch_at_last`].
+    pub(super) fn fetch_at_last(
+        &mut self,
+        topic: TopicPartition,
+        at: Position,
+    ) -> impl Future<Output = Option<Message>> + Send + use<> {
+        fetch_at_last(Arc::clone(&self.transport), topic, at, Backoff::new(self.rng.fork()))
+    }
+}
+
 /// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
-pub(super) async fn fetch_at_last(
+async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     at: Position,

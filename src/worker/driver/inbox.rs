@@ -23,11 +23,7 @@ impl Driver {
         match followed {
             Followed::Messages(messages) => {
                 for message in messages {
-                    // The one before may have ended what was followed.
-                    if self.lanes.get(&id).is_none_or(|lane| lane.generation != generation) {
-                        return;
-                    }
-                    self.handle_entry(id, message, now);
+                    self.handle_entry(id, generation, message, now);
                     self.perform_effects();
                 }
             }
@@ -36,9 +32,13 @@ impl Driver {
         }
     }
 
-    fn handle_entry(&mut self, id: LaneId, message: &Message, now: Moment) {
+    fn handle_entry(&mut self, id: LaneId, generation: u64, message: &Message, now: Moment) {
         let wall_ms = self.env.clock.wall_ms();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
+        // The entry before may have ended what was followed.
+        if lane.generation != generation {
+            return;
+        }
         match ledger::read(message) {
             // Nothing of another partition's task may start here: its end would be looked for there.
             Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {

@@ -1,6 +1,5 @@
 //! What people read: publishes the ends on the metadata topic, and dead letters, and keeps that topic. What is shown when: `metadata/`.
 
-use super::effects::fetch_at_last;
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
@@ -9,7 +8,6 @@ use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
-use crate::supervise::Backoff;
 use crate::task::{Position, TaskId};
 use crate::transport::{Message, OnReceipt, Outgoing};
 use crate::worker::mailbox::Mailbox;
@@ -20,7 +18,6 @@ use crate::worker::session::Sink;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// The body of an outcome that is read from the ledger.
@@ -125,9 +122,7 @@ impl Driver {
 
     fn read_task_to_show(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
-        let backoff = Backoff::new(self.env.rng.fork());
-        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
+        let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
         self.pending.push(Box::pin(async move {
             Event::TaskToShow { lane: id, id: task_id, message: read.await, kind }
         }));
@@ -163,8 +158,7 @@ impl Driver {
     ) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(at) = at else { return };
-        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.ledger.clone());
-        let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
+        let read = self.env.fetch_at_last(lane.topics.ledger.clone(), at);
         self.pending.push(Box::pin(async move {
             let message = read.await;
             if message.is_none() {
@@ -245,9 +239,7 @@ impl Driver {
     /// Reads the payload first. A broker that does not answer has not said that it is gone.
     fn dead_letter_without_payload(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.task.clone());
-        let backoff = Backoff::new(self.env.rng.fork());
-        let read = fetch_at_last(transport, topic, task_id.position(), backoff);
+        let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
         self.pending.push(Box::pin(async move {
             Event::LetterPayload { lane: id, id: task_id, message: read.await }
         }));
@@ -336,9 +328,8 @@ impl Driver {
     /// A zombie's entry landed on M when the ledger had no key of its task any more: the end that M has shown before is shown again.
     fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let (transport, topic) = (Arc::clone(&self.env.transport), lane.topics.metadata.clone());
         // As long as it takes: what cannot be read just now is not gone.
-        let read = fetch_at_last(transport, topic, at, Backoff::new(self.env.rng.fork()));
+        let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
         self.pending.push(Box::pin(async move {
             Event::Restore { lane: id, id: task, message: read.await }
         }));

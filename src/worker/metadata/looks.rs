@@ -90,6 +90,13 @@ mod tests {
         Some(Position { ledger: 1, entry, batch_index: None })
     }
 
+    /// It has asked where M ends after a millisecond.
+    fn asked() -> Looks {
+        let mut looks = Looks::default();
+        assert!(looks.ask(ms(1)));
+        looks
+    }
+
     #[test]
     fn what_stood_there_is_seen_when_it_was_read() {
         let mut looks = Looks::default();
@@ -106,16 +113,14 @@ mod tests {
 
     #[test]
     fn an_empty_topic_was_read() {
-        let mut looks = Looks::default();
-        assert!(looks.ask(ms(1)));
+        let mut looks = asked();
         looks.told(ms(1), None, None);
         assert_eq!(looks.seen(), Some(ms(1)));
     }
 
     #[test]
     fn an_end_that_does_not_come_is_asked_for_again() {
-        let mut looks = Looks::default();
-        assert!(looks.ask(ms(1)));
+        let mut looks = asked();
         looks.told(ms(1), at(9), at(7));
         assert!(!looks.ask(ms(5_000)) && looks.ask(ms(5_001)));
         looks.told(ms(5_001), at(7), at(7));
@@ -125,8 +130,7 @@ mod tests {
     /// Each answer took the place of the one before: a keeper that was always more than five seconds behind repaired nothing.
     #[test]
     fn who_is_always_behind_reaches_an_end_all_the_same() {
-        let mut looks = Looks::default();
-        assert!(looks.ask(ms(1)));
+        let mut looks = asked();
         looks.told(ms(1), at(9), at(1));
         assert!(looks.ask(ms(5_001)));
         looks.told(ms(5_001), at(20), at(5));

@@ -191,20 +191,20 @@ mod tests {
         Moment(Duration::from_secs(seconds))
     }
 
+    fn completed() -> TaskFold {
+        TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() }
+    }
+
     /// What is due of a task that has completed.
     fn poll(metadata: &mut Metadata, now: Moment) -> Option<Chore> {
-        let completed =
-            TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() };
-        metadata.poll(now, |_| completed, |_| false)
+        metadata.poll(now, |_| completed(), |_| false)
     }
 
     /// Entry number `entry` of M shows the task of [`poll`].
     fn read(metadata: &mut Metadata, entry: u64, terminal: bool, now: Moment) {
         let shown = ShownEntry { epoch: Some(1), terminal, last_updated_ms: 0, at: at(entry) };
-        let completed =
-            TaskFold { epoch: Epoch(1), phase: Phase::Completed, ..TaskFold::default() };
         metadata.is_news(1, at(entry)).expect("it is news");
-        metadata.keeper.read(ID, shown, &completed, false, now, 0);
+        metadata.keeper.read(ID, shown, &completed(), false, now, 0);
     }
 
     const fn at(entry: u64) -> Position {

@@ -79,14 +79,14 @@ impl Finished {
     }
 
     /// Notes an end of an entry that is left behind. Returns whether the entry was not known as that.
-    fn is_new_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
+    fn note_behind(&mut self, ended: Moment, entry: EntryId) -> bool {
         let before = self.behind.get(&entry).copied();
         self.behind.insert(entry, ended.max(before.unwrap_or_default()));
         before.is_none()
     }
 
     fn set_out_to_close(&mut self, ended: Moment, entry: EntryId) {
-        if self.is_new_behind(ended, entry) {
+        if self.note_behind(ended, entry) {
             self.closing.push_back(entry);
         }
     }
@@ -208,7 +208,7 @@ impl Partition {
     /// Somebody else's business for now, or that of a later turn.
     fn leave(&mut self, ended: Moment, entry: EntryId, now: Moment) {
         let turn = self.settings.ledger.ledger_retention / TURNS_PER_RETENTION;
-        if self.finished.is_new_behind(ended, entry) {
+        if self.finished.note_behind(ended, entry) {
             self.finished.left.push_back((entry, now + turn));
         }
     }

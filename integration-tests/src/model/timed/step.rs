@@ -169,11 +169,8 @@ impl Steps<'_> {
                     subscription: String::new(),
                     number: 0,
                     receipted: 0,
-                    underway: None,
                     uptime_ms: 0,
-                    max_attempts: None,
-                    shown_to: None,
-                    reading: false,
+                    ..Heartbeat::default()
                 };
                 let place = u64::try_from(owner.0).unwrap_or(u64::MAX);
                 let place = longhaul::Position { ledger: 0, entry: place, batch_index: None };

@@ -295,10 +295,7 @@ fn beat_of(owner: OwnerId, number: u64) -> Entry {
         subscription: "longhaul".to_owned(),
         number,
         receipted: 0,
-        underway: None,
         uptime_ms: 1_000 * number,
-        max_attempts: None,
-        shown_to: None,
-        reading: false,
+        ..Heartbeat::default()
     })
 }

@@ -70,8 +70,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             underway: Some(0),
             uptime_ms: 1,
             max_attempts,
-            shown_to: None,
-            reading: false,
+            ..Heartbeat::default()
         })
     };
     // One of a worker that was gone before this one came.

@@ -165,9 +165,8 @@ fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
             receipted: 0,
             underway: Some(0),
             uptime_ms: 1,
-            max_attempts: None,
             shown_to,
-            reading: false,
+            ..Heartbeat::default()
         };
         it.land(Entry::Heartbeat(heartbeat));
     }

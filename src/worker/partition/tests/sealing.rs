@@ -306,11 +306,9 @@ fn what_was_closed_before_its_turn_is_sealed_at_the_next_look_at_it() {
 /// The ack of a batch waits for its other tasks, and so does its seal.
 #[test]
 fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
-    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
     let mut it = alone();
     it.alive = vec![OTHER];
-    it.claimed(first, Some(2));
-    it.claimed(second, Some(2));
+    let [first, second] = it.claimed_batch(TASK);
     it.ended(first, Outcome::Completed);
     let did = it.run_for(R + 2 * TURN);
     let shown: Vec<_> = closings(&did).into_iter().map(|(_, id)| id).collect();
@@ -331,11 +329,9 @@ fn a_batch_that_was_left_behind_is_sealed_when_all_of_it_is_over() {
 /// was shown a second time while its finisher was showing it.
 #[test]
 fn a_task_of_a_batch_is_left_behind_from_its_own_end_on() {
-    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..TASK });
     let mut it = alone();
     it.alive = vec![OTHER];
-    it.claimed(first, Some(2));
-    it.claimed(second, Some(2));
+    let [first, second] = it.claimed_batch(TASK);
     it.ended(first, Outcome::Completed);
     it.run_for(R - LOOK);
     it.ended(second, Outcome::Completed);
@@ -353,9 +349,7 @@ fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on(
     it.alive = vec![OTHER];
     it.run_for(LOOK);
     let ours = (0..100).find(|entry| it.core.rank(at(*entry), it.now) == 0).expect("some are ours");
-    let [first, second] = [0, 1].map(|index| TaskId { batch_index: Some(index), ..at(ours) });
-    it.claimed(first, Some(2));
-    it.claimed(second, Some(2));
+    let [first, second] = it.claimed_batch(at(ours));
     it.ended(first, Outcome::Completed);
     it.run_for(LOOK / 2 * 3);
     it.ended(second, Outcome::Completed);
@@ -368,11 +362,8 @@ fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on(
 /// A batch of which a task was not over was looked for at each turn once for each time at which another one of its tasks had ended.
 #[test]
 fn a_batch_that_is_not_over_is_kept_once() {
-    let members = [0, 1, 2, 3].map(|index| TaskId { batch_index: Some(index), ..TASK });
     let mut it = alone();
-    for id in members {
-        it.claimed(id, Some(4));
-    }
+    let members: [_; 4] = it.claimed_batch(TASK);
     it.alive = vec![OTHER];
     for id in &members[..3] {
         it.ended(*id, Outcome::Completed);

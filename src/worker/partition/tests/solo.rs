@@ -77,9 +77,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         receipted,
         underway: Some(0),
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
-        max_attempts: None,
-        shown_to: None,
-        reading: false,
+        ..Heartbeat::default()
     })
 }
 
@@ -224,6 +222,17 @@ impl Solo {
     pub(super) fn claimed(&mut self, id: TaskId, batch_size: Option<u32>) {
         let (key, kind) = (self.key(id), ClaimKind::Run);
         self.land(Entry::Claim(Claim { key, attempt: 1, kind, batch_size, base: None }));
+    }
+
+    /// Another worker claims all tasks of this batch.
+    pub(super) fn claimed_batch<const N: usize>(&mut self, batch: TaskId) -> [TaskId; N] {
+        let size = u32::try_from(N).unwrap();
+        let index = |at| Some(u32::try_from(at).unwrap());
+        let tasks = std::array::from_fn(|at| TaskId { batch_index: index(at), ..batch });
+        for id in tasks {
+            self.claimed(id, Some(size));
+        }
+        tasks
     }
 
     /// Another worker, which has claimed it, ends it.
