@@ -181,11 +181,10 @@ impl Client {
     ) -> WorkerBuilder<P> {
         let Settings { options, subscription, .. } = &self.inner.settings;
         let task_topic = task_topic.into();
-        let overrides = self.inner.settings.overrides_of(&task_topic);
+        let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
-        WorkerBuilder::new(options.clone(), preflight, task_topic, processor)
+        WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor)
             .subscription(subscription)
-            .topics(overrides)
     }
 
     fn new(settings: Settings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
@@ -216,10 +215,9 @@ impl Client {
 }
 
 impl Settings {
-    /// What was said about this task topic. A name that is none has nothing said about it; using it is the error.
+    /// What was said about this task topic.
     fn overrides_of(&self, task_topic: &str) -> TopicOverrides {
-        let names = TopicNames::new(task_topic, DEFAULT_SUBSCRIPTION).ok();
-        names.and_then(|names| self.overrides.get(&names.task)).cloned().unwrap_or_default()
+        TopicOverrides::of(&self.overrides, task_topic)
     }
 
     /// Checks the names, and knows the task topics by their full ones.

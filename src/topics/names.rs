@@ -3,6 +3,7 @@
 //! Every name that leaves this module is full: `persistent://tenant/namespace/local`. Two topics of one set are never the
 //! same, because an entry of one kind on the topic of another would be read as something it is not.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -76,9 +77,14 @@ pub enum TopicNameError {
         /// What it would belong to.
         of: String,
     },
-    /// Two topics of the set have the same name.
-    #[error("`{0}` is named twice: the topics of one task topic must all be different")]
+    /// Two topics of the set, or of those that a worker works on, have the same name.
+    #[error(
+        "`{0}` is named twice: the topics of one task topic, and the task topics of one worker, must all be different"
+    )]
     Twice(String),
+    /// A worker has more task topics than it can work on.
+    #[error("a worker has at most {0} task topics")]
+    TooMany(usize),
 }
 
 /// The parts of a full topic name, borrowed from it.
@@ -250,6 +256,13 @@ pub struct TopicOverrides {
     pub dead_letters: Option<String>,
 }
 
+impl TopicOverrides {
+    /// Those of a task topic, out of what is known by full names. A name that is none has nothing known about it; using it is the error.
+    pub(crate) fn of(known: &BTreeMap<String, Self>, task: &str) -> Self {
+        full_name(task).ok().and_then(|task| known.get(&task)).cloned().unwrap_or_default()
+    }
+}
+
 impl TopicNames {
     /// Derives the names from those of the task topic and the subscription.
     ///
@@ -291,6 +304,20 @@ impl TopicNames {
         };
         names.check_distinct()?;
         Ok(names)
+    }
+
+    /// Checks that two task topics of a worker have nothing in common but, perhaps, dead letters and register.
+    pub(crate) fn check_apart(&self, other: &Self) -> Result<(), TopicNameError> {
+        let own = [&self.task, &self.metadata, &self.ledger];
+        let theirs = [&other.task, &other.metadata, &other.ledger];
+        let shared = [(&self.register, &other.register), (&self.dead_letters, &other.dead_letters)];
+        let twice = own
+            .into_iter()
+            .find(|name| theirs.contains(name) || shared.iter().any(|(_, shared)| shared == name))
+            .or_else(|| {
+                theirs.into_iter().find(|name| shared.iter().any(|(shared, _)| shared == name))
+            });
+        twice.map_or(Ok(()), |name| Err(TopicNameError::Twice(name.clone())))
     }
 
     fn check_distinct(&self) -> Result<(), TopicNameError> {
@@ -367,6 +394,28 @@ mod tests {
         let refused = TopicNames::with_overrides("tasks", "longhaul", &overrides);
         let name = "persistent://public/default/tasks-metadata".to_owned();
         assert_eq!(refused, Err(TopicNameError::Twice(name)));
+    }
+
+    #[test]
+    fn two_task_topics_share_dead_letters_and_register_at_most() {
+        let names = |task: &str, change: fn(&mut TopicNames, &TopicNames)| {
+            let mut names: TopicNames = task.parse().unwrap();
+            change(&mut names, &"tasks".parse().unwrap());
+            names
+        };
+        let apart = |other: TopicNames| {
+            let tasks: TopicNames = "tasks".parse().unwrap();
+            let judged = [tasks.check_apart(&other), other.check_apart(&tasks)];
+            assert_eq!(judged[0].is_ok(), judged[1].is_ok());
+            judged[0].is_ok()
+        };
+        assert!(apart(names("orders", |_, _| {})));
+        assert!(apart(names("orders", |it, tasks| it.register = tasks.register.clone())));
+        assert!(apart(names("orders", |it, tasks| it.dead_letters = tasks.dead_letters.clone())));
+        assert!(!apart(names("tasks", |_, _| {})));
+        assert!(!apart(names("orders", |it, tasks| it.ledger = tasks.ledger.clone())));
+        assert!(!apart(names("orders", |it, tasks| it.dead_letters = tasks.metadata.clone())));
+        assert!(!apart(names("tasks-register", |_, _| {})));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::protocol::retry::RetryPolicy;
 use crate::topics::{TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::session::{ConnectOptions, PulsarTransport};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub struct WorkerBuilder<P> {
     preflight: Preflight,
     task_topic: String,
     overrides: TopicOverrides,
+    others: Vec<String>,
+    /// What the client knows of topics, by the full names of task topics.
+    known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
     processor: P,
 }
@@ -44,13 +48,24 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         options: ConnectOptions,
         preflight: Preflight,
         task_topic: String,
+        known_overrides: BTreeMap<String, TopicOverrides>,
         processor: P,
     ) -> Self {
-        let (overrides, config) = (TopicOverrides::default(), WorkerConfig::default());
+        let overrides = TopicOverrides::of(&known_overrides, &task_topic);
+        let (others, config) = (Vec::new(), WorkerConfig::default());
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
-        Self { options, preflight, task_topic, overrides, config, processor }
+        Self {
+            options,
+            preflight,
+            task_topic,
+            overrides,
+            others,
+            known_overrides,
+            config,
+            processor,
+        }
     }
 
     /// Sets all settings at once.
@@ -60,9 +75,23 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Topics whose names differ from the derived ones.
+    /// Topics that belong to the task topic that the worker was made for, and whose names differ from the derived ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
         self.overrides = overrides;
+        self
+    }
+
+    /// Works on one more task topic, with the same processor, and the same slots for the tasks of all topics. Each topic has a ledger, a
+    /// metadata topic and dead letters of its own; [`TaskContext::topic`](crate::TaskContext::topic) says which one a task is from.
+    ///
+    /// ```no_run
+    /// # use longhaul::{Client, TaskProcessor, WorkerError, WorkerHandle};
+    /// # async fn start(client: &Client, processor: impl TaskProcessor) -> Result<WorkerHandle, WorkerError> {
+    /// client.worker("orders", processor).also("mails").also("reports").start().await
+    /// # }
+    /// ```
+    pub fn also(mut self, task_topic: impl Into<String>) -> Self {
+        self.others.push(task_topic.into());
         self
     }
 
@@ -150,11 +179,28 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
     /// although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
-        let Self { options, preflight, task_topic, overrides, config, processor } = self;
+        let Self {
+            options,
+            preflight,
+            task_topic,
+            overrides,
+            others,
+            known_overrides,
+            config,
+            processor,
+        } = self;
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
-        let plan = Plan::new(config, topics, processor)?;
-        tracing::info!(worker = options.name, topic = plan.topics.task, "starting a worker");
-        preflight.look(&options, &plan.topics, &plan.config).await?;
+        let mut plan = Plan::new(config, topics, processor)?;
+        for other in others {
+            let overrides = TopicOverrides::of(&known_overrides, &other);
+            let subscription = &plan.config.subscription;
+            let topics = TopicNames::with_overrides(&other, subscription, &overrides)?;
+            plan = plan.and(topics)?;
+        }
+        for topics in &plan.topics {
+            tracing::info!(worker = options.name, topic = topics.task, "starting a worker");
+            preflight.look(&options, topics, &plan.config).await?;
+        }
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)

@@ -331,6 +331,7 @@ mod tests {
         let begin_by = Deadline::Clock { clock, at: clock.now() + SECOND, look_every: 10 * SECOND };
         let (_halt, halt) = oneshot::channel();
         let shared = Shared {
+            topic: "tasks".into(),
             task: TASK,
             epoch: Epoch(1),
             attempt: 1,

@@ -16,10 +16,17 @@ use crate::topics::Finding;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// The most task topics of one worker.
+const TOPICS_MAX: usize = 10_000;
+
+/// Topics whose partitions are counted at once.
+const COUNTED_AT_ONCE: usize = 16;
 
 /// Why a worker did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -205,8 +212,8 @@ async fn signal() {
 pub struct Plan {
     /// Its settings, validated.
     pub config: WorkerConfig,
-    /// Its topics.
-    pub topics: TopicNames,
+    /// Its task topics, with what belongs to each.
+    pub topics: Vec<TopicNames>,
     pub(super) processor: Arc<dyn ErasedProcessor>,
 }
 
@@ -221,7 +228,20 @@ impl Plan {
         processor: impl TaskProcessor,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { config, topics, processor: Arc::new(processor) })
+        Ok(Self { config, topics: vec![topics], processor: Arc::new(processor) })
+    }
+
+    /// The same with one more task topic, whose tasks share the worker's slots.
+    ///
+    /// # Errors
+    /// When one of these names has another use already. Two topics may have their dead letters, and their register, in common.
+    pub fn and(mut self, topics: TopicNames) -> Result<Self, TopicNameError> {
+        if self.topics.len() >= TOPICS_MAX {
+            return Err(TopicNameError::TooMany(TOPICS_MAX));
+        }
+        self.topics.iter().try_for_each(|other| other.check_apart(&topics))?;
+        self.topics.push(topics);
+        Ok(self)
     }
 }
 
@@ -260,7 +280,7 @@ pub async fn prepare(
     around: Surroundings,
 ) -> Result<(BoxFuture<'static, ()>, WorkerHandle), TransportError> {
     let Plan { config, topics, processor } = plan;
-    let partitions = around.transport.partitions(&topics.task).await?;
+    let topics = count_partitions(&around.transport, topics).await?;
     let (stop_request, stop_requested) = watch::channel(StopRequest::None);
     let (end, ended) = oneshot::channel();
     let stats = Arc::new(Stats::default());
@@ -281,9 +301,8 @@ pub async fn prepare(
         heartbeat,
     };
     let counted = Arc::clone(&stats);
-    let driver =
-        Driver::new(env, events, config, topics, processor, partitions, stop_requested, counted);
-    let partitions = u64::from(partitions.unwrap_or(1));
+    let partitions = topics.iter().map(|(_, count)| u64::from(count.unwrap_or(1))).sum();
+    let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
     let handle = WorkerHandle { stop_request, ended, stats, connections, clock, partitions };
     let run = async move {
@@ -293,6 +312,18 @@ pub async fn prepare(
         drop(end.send(result));
     };
     Ok((Box::pin(run), handle))
+}
+
+/// The task topics with the number of partitions of each.
+async fn count_partitions(
+    transport: &Arc<dyn Transport>,
+    topics: Vec<TopicNames>,
+) -> Result<Vec<(TopicNames, Option<u32>)>, TransportError> {
+    let count = |topics: TopicNames| async move {
+        let partitions = transport.partitions(&topics.task).await?;
+        Ok((topics, partitions))
+    };
+    stream::iter(topics).map(count).buffered(COUNTED_AT_ONCE).try_collect().await
 }
 
 /// Tells whoever waits until the worker is ready that it has ended, also when it was dropped half-way.

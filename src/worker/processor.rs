@@ -113,6 +113,8 @@ pub struct TaskContext {
 }
 
 pub(crate) struct Shared {
+    /// Full name of the task topic.
+    pub(crate) topic: Arc<str>,
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) attempt: u32,
@@ -151,6 +153,12 @@ impl TaskContext {
     #[must_use]
     pub fn task_id(&self) -> TaskId {
         self.shared.task
+    }
+
+    /// The full name of the topic that the task was submitted to: a worker may work on several.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.shared.topic
     }
 
     /// Which attempt this is, from 1.

@@ -307,13 +307,13 @@ mod tests {
     #[test]
     fn a_partition_is_ready_once() {
         let stats = Stats::default();
-        stats.ready(LaneId::of_partition(0));
-        stats.not_ready(LaneId::of_partition(0));
+        stats.ready(LaneId::new(0, 0));
+        stats.not_ready(LaneId::new(0, 0));
         assert!(!stats.is_ready(1));
-        stats.ready(LaneId::of_partition(0));
-        stats.ready(LaneId::of_partition(0));
+        stats.ready(LaneId::new(0, 0));
+        stats.ready(LaneId::new(0, 0));
         assert!(stats.is_ready(1) && !stats.is_ready(2));
-        stats.ready(LaneId::of_partition(1));
+        stats.ready(LaneId::new(0, 1));
         assert!(stats.is_ready(2));
         stats.ended();
         assert!(!stats.is_ready(2));

@@ -59,6 +59,7 @@ use tokio_util::sync::CancellationToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TestContext {
+    topic: String,
     task: TaskId,
     attempt: u32,
     epoch: Option<u32>,
@@ -72,6 +73,7 @@ pub struct TestContext {
 impl Default for TestContext {
     fn default() -> Self {
         Self {
+            topic: "persistent://public/default/tasks".to_owned(),
             task: TaskId { ledger: 1, entry: 0, partition: -1, batch_index: None },
             attempt: 1,
             epoch: None,
@@ -85,10 +87,17 @@ impl Default for TestContext {
 }
 
 impl TestContext {
-    /// The first attempt at task `1:0:-1`: without properties, a checkpoint or a budget.
+    /// The first attempt at task `1:0:-1` of the topic `tasks`: without properties, a checkpoint or a budget.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The full name of the topic that the task was submitted to.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = topic.into();
+        self
     }
 
     /// The task's id.
@@ -150,6 +159,7 @@ impl TestContext {
             });
         }
         let shared = Shared {
+            topic: self.topic.as_str().into(),
             task: self.task,
             epoch: Epoch(self.epoch.unwrap_or(self.attempt)),
             attempt: self.attempt,

@@ -61,8 +61,10 @@ impl Driver {
             let read = self.env.fetch_at_last(lane.topics.ledger.clone(), at);
             read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
         });
+        let topic = Arc::clone(&lane.topics.name);
         let (task, cancelled, last_checkpoint) = (task_id, CancellationToken::new(), None);
         let shared = Shared {
+            topic,
             task,
             epoch,
             attempt,

@@ -28,13 +28,13 @@ impl Driver {
         match effect {
             Effect::Do(action) => self.act(id, action),
             Effect::Ready => {
-                tracing::info!(partition = %id, owner = %lane.core.machine().owner(), "ledger read: working");
+                tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");
                 self.stats.ready(id);
                 lane.start_consuming(&mut self.env, &mut self.services);
             }
             Effect::Fenced => {
                 tracing::warn!(
-                    partition = %id,
+                    topic = %lane.topics.task,
                     "cut off from the ledger for too long: starting afresh, running tasks go on"
                 );
                 self.stats.self_fenced();
@@ -46,7 +46,10 @@ impl Driver {
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env, &mut self.services);
             }
-            Effect::Refused(error) => self.refused = Some(error),
+            Effect::Refused(error) => {
+                tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
+                self.refused = Some(error);
+            }
         }
     }
 
@@ -89,14 +92,13 @@ impl Driver {
     fn set_aside(&mut self, id: LaneId, violation: Violation, epoch: Epoch) {
         let Violation { id: invariant, what, task } = violation;
         let told = task.map(|task| task.to_string()).unwrap_or_default();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         tracing::error!(
-            partition = %id, task = told, %epoch, invariant, what,
+            topic = %lane.topics.task, task = told, %epoch, invariant, what,
             "{REFUSED}: this worker leaves the task to others. This is a bug"
         );
         self.stats.violated();
-        if let Some(lane) = self.lanes.get_mut(&id)
-            && let Some(task) = task
-        {
+        if let Some(task) = task {
             lane.forget_outcome(task);
             lane.metadata.ended.forget(task);
         }

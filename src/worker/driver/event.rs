@@ -100,7 +100,8 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         epoch: Epoch,
     },
-    Partitions(Counts),
+    /// The partitions of the task topic with this number were counted.
+    Partitions(u16, Counts),
     /// After a pause.
     Later(Box<Self>),
 }

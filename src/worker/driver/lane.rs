@@ -82,6 +82,7 @@ impl RunningAttempt {
 }
 
 pub(super) struct Lane {
+    id: LaneId,
     pub(super) core: Partition,
     pub(super) metadata: Metadata,
     pub(super) topics: LaneTopics,
@@ -130,6 +131,8 @@ pub(super) struct Lane {
 /// The partitions that belong together.
 #[derive(Clone, Debug)]
 pub(super) struct LaneTopics {
+    /// Of the task topic, without the partition.
+    pub(super) name: Arc<str>,
     pub(super) task: TopicPartition,
     pub(super) metadata: TopicPartition,
     pub(super) ledger: TopicPartition,
@@ -141,6 +144,7 @@ impl LaneTopics {
     pub(super) fn new(topics: &TopicNames, subscription: &str, partition: i32) -> Self {
         let of = |topic: &str, partition| TopicPartition { topic: topic.to_owned(), partition };
         Self {
+            name: topics.task.as_str().into(),
             task: of(&topics.task, partition),
             metadata: of(&topics.metadata, partition),
             ledger: of(&topics.ledger, partition),
@@ -174,6 +178,7 @@ impl Lane {
         env: &mut Environment,
         services: &mut JoinSet<()>,
         config: &Arc<WorkerConfig>,
+        id: LaneId,
         topics: LaneTopics,
     ) -> Self {
         let settings = config.partition(topics.task.partition);
@@ -191,6 +196,7 @@ impl Lane {
         let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
         services.spawn(env.gate.wrap(publishing));
         let mut opened = Self {
+            id,
             core,
             metadata,
             topics,
@@ -226,7 +232,7 @@ impl Lane {
     }
 
     pub(super) const fn id(&self) -> LaneId {
-        LaneId::of_partition(self.partition())
+        self.id
     }
 
     /// The partition of the task topic, or -1.

@@ -11,25 +11,25 @@ use crate::worker::agenda::Agenda;
 use crate::worker::intake::Load;
 use crate::worker::partition::Effect;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
-use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may come to have lanes on more than one topic.
+/// Names a lane of a worker. What is kept or told of a lane names it like this: a worker may have lanes on several topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::worker) struct LaneId {
+    /// Which of the worker's task topics.
+    pub(in crate::worker) topic: u16,
     partition: i32,
 }
 
 impl LaneId {
-    /// The lane of this partition of the task topic; -1 on a topic that has none.
-    pub(in crate::worker) const fn of_partition(partition: i32) -> Self {
-        Self { partition }
+    /// The lane of this partition of the task topic with this number; the partition is -1 on a topic that has none.
+    pub(in crate::worker) const fn new(topic: u16, partition: i32) -> Self {
+        Self { topic, partition }
     }
-}
 
-impl fmt::Display for LaneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.partition.fmt(f)
+    /// The lanes of a topic, as a range.
+    pub(super) const fn all_of(topic: u16) -> RangeInclusive<Self> {
+        Self::new(topic, i32::MIN)..=Self::new(topic, i32::MAX)
     }
 }
 
@@ -76,8 +76,9 @@ impl Lanes {
         self.lanes.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+    /// How many there are of this topic.
+    pub(super) fn count_of(&self, topic: u16) -> usize {
+        self.lanes.range(LaneId::all_of(topic)).count()
     }
 
     pub(super) fn contains(&self, id: LaneId) -> bool {
@@ -187,6 +188,6 @@ impl std::ops::Index<i32> for Lanes {
     type Output = Lane;
 
     fn index(&self, partition: i32) -> &Lane {
-        &self.lanes[&LaneId::of_partition(partition)]
+        &self.lanes[&LaneId::new(0, partition)]
     }
 }

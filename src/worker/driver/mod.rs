@@ -17,6 +17,7 @@ mod refusals;
 mod remarks;
 mod renewing;
 mod showing;
+mod task_topics;
 mod telling;
 
 use super::execution::{AttemptEnd, ErasedProcessor, StuckBody};
@@ -32,7 +33,7 @@ use crate::protocol::config::LedgerConfigError;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::OnceKey;
 use crate::protocol::moment::Moment;
-use crate::supervise::{Backoff, Connections, Monitor, Service, recount};
+use crate::supervise::{Backoff, Connections, Monitor, Service};
 use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::transport::{TopicPartition, Transport};
@@ -42,13 +43,12 @@ use event::PublishResult;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use growth::{Counts, Growth};
-use lane::{Lane, LaneTopics};
 pub(super) use lanes::LaneId;
 use lanes::Lanes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use task_topics::TaskTopic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -116,7 +116,7 @@ pub(super) enum DriverError {
 pub(super) struct Driver {
     env: Environment,
     config: Arc<WorkerConfig>,
-    topics: TopicNames,
+    topics: Vec<TaskTopic>,
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
     /// Lanes that may lack credit for deliveries.
@@ -139,21 +139,18 @@ pub(super) struct Driver {
     /// Entries on their way to M: a drain waits for them, for nobody would publish the failure of an attempt again.
     metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
-    growth: Growth,
     /// Numbers of attempts that other workers go by, as far as they were told.
     other_attempts: Vec<u32>,
 }
 
 impl Driver {
-    /// A driver for these partitions of the task topic (-1 alone: it has none).
-    #[expect(clippy::too_many_arguments, reason = "called by the builder only, which names them")]
+    /// A driver for these task topics and their partitions, if they have any.
     pub(super) fn new(
         mut env: Environment,
         events: mpsc::Receiver<Event>,
         config: WorkerConfig,
-        topics: TopicNames,
+        topics: Vec<(TopicNames, Option<u32>)>,
         processor: Arc<dyn ErasedProcessor>,
-        partitions: Option<u32>,
         stop_request: watch::Receiver<StopRequest>,
         stats: Arc<Stats>,
     ) -> Self {
@@ -164,7 +161,7 @@ impl Driver {
         let mut driver = Self {
             env,
             config: Arc::new(config),
-            topics,
+            topics: Vec::new(),
             processor,
             lanes: Lanes::default(),
             without_credit: BTreeSet::new(),
@@ -181,11 +178,11 @@ impl Driver {
             busy: None,
             metadata_in_flight: 0,
             refused: None,
-            growth: Growth::default(),
             other_attempts: Vec::new(),
         };
-        driver.open_lanes(partitions);
-        driver.recount_partitions();
+        for (names, partitions) in topics {
+            driver.add_topic(names, partitions);
+        }
         driver
     }
 
@@ -317,11 +314,7 @@ impl Driver {
             Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
-            Event::Partitions(counts) => {
-                let partitions = self.growth.judge(counts, self.lanes.len(), &self.topics);
-                self.open_lanes(partitions);
-                self.recount_partitions();
-            }
+            Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;
                 *event
@@ -344,33 +337,6 @@ impl Driver {
                 lane.core.handle_publish_failed(key, now);
                 self.note_fate(id, &fate, now);
             }
-        }
-    }
-
-    /// Counts the partitions again, in a while.
-    fn recount_partitions(&self) {
-        let (transport, clock) = (Arc::clone(&self.env.transport), self.env.clock);
-        let topics = [self.topics.task.clone(), self.topics.ledger.clone()];
-        self.pending.push(Box::pin(async move {
-            let [task, ledger] = recount(transport, clock, topics, None).await;
-            Event::Partitions(Counts { task, ledger })
-        }));
-    }
-
-    fn open_lanes(&mut self, partitions: Option<u32>) {
-        let wanted = match partitions {
-            Some(count) => 0..i32::try_from(count).unwrap_or(i32::MAX),
-            None if self.lanes.is_empty() => -1..0,
-            None => return,
-        };
-        for partition in wanted {
-            let id = LaneId::of_partition(partition);
-            if self.lanes.contains(id) || self.lanes.contains(LaneId::of_partition(-1)) {
-                continue;
-            }
-            let topics = LaneTopics::new(&self.topics, &self.config.subscription, partition);
-            let lane = Lane::open(&mut self.env, &mut self.services, &self.config, topics);
-            self.lanes.insert(id, lane);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod compacting;
 
+use super::lane::Lane;
 use super::*;
 use crate::Text;
 use crate::gate::Gate;
@@ -18,7 +19,7 @@ use longhaul_memory::{Faults, MemoryBroker, MemoryTransport};
 use std::sync::{Mutex, PoisonError};
 
 /// The only lane on a topic without partitions.
-const LANE: LaneId = LaneId::of_partition(-1);
+const LANE: LaneId = LaneId::new(0, -1);
 
 mod aside;
 mod bounds;
@@ -29,6 +30,7 @@ mod late;
 mod limits;
 mod repairing;
 mod telling;
+mod topics;
 mod visits;
 
 /// What processors have to say.
@@ -126,8 +128,8 @@ impl Bench {
         };
         let Plan { config, topics, processor } = plan;
         let stats = Arc::default();
-        let driver =
-            Driver::new(env, queue, config, topics, processor, partitions, stop_requested, stats);
+        let topics = topics.into_iter().map(|topics| (topics, partitions)).collect();
+        let driver = Driver::new(env, queue, config, topics, processor, stop_requested, stats);
         let bench = Self {
             broker,
             transport,
@@ -142,6 +144,23 @@ impl Bench {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
+    }
+
+    /// Makes a task topic with all that belongs to it, and has the worker work on it, too.
+    fn add_topic(&mut self, name: &str, partitions: Option<u32>) -> TopicNames {
+        let names: TopicNames = name.parse().unwrap();
+        for (topic, deduplication) in
+            [(&names.task, false), (&names.metadata, false), (&names.ledger, true)]
+        {
+            self.broker.create_topic(topic, partitions, deduplication);
+        }
+        self.broker.create_topic(&names.dead_letters, None, false);
+        let count = partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap());
+        for partition in count {
+            self.broker.create_subscription(&self.at(&names.task, partition), "longhaul");
+        }
+        self.driver.add_topic(names.clone(), partitions);
+        names
     }
 
     fn at(&self, topic: &str, partition: i32) -> TopicPartition {

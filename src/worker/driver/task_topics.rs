@@ -1,0 +1,66 @@
+//! The task topics of a worker: each has lanes of its own, by its partitions, with ledger and metadata topic of its own. They share the
+//! worker's slots.
+
+use super::growth::{Counts, Growth};
+use super::lane::{Lane, LaneTopics};
+use super::lanes::LaneId;
+use super::{Driver, Event};
+use crate::supervise::recount;
+use crate::topics::TopicNames;
+use std::sync::Arc;
+
+/// One of the task topics. Its number is its place among them.
+pub(super) struct TaskTopic {
+    names: TopicNames,
+    growth: Growth,
+}
+
+impl Driver {
+    /// Works on one more topic, with so many partitions.
+    pub(super) fn add_topic(&mut self, names: TopicNames, partitions: Option<u32>) {
+        let Ok(topic) = u16::try_from(self.topics.len()) else { return };
+        self.topics.push(TaskTopic { names, growth: Growth::default() });
+        self.open_lanes(topic, partitions);
+        self.recount_partitions(topic);
+    }
+
+    /// The partitions of a topic were counted again.
+    pub(super) fn handle_partitions(&mut self, topic: u16, counts: Counts) {
+        let open = self.lanes.count_of(topic);
+        let Some(TaskTopic { names, growth }) = self.topics.get_mut(usize::from(topic)) else {
+            return;
+        };
+        let partitions = growth.judge(counts, open, names);
+        self.open_lanes(topic, partitions);
+        self.recount_partitions(topic);
+    }
+
+    /// Counts the partitions of a topic again, in a while.
+    fn recount_partitions(&self, topic: u16) {
+        let Some(TaskTopic { names, .. }) = self.topics.get(usize::from(topic)) else { return };
+        let (transport, clock) = (Arc::clone(&self.env.transport), self.env.clock);
+        let topics = [names.task.clone(), names.ledger.clone()];
+        self.pending.push(Box::pin(async move {
+            let [task, ledger] = recount(transport, clock, topics, None).await;
+            Event::Partitions(topic, Counts { task, ledger })
+        }));
+    }
+
+    fn open_lanes(&mut self, topic: u16, partitions: Option<u32>) {
+        let wanted = match partitions {
+            Some(count) => 0..i32::try_from(count).unwrap_or(i32::MAX),
+            None if self.lanes.count_of(topic) == 0 => -1..0,
+            None => return,
+        };
+        let Some(TaskTopic { names, .. }) = self.topics.get(usize::from(topic)) else { return };
+        for partition in wanted {
+            let id = LaneId::new(topic, partition);
+            if self.lanes.contains(id) || self.lanes.contains(LaneId::new(topic, -1)) {
+                continue;
+            }
+            let topics = LaneTopics::new(names, &self.config.subscription, partition);
+            let lane = Lane::open(&mut self.env, &mut self.services, &self.config, id, topics);
+            self.lanes.insert(id, lane);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Several task topics in one worker.
+
+use super::*;
+
+/// Publishes a task to one partition of a topic.
+fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
+    let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
+    TaskId::new(bench.broker.publish(&bench.at(topic, partition), message), partition)
+}
+
+/// A worker had one task topic: whoever had a hundred queues needed a hundred workers, each with slots of its own.
+#[tokio::test(start_paused = true)]
+async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
+    let running = Arc::new(Mutex::new((0, 0)));
+    let mut bench = Bench::new(config, None, move |context| {
+        notes.note(format!("{}@{}", context.topic(), context.task_id()));
+        let running = Arc::clone(&running);
+        async move {
+            {
+                let mut running = running.lock().unwrap();
+                running.0 += 1;
+                running.1 = running.1.max(running.0);
+                assert!(running.1 <= 2, "more than there are slots");
+            }
+            tokio::time::sleep(SECOND / 10).await;
+            running.lock().unwrap().0 -= 1;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    let others = [bench.add_topic("orders", Some(3)), bench.add_topic("mails", None)];
+    let all = [bench.names.clone(), others[0].clone(), others[1].clone()];
+    let mut submitted = Vec::new();
+    for _ in 0..10 {
+        for (names, partition) in [(&all[0], -1), (&all[1], 0), (&all[1], 2), (&all[2], -1)] {
+            let task = submit_to(&bench, &names.task, partition);
+            submitted.push(format!("{}@{task}", names.task));
+        }
+    }
+    bench.run_for(20 * SECOND).await;
+    let mut ran = diary.lines();
+    ran.sort();
+    submitted.sort();
+    assert_eq!(ran, submitted);
+    assert_eq!(bench.driver.stats.read().completed, 40);
+    assert!(bench.driver.stats.is_ready(5));
+    for (names, partition, tasks) in
+        [(&all[0], -1, 10), (&all[1], 0, 10), (&all[1], 1, 0), (&all[1], 2, 10), (&all[2], -1, 10)]
+    {
+        let shown = bench.broker.full_log(&bench.at(&names.metadata, partition));
+        let read = |message: &Message| serde_json::from_slice::<TaskMetadata>(&message.payload);
+        let ends = shown.iter().filter(|message| read(message).is_ok_and(|it| it.is_terminal()));
+        assert_eq!(ends.count(), tasks, "{} {partition}", names.metadata);
+        let left = bench.broker.backlog(&bench.at(&names.task, partition), "longhaul");
+        assert!(left.is_empty(), "{} {partition}", names.task);
+        let ledger = bench.broker.full_log(&bench.at(&names.ledger, partition));
+        let done = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Done(_)));
+        assert_eq!(ledger.iter().filter(done).count(), tasks, "{} {partition}", names.ledger);
+    }
+}
+
+/// The partitions of one topic are counted apart from those of the others.
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_gains_partitions_is_worked_on_whole() {
+    use super::growth::Counts;
+    let mut bench =
+        Bench::new(WorkerConfig::default(), Some(2), |_| async { Ok(Text("done".to_owned())) });
+    let names = bench.add_topic("orders", Some(1));
+    bench.run_for(2 * SECOND).await;
+    bench.driver.handle(Event::Partitions(1, Counts { task: Some(2), ledger: Some(2) }));
+    let lanes: Vec<_> = bench.driver.lanes.keys().collect();
+    let expected = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    assert_eq!(lanes, expected.map(|(topic, partition)| LaneId::new(topic, partition)));
+    let added = &bench.driver.lanes.get(&LaneId::new(1, 1)).unwrap().topics;
+    assert_eq!(added.task, bench.at(&names.task, 1));
+}
