@@ -8,6 +8,7 @@
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
+//! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped |
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `sub` | subscription (hb, cfg) |
@@ -23,6 +24,9 @@ use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
 use super::seal::{self, Counts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
+
+/// The mark of an attempt that a drain gave back.
+const DRAIN: &str = "drain";
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +119,29 @@ pub struct NextAttempt {
     pub at_ms: u64,
     /// The delay in ms, for whoever reads the entry live and counts on its own clock.
     pub delay_ms: u64,
+    /// What the next attempt follows.
+    pub after: After,
+}
+
+/// What a next attempt follows, where that matters to whoever claims it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum After {
+    /// Anything else: a failure, a snooze, an attempt that never began.
+    #[default]
+    Other,
+    /// An attempt that had begun, and that its worker gave back because it was stopped: the next one goes on with it.
+    Drain,
+}
+
+impl NextAttempt {
+    /// At once; it goes on with an attempt that a drain gave back.
+    pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: After::Drain };
+
+    /// At this wall-clock time, or after this delay, both in ms.
+    #[must_use]
+    pub const fn new(at_ms: u64, delay_ms: u64) -> Self {
+        Self { at_ms, delay_ms, after: After::Other }
+    }
 }
 
 /// A heartbeat.
@@ -220,6 +247,9 @@ impl Entry {
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
                     out.put("na", next.at_ms);
                     out.put("nd", next.delay_ms);
+                    if next.after == After::Drain {
+                        out.put_word("w", DRAIN);
+                    }
                 }
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
@@ -411,14 +441,19 @@ impl<'a> Reader<'a> {
     fn done(&self, key: OnceKey) -> Result<Done, EntryError> {
         self.agrees(&key)?;
         let next = || -> Result<NextAttempt, EntryError> {
-            Ok(NextAttempt { at_ms: self.number("na")?, delay_ms: self.number("nd")? })
+            Ok(NextAttempt::new(self.number("na")?, self.number("nd")?))
         };
         let outcome = match self.text("s")? {
             "COMPLETED" => Outcome::Completed,
             "FAILED" => Outcome::Failed(next()?),
             "FINAL" => Outcome::Final,
             "CANCELLED" => Outcome::Cancelled,
-            "RELEASED" => Outcome::Released(next().unwrap_or_default()),
+            "RELEASED" => {
+                // Other marks are of other versions, and mean nothing to this one.
+                let drain = self.properties.get("w") == Some(DRAIN);
+                let after = if drain { After::Drain } else { After::Other };
+                Outcome::Released(NextAttempt { after, ..next().unwrap_or_default() })
+            }
             _ => return Err(EntryError::Property("s")),
         };
         Ok(Done { key, attempt: self.number("a")?, outcome })

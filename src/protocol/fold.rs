@@ -106,7 +106,7 @@ impl TaskFold {
         owner: OwnerId(0),
         phase: Phase::Sealed,
         cancel: false,
-        next_attempt: NextAttempt { at_ms: 0, delay_ms: 0 },
+        next_attempt: NextAttempt::new(0, 0),
     };
 
     /// Takes the task's next entry in log order.
@@ -180,7 +180,7 @@ impl TaskFold {
         if matches!(claim.kind, ClaimKind::Run) {
             self.attempt = claim.attempt;
         }
-        self.next_attempt = NextAttempt { at_ms: 0, delay_ms: 0 };
+        self.next_attempt = NextAttempt::new(0, 0);
     }
 
     const fn take_done(&mut self, done: &Done) {

@@ -55,7 +55,7 @@ fn any_kind() -> impl Strategy<Value = ClaimKind> {
 fn any_outcome() -> impl Strategy<Value = Outcome> {
     let next = || {
         let parts = (any::<u64>(), any::<u64>());
-        parts.prop_map(|(at_ms, delay_ms)| NextAttempt { at_ms, delay_ms })
+        parts.prop_map(|(at_ms, delay_ms)| NextAttempt::new(at_ms, delay_ms))
     };
     prop_oneof![
         Just(Outcome::Completed),
@@ -63,6 +63,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Cancelled),
         next().prop_map(Outcome::Failed),
         next().prop_map(Outcome::Released),
+        Just(Outcome::Released(NextAttempt::AFTER_DRAIN)),
     ]
 }
 
@@ -251,7 +252,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|b|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

@@ -78,7 +78,7 @@ pub fn outcome_of_failure(
 ) -> Outcome {
     let after = |delay: Duration| {
         let delay_ms = u64::try_from(delay.min(DELAY_MAX).as_millis()).unwrap_or(u64::MAX);
-        NextAttempt { at_ms: now_ms.saturating_add(delay_ms), delay_ms }
+        NextAttempt::new(now_ms.saturating_add(delay_ms), delay_ms)
     };
     match failure {
         Failure::Snooze(delay) => Outcome::Released(after(delay.max(SNOOZE_MIN))),
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(outcome(Failure::RetryAfter(Duration::ZERO), 3), Outcome::Final);
         assert_eq!(outcome(Failure::RetryLate, 3), Outcome::Final);
         assert_eq!(outcome(Failure::Fatal, 1), Outcome::Final);
-        let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
+        let next = NextAttempt::new(1010, 1000);
         assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
         assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
     }
@@ -123,7 +123,7 @@ mod tests {
     fn a_snooze_lasts_a_second_at_least() {
         let policy = RetryPolicy::default();
         let outcome = outcome_of_failure(Failure::Snooze(Duration::ZERO), 1, 3, &policy, 0, 10);
-        let next = NextAttempt { at_ms: 1010, delay_ms: 1000 };
+        let next = NextAttempt::new(1010, 1000);
         assert_eq!(outcome, Outcome::Released(next));
     }
 
@@ -156,7 +156,7 @@ mod tests {
             );
             let max = attempt + 1;
             let outcome = outcome_of_failure(Failure::Retry, attempt, max, &policy, u32::MAX, 0);
-            let next = NextAttempt { at_ms: 1_000 * seconds, delay_ms: 1_000 * seconds };
+            let next = NextAttempt::new(1_000 * seconds, 1_000 * seconds);
             assert_eq!(outcome, Outcome::Failed(next));
         }
     }
@@ -168,7 +168,7 @@ mod tests {
         for (sample, seconds) in [(0, 150), (u32::MAX, 300)] {
             let outcome = outcome_of_failure(Failure::RetryLate, 1, 3, &policy, sample, 10);
             let delay_ms = 1000 * seconds;
-            assert_eq!(outcome, Outcome::Failed(NextAttempt { at_ms: 10 + delay_ms, delay_ms }));
+            assert_eq!(outcome, Outcome::Failed(NextAttempt::new(10 + delay_ms, delay_ms)));
         }
     }
 

@@ -14,15 +14,16 @@ const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: N
 /// Who holds the last epoch of every state that is tried.
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
-const LATER: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 3_000 };
+const LATER: NextAttempt = NextAttempt::new(5_000, 3_000);
 const CLAIMS: [ClaimKind; 4] =
     [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
-const OUTCOMES: [Outcome; 5] = [
+const OUTCOMES: [Outcome; 6] = [
     Outcome::Completed,
     Outcome::Final,
     Outcome::Cancelled,
     Outcome::Failed(LATER),
-    Outcome::Released(NextAttempt { at_ms: 0, delay_ms: 0 }),
+    Outcome::Released(NextAttempt::new(0, 0)),
+    Outcome::Released(NextAttempt::AFTER_DRAIN),
 ];
 
 /// Both folds, fed with the same.

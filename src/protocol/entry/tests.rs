@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const TASK: TaskId = TaskId { ledger: 7, entry: 3, partition: 2, batch_index: None };
 const KEY: OnceKey = OnceKey { task: TASK, epoch: Epoch(4), owner: OwnerId(0xab), serial: 9 };
-const NEXT: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 250 };
+const NEXT: NextAttempt = NextAttempt::new(5_000, 250);
 const OWNER: &str = "000000000000000000000000000000ab";
 
 fn claim(kind: ClaimKind, base: Option<Base>) -> Entry {
@@ -70,6 +70,11 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (done(Outcome::Cancelled), once.clone(), "k=done @ a=6 s=CANCELLED"),
         (done(Outcome::Failed(NEXT)), once.clone(), "k=done @ a=6 s=FAILED na=5000 nd=250"),
         (done(Outcome::Released(NEXT)), once.clone(), "k=done @ a=6 s=RELEASED na=5000 nd=250"),
+        (
+            done(Outcome::Released(NextAttempt::AFTER_DRAIN)),
+            once.clone(),
+            "k=done @ a=6 s=RELEASED na=0 nd=0 w=drain",
+        ),
         (Entry::Checkpoint(KEY), once, "k=ckpt @"),
     ];
     all.extend([

@@ -11,7 +11,7 @@ use std::time::Duration;
 const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
-const LATER: NextAttempt = NextAttempt { at_ms: 5_000, delay_ms: 3_000 };
+const LATER: NextAttempt = NextAttempt::new(5_000, 3_000);
 const PHASES: [Phase; 8] = [
     Phase::New,
     Phase::Running,

@@ -3,7 +3,7 @@
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
-use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::entry::{Entry, NextAttempt, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
@@ -248,7 +248,7 @@ async fn fetch_at_last(
     }
 }
 
-/// The outcome that says: this attempt does not count.
-pub(super) fn released() -> Outcome {
-    Outcome::Released(crate::protocol::entry::NextAttempt::default())
+/// The outcome of an attempt that had begun when its worker was stopped: it does not count.
+pub(super) const fn released() -> Outcome {
+    Outcome::Released(NextAttempt::AFTER_DRAIN)
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::Text;
 use crate::gate::Gate;
 use crate::ledger;
-use crate::protocol::entry::{Claim, ClaimKind, Entry};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::{TaskMetadata, TaskOutcome, TaskState};
 use crate::transport::{Message, Outgoing};
@@ -461,7 +461,7 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
         context.cancelled().await;
         Ok(Text("never".to_owned()))
     });
-    bench.submit(&[]);
+    let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
     let now = bench.broker.clock().now();
     bench.stop_request.send(StopRequest::Drain(now + SECOND)).unwrap();
@@ -474,6 +474,8 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     assert!(!waiting.is_terminal() && waiting.next_attempt_at == Some(waiting.last_updated));
     let reason = waiting.failure_reason.as_deref();
     assert_eq!(reason, Some("Given back: the worker was stopped"));
+    let fold = bench.driver.lanes[-1].core.machine().fold(task);
+    assert_eq!(fold.next_attempt, NextAttempt::AFTER_DRAIN);
 }
 
 /// At the end of a drain an idle worker of so many partitions loses its broker; so long after, its user loses patience.

@@ -100,7 +100,7 @@ impl Partition {
         {
             let fold = &task.fold;
             // The time that was asked for, by the wall clocks; but never more than the delay itself, if one of them is wrong.
-            let NextAttempt { at_ms, delay_ms } = fold.next_attempt;
+            let NextAttempt { at_ms, delay_ms, .. } = fold.next_attempt;
             let due = now + Duration::from_millis(at_ms.saturating_sub(wall_ms).min(delay_ms));
             self.open.insert(id, Open::new(fold, now, due));
             self.agenda.set(id, now);

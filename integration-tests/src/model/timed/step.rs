@@ -260,7 +260,7 @@ impl Steps<'_> {
         let now = self.world.now;
         let (at, retry) = (now + self.bounds.retry, u64::from(self.bounds.retry));
         let tick = u64::try_from(super::world::TICK.as_millis()).unwrap_or(u64::MAX);
-        let next = NextAttempt { at_ms: wall_ms(at), delay_ms: retry * tick };
+        let next = NextAttempt::new(wall_ms(at), retry * tick);
         let attempts = u32::from(self.bounds.attempts);
         self.worker(worker, |after, state| {
             let last = state.core.machine().fold(TASK).attempt >= attempts;

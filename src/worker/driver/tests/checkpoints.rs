@@ -152,4 +152,5 @@ async fn an_attempt_whose_checkpoint_is_not_read_within_h_is_given_back() {
     let released: Vec<_> = log.iter().filter_map(released).collect();
     let [done] = &released[..] else { panic!("{released:?}") };
     assert_eq!((done.key.epoch, done.attempt), (Epoch(2), 2));
+    assert_eq!(done.outcome, Outcome::Released(NextAttempt::default()), "it had not begun");
 }

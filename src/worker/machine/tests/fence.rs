@@ -108,7 +108,7 @@ fn an_outcome_that_was_not_read_back_is_published_again() {
 /// A task that had asked for an hour's rest was due at once when a self-fence came before its outcome was read back.
 #[test]
 fn what_was_given_back_for_a_while_is_given_back_for_that_while() {
-    let hour = Outcome::Released(NextAttempt { at_ms: 3_600_000, delay_ms: 3_600_000 });
+    let hour = Outcome::Released(NextAttempt::new(3_600_000, 3_600_000));
     let (mut bench, claim, first) = Bench::at_work(Some(hour));
     bench.fence(&[&claim]);
     let Some(Stage::Finishing { outcome, owner, .. }) = bench.stage() else {

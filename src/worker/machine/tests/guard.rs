@@ -57,7 +57,7 @@ const fn done(outcome: Outcome, serial: u64) -> Entry {
 }
 
 const fn released(serial: u64) -> Action {
-    let next = NextAttempt { at_ms: 0, delay_ms: 0 };
+    let next = NextAttempt::new(0, 0);
     Action::Publish(done(Outcome::Released(next), serial))
 }
 

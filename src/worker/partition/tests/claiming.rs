@@ -5,7 +5,7 @@ use super::solo::{MILLISECOND, Solo, key_of, published};
 use super::*;
 use crate::protocol::entry::{Done, NextAttempt};
 
-const HOUR: NextAttempt = NextAttempt { at_ms: 0, delay_ms: 3_600_000 };
+const HOUR: NextAttempt = NextAttempt::new(0, 3_600_000);
 
 fn is_start(effect: &Effect) -> bool {
     matches!(effect, Effect::Do(Action::Start { .. }))
@@ -121,7 +121,7 @@ fn a_payload_that_cannot_be_read_is_asked_for_again_after_a_while() {
     let read = [Effect::Do(Action::ReadPayload(TASK))];
     let mut it = Solo::new(2);
     it.claimed(TASK, None);
-    it.ended(TASK, Outcome::Failed(NextAttempt { at_ms: 0, delay_ms: 3_000 }));
+    it.ended(TASK, Outcome::Failed(NextAttempt::new(0, 3_000)));
     it.deliver(TASK);
     assert_eq!(it.run_for(Duration::from_millis(2_999)).len(), 1, "the payload is dropped");
     it.now = it.now + MILLISECOND;

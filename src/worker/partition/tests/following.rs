@@ -155,7 +155,7 @@ fn who_said_goodbye_takes_no_turn_and_owes_no_entries() {
 /// Its entry on the metadata topic carries the payload.
 #[test]
 fn the_payload_of_a_failed_attempt_is_dropped_when_its_end_was_shown() {
-    let next = NextAttempt { at_ms: 0, delay_ms: 3_600_000 };
+    let next = NextAttempt::new(0, 3_600_000);
     let mut it = Solo::new(2);
     start(&mut it, TASK);
     it.core.handle_finished(TASK, Epoch(1), Outcome::Failed(next));

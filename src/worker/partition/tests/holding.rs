@@ -10,7 +10,7 @@ fn the_payload_of_a_task_that_is_not_due_soon_is_dropped() {
     for (delay_ms, dropped) in [(60_000, true), (2_001, true), (2_000, false), (0, false)] {
         let (mut core, now) = live();
         land(&mut core, 1, claimed(TASK), now);
-        let outcome = Outcome::Failed(NextAttempt { at_ms: 0, delay_ms });
+        let outcome = Outcome::Failed(NextAttempt::new(0, delay_ms));
         land(&mut core, 2, ended(TASK, outcome), now);
         effects(&mut core);
         core.handle_delivery(TASK, None, now);

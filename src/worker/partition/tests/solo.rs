@@ -65,7 +65,7 @@ pub(super) fn ended(task: TaskId, outcome: Outcome) -> Entry {
 
 pub(super) fn failed(delay: Duration) -> Outcome {
     let delay_ms = u64::try_from(delay.as_millis()).unwrap();
-    Outcome::Failed(NextAttempt { at_ms: WALL_MS + delay_ms, delay_ms })
+    Outcome::Failed(NextAttempt::new(WALL_MS + delay_ms, delay_ms))
 }
 
 /// Another worker's heartbeat.
