@@ -2,6 +2,7 @@
 
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::retry::RetryPolicy;
+use crate::task::WorkerIdentity;
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use crate::worker::partition::PartitionSettings;
 use std::time::Duration;
@@ -58,6 +59,11 @@ pub struct WorkerConfig {
     /// Runs tasks that were replicated from another cluster, too. They have another id in each cluster, and run once in each of
     /// those whose workers say so. All workers of a subscription should say the same. Default false: they run where they were submitted.
     pub run_replicated: bool,
+    /// What you call this worker: a deployment, a zone, a version of your program. Its heartbeats say it, and the entries of the tasks that
+    /// it runs, in [`TaskMetadata::worker`](crate::TaskMetadata::worker); the first 128 bytes. Default: nothing.
+    pub label: String,
+    /// Who the worker says it is; set when it starts.
+    pub(crate) identity: WorkerIdentity,
 }
 
 impl Default for WorkerConfig {
@@ -78,6 +84,8 @@ impl Default for WorkerConfig {
             shown_task_bytes_max: 64 * 1024,
             held_bytes_max: 256 * 1024 * 1024,
             run_replicated: false,
+            label: String::new(),
+            identity: WorkerIdentity::default(),
         }
     }
 }

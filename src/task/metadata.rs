@@ -4,7 +4,7 @@
 //! names, `task` and `result` are base64 in fields of type bytes, and absent fields are left out.
 
 use super::payload::{FromPayload, PayloadError};
-use super::{Properties, PropertyWriter};
+use super::{Properties, PropertyWriter, WorkerIdentity};
 use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
@@ -108,6 +108,9 @@ pub struct TaskMetadata {
     /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out when it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_key: Option<String>,
+    /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerIdentity>,
 }
 
 impl TaskMetadata {
@@ -133,6 +136,7 @@ impl TaskMetadata {
             warning: None,
             detail: None,
             task_key: None,
+            worker: None,
         }
     }
 
@@ -197,6 +201,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("warning", &self.warning)
             .field("detail", &self.detail)
             .field("task_key", &self.task_key)
+            .field("worker", &self.worker)
             .finish_non_exhaustive()
     }
 }
@@ -279,10 +284,11 @@ mod tests {
             warning: Some("w".to_owned()),
             detail: Some("d".to_owned()),
             task_key: Some("k".to_owned()),
+            worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k"}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"}}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

@@ -4,6 +4,7 @@ mod id;
 mod metadata;
 mod payload;
 pub(crate) mod text;
+mod worker;
 
 pub use id::{TaskId, TaskIdError};
 pub use longhaul_transport::{EntryId, Position};
@@ -11,6 +12,7 @@ pub(crate) use longhaul_transport::{Properties, PropertyWriter};
 pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
 pub(crate) use metadata::{ShownMetadata, epoch_of, view_properties};
 pub use payload::{FromPayload, PayloadError, Raw, Text, ToPayload};
+pub use worker::WorkerIdentity;
 
 use std::fmt::{Display, Write};
 

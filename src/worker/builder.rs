@@ -5,6 +5,7 @@ use super::preflight::Preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
+use crate::task::WorkerIdentity;
 use crate::topics::{TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::session::{ConnectOptions, PulsarTransport};
@@ -102,6 +103,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// What you call this worker: see [`WorkerConfig::label`].
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.config.label = label.into();
+        self
+    }
+
     /// The subscription that this worker shares with others: its client's, so that both mean the same topics.
     pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
         self.config.subscription = name.into();
@@ -186,9 +193,10 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             overrides,
             others,
             known_overrides,
-            config,
+            mut config,
             processor,
         } = self;
+        config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let mut plan = Plan::new(config, topics, processor)?;
         for other in others {

@@ -158,6 +158,7 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
         warning: None,
         detail: None,
         task_key: None,
+        worker: None,
     }
 }
 

@@ -114,8 +114,8 @@ impl Driver {
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
                 body.map(|(_, body)| body.bytes()).unwrap_or_default()
             }
+            Entry::Heartbeat(_) => self.config.identity.content(),
             Entry::Cancel(_)
-            | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
             | Entry::Seal(_)
             | Entry::Config(_)

@@ -33,6 +33,7 @@ impl Driver {
         let progress = running.checkpoints.reports.take_progress();
         let payload = lane.payload(task_id);
         let mut metadata = entry::processing(task_id, &task, payload, progress, wall_ms);
+        metadata.worker = self.config.identity.shown();
         lane.annotate(task_id, &mut metadata);
         let message = entry::message(&metadata, &task);
         lane.metadata.running.published((task_id, epoch), now);

@@ -104,3 +104,26 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
     bench.run_for(10 * SECOND).await;
     assert!(lag(&bench) < SECOND / 4, "{:?}", lag(&bench));
 }
+
+/// Whoever looked at a running task, or at the heartbeats, learned a random number and not which process on which machine it was.
+#[tokio::test(start_paused = true)]
+async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
+    use crate::task::WorkerIdentity;
+    let identity = WorkerIdentity::of_this_process("mailer-1", "blue");
+    let config = WorkerConfig { identity: identity.clone(), ..WorkerConfig::default() };
+    let mut bench = Bench::new(config, None, |_| async {
+        tokio::time::sleep(SECOND).await;
+        Ok(Text("done".to_owned()))
+    });
+    bench.submit(&[]);
+    bench.run_for(60 * SECOND).await;
+    let shown: Vec<_> = bench.shown().into_iter().map(|(_, it)| (it.state, it.worker)).collect();
+    let who = identity.shown();
+    assert_eq!(shown, [(TaskState::Processing, who), (TaskState::Completed, None)]);
+    // Each heartbeat says it, for compaction leaves only the last one.
+    let log = bench.broker.full_log(&bench.ledger());
+    let beats = log.iter().filter(|it| matches!(ledger::read(it), Ok(Entry::Heartbeat(_))));
+    let read = |it: &Message| WorkerIdentity::read(&ledger::content(it).unwrap());
+    let told: Vec<_> = beats.map(read).collect();
+    assert!(told.len() > 5 && told.iter().all(|it| it.as_ref() == Some(&identity)), "{told:?}");
+}

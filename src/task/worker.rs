@@ -1,0 +1,123 @@
+//! Who a worker is: what it says of itself in its heartbeats, and what the entries on M say of the worker that runs a task.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The most bytes of each text: every heartbeat and every entry of a running task carry them.
+const TEXT_BYTES_MAX: usize = 128;
+
+/// Who a worker is. In its heartbeats a worker says all of this; an entry on the metadata topic names the worker that runs the task by
+/// `name`, `host` and `label`.
+///
+/// What a worker does not say is empty or `None`: workers of earlier versions say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
+pub struct WorkerIdentity {
+    /// What the broker's statistics call its consumers: see [`WorkerBuilder::name`](crate::WorkerBuilder::name).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The name of its machine, container or pod, as the operating system gives it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// The number of its process there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    /// Its version of longhaul.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// What its user calls it: see [`WorkerConfig::label`](crate::WorkerConfig::label).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub label: String,
+}
+
+impl WorkerIdentity {
+    /// That of a worker in this process.
+    pub(crate) fn of_this_process(name: &str, label: &str) -> Self {
+        Self {
+            name: cut(name),
+            host: cut(&host_name()),
+            process: Some(std::process::id()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            label: cut(label),
+        }
+    }
+
+    /// What the entries on M say of it: enough to find it, for each task pays for it.
+    pub(crate) fn shown(&self) -> Option<Self> {
+        let Self { name, host, label, .. } = self.clone();
+        let shown = Self { name, host, label, ..Self::default() };
+        (shown != Self::default()).then_some(shown)
+    }
+
+    /// What the body of a heartbeat holds: nothing, if nothing is said.
+    pub(crate) fn content(&self) -> Bytes {
+        if *self == Self::default() {
+            return Bytes::new();
+        }
+        // Every field is a text or a number: the encoder has nothing to refuse.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no identity.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the view of all tasks reads it"))]
+    pub(crate) fn read(content: &[u8]) -> Option<Self> {
+        let Self { name, host, process, version, label } = serde_json::from_slice(content).ok()?;
+        let [name, host, version, label] = [name, host, version, label].map(|text| cut(&text));
+        let read = Self { name, host, process, version, label };
+        (read != Self::default()).then_some(read)
+    }
+}
+
+/// The first bytes of a text, at the border of a character.
+fn cut(text: &str) -> String {
+    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
+    end.and_then(|end| text.get(..end)).unwrap_or_default().to_owned()
+}
+
+/// The machine's name: what the kernel says, or the environment where there is no such file.
+fn host_name() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let environment = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|it| std::env::var(it).ok());
+    let name = kernel.filter(|name| !name.trim().is_empty()).or_else(environment);
+    name.unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody could tell which process on which machine ran a task: heartbeats and entries named a random number.
+    #[test]
+    fn a_worker_says_who_it_is_and_is_read_back() {
+        let identity = WorkerIdentity::of_this_process("mailer-1", "blue");
+        assert_eq!(identity.process, Some(std::process::id()));
+        assert_eq!((identity.name.as_str(), identity.label.as_str()), ("mailer-1", "blue"));
+        assert_eq!(WorkerIdentity::read(&identity.content()), Some(identity.clone()));
+        let shown = identity.shown().unwrap();
+        assert_eq!((shown.process, shown.version.as_str()), (None, ""));
+        assert_eq!(
+            (shown.name, shown.host, shown.label),
+            (identity.name, identity.host, identity.label)
+        );
+    }
+
+    /// Workers of the last version and of the next one stand side by side.
+    #[test]
+    fn what_others_do_not_say_and_what_they_say_besides_is_passed_over() {
+        assert_eq!(WorkerIdentity::read(b""), None);
+        assert_eq!(WorkerIdentity::read(b"[]"), None);
+        let later = WorkerIdentity::read(br#"{"name":"a","zone":"b","process":7}"#).unwrap();
+        assert_eq!((later.name.as_str(), later.process), ("a", Some(7)));
+        assert!(WorkerIdentity::default().content().is_empty());
+        assert_eq!(WorkerIdentity::default().shown(), None);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let long = WorkerIdentity::of_this_process(&"ä".repeat(100), "");
+        assert_eq!(long.name, "ä".repeat(64));
+        let read = WorkerIdentity::read(format!(r#"{{"host":"{}"}}"#, "x".repeat(500)).as_bytes());
+        assert_eq!(read.unwrap().host.len(), 128);
+    }
+}
