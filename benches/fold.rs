@@ -62,7 +62,7 @@ fn key(number: u64, serial: u64) -> OnceKey {
 
 fn claim(number: u64) -> Entry {
     let key = key(number, 2 * number);
-    Entry::Claim(Claim { key, attempt: 1, kind: ClaimKind::Run, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key, 1, ClaimKind::Run))
 }
 
 fn done(number: u64) -> Entry {

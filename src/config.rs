@@ -3,6 +3,7 @@
 use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
 use crate::protocol::retry::RetryPolicy;
 use crate::task::WorkerIdentity;
+use crate::task::terms::INTERVALS_MAX;
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use crate::worker::partition::PartitionSettings;
 use std::time::Duration;
@@ -44,7 +45,8 @@ pub struct WorkerConfig {
     /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is still its own. At most R/4.
     /// Default 10 min.
     pub self_fence: Duration,
-    /// How long a task waits between attempts.
+    /// How long a task waits between attempts, if its message does not say it. A list of intervals also says how many attempts there are:
+    /// `max_attempts` does not count then.
     pub backoff: RetryPolicy,
     /// How long a processor may go on after [`cancelled`](crate::TaskContext::cancelled) before its future is dropped. Default 5 s.
     pub cancel_grace: Duration,
@@ -159,6 +161,14 @@ impl WorkerConfig {
                 format!("base {:?} exceeds max {:?}", self.backoff.base, self.backoff.max),
             ),
             (
+                self.backoff.intervals.len() <= INTERVALS_MAX,
+                "backoff",
+                format!(
+                    "must have at most {INTERVALS_MAX} intervals, has {}",
+                    self.backoff.intervals.len()
+                ),
+            ),
+            (
                 (1..=RESULT_BYTES_MAX).contains(&self.result_bytes_max),
                 "result_bytes_max",
                 format!("must be between 1 and {RESULT_BYTES_MAX}, is {}", self.result_bytes_max),
@@ -192,6 +202,7 @@ impl WorkerConfig {
             ("ledger_retention", self.ledger_retention),
             ("self_fence", self.self_fence),
             ("backoff", self.backoff.max),
+            ("backoff", self.backoff.intervals.iter().max().copied().unwrap_or_default()),
             ("cancel_grace", self.cancel_grace),
         ];
         if let Some((field, duration)) = durations.into_iter().find(|(_, it)| *it > DURATION_MAX) {
@@ -199,6 +210,11 @@ impl WorkerConfig {
             return Err(ConfigError { field, problem });
         }
         Ok(())
+    }
+
+    /// How many attempts a task has whose message does not say it.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.backoff.attempts().unwrap_or(self.max_attempts)
     }
 
     /// The part that all workers on a ledger share.
@@ -220,7 +236,7 @@ impl WorkerConfig {
 
     /// What the rules take of it, for a partition of the task topic, or -1.
     pub(crate) fn partition(&self, partition: i32) -> PartitionSettings {
-        PartitionSettings { ledger: self.ledger(), partition, max_attempts: self.max_attempts }
+        PartitionSettings { ledger: self.ledger(), partition, max_attempts: self.attempts() }
     }
 }
 

@@ -52,6 +52,8 @@ struct Deeds {
     dead_letter: bool,
     acked: bool,
     sealed: bool,
+    /// Its own number of attempts, as its claims say.
+    max_attempts: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,7 +117,12 @@ impl Judge {
     pub fn accepted(&mut self, entry: &Entry, fold: &TaskFold) {
         let Some(task) = entry.task() else { return };
         match entry {
-            Entry::Claim(claim) => self.owned(task, claim.key.epoch, claim.key.owner),
+            Entry::Claim(claim) => {
+                self.owned(task, claim.key.epoch, claim.key.owner);
+                if let Some(max) = claim.limits.max_attempts {
+                    self.tasks.entry(task).or_default().max_attempts = Some(max);
+                }
+            }
             Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)) => {
                 self.released(task, done.key.epoch);
             }
@@ -141,7 +148,9 @@ impl Judge {
         attempt: u32,
         fold: &TaskFold,
     ) {
-        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, self.max_attempts));
+        let own = self.tasks.get(&task).and_then(|deeds| deeds.max_attempts);
+        let max = own.unwrap_or(self.max_attempts);
+        self.judged(task, inside_own_claim(fold, (epoch, owner), attempt, max));
         self.judged(task, not_cancelled(fold));
         let deeds = self.tasks.entry(task).or_default();
         let same_epoch = deeds.starts.iter().any(|start| start.epoch == epoch);

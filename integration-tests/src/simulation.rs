@@ -258,7 +258,7 @@ impl Simulation {
             let (key, kind) = (key(self.rng.u32(50..90)), ClaimKind::Run);
             let siblings = all.iter().filter(|other| other.entry_id() == task.entry_id()).count();
             let batch_size = task.batch_index.map(|_| u32::try_from(siblings).unwrap_or(u32::MAX));
-            Entry::Claim(Claim { key, attempt, kind, batch_size, base: None })
+            Entry::Claim(Claim { batch_size, ..Claim::plain(key, attempt, kind) })
         } else {
             let (key, outcome) = (key(self.rng.u32(1..=3)), Outcome::Completed);
             Entry::Done(Done { key, attempt, outcome })

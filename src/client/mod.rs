@@ -19,6 +19,7 @@ mod service;
 mod shared_view;
 mod submit;
 mod task_ref;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod view;

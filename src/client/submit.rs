@@ -5,17 +5,17 @@
 
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
+use super::terms::Delivery;
 use super::{Client, partition};
-use crate::task::text::{MAX_TASK_DURATION, TASK_KEY, TASK_KEY_BYTES_MAX};
+use crate::clock::Clock;
+use crate::task::text::{TASK_KEY, TASK_KEY_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload};
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
-use crate::worker::{BudgetError, format_budget};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 /// Tasks of one [`Client::submit_all`] whose receipts are awaited at once.
 const IN_FLIGHT_MAX: usize = 256;
@@ -30,9 +30,14 @@ pub enum SubmitError {
     /// The task has no form as bytes.
     #[error("the task cannot be encoded: {0}")]
     Encode(PayloadError),
-    /// The longest duration is zero, or above a hundred years.
-    #[error("{0}")]
-    MaxDuration(String),
+    /// What was said about how the task is to be run cannot be written as a property of its message.
+    #[error("{name}: {problem}")]
+    Property {
+        /// The property.
+        name: &'static str,
+        /// What is wrong with the value.
+        problem: String,
+    },
     /// The key is empty, or has more than 256 bytes.
     #[error("the key of a task has 1 to {TASK_KEY_BYTES_MAX} bytes, this one has {0}")]
     Key(usize),
@@ -70,8 +75,11 @@ pub struct Submission {
     client: Client,
     topic: String,
     payload: Result<Bytes, PayloadError>,
-    properties: BTreeMap<String, String>,
-    budget: Result<(), BudgetError>,
+    pub(super) properties: BTreeMap<String, String>,
+    pub(super) tags: Vec<String>,
+    pub(super) delivery: Delivery,
+    /// The first thing that cannot be submitted.
+    refused: Option<SubmitError>,
 }
 
 impl fmt::Debug for Submission {
@@ -106,7 +114,9 @@ impl Client {
             topic: topic.to_owned(),
             payload: task.to_payload(),
             properties: BTreeMap::new(),
-            budget: Ok(()),
+            tags: Vec::new(),
+            delivery: Delivery::default(),
+            refused: None,
         }
     }
 
@@ -145,12 +155,14 @@ impl Submission {
         self.property(TASK_KEY, key)
     }
 
-    /// The longest that one attempt may take; then it is cancelled and has failed.
-    pub fn max_duration(mut self, budget: Duration) -> Self {
-        match format_budget(budget) {
-            Ok(text) => drop(self.properties.insert(MAX_TASK_DURATION.to_owned(), text)),
-            Err(error) => self.budget = Err(error),
-        }
+    #[cfg(test)]
+    pub(super) const fn refused(&self) -> Option<&SubmitError> {
+        self.refused.as_ref()
+    }
+
+    /// This is told when it is to be sent.
+    pub(super) fn refuse(mut self, error: SubmitError) -> Self {
+        self.refused.get_or_insert(error);
         self
     }
 
@@ -159,8 +171,10 @@ impl Submission {
     /// # Errors
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
-        let Self { client, topic, payload, properties, budget } = self;
-        budget.map_err(|error| SubmitError::MaxDuration(error.to_string()))?;
+        let Self { client, topic, payload, properties, delivery, refused, .. } = self;
+        if let Some(error) = refused {
+            return Err(error);
+        }
         if let Some(key) = properties.get(TASK_KEY)
             && !(1..=TASK_KEY_BYTES_MAX).contains(&key.len())
         {
@@ -169,7 +183,9 @@ impl Submission {
         let payload = payload.map_err(SubmitError::Encode)?;
         let topic = client.names(&topic)?.task;
         let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
-        let message = Outgoing { properties: properties.into(), payload, ..Outgoing::default() };
+        let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
+        let properties = properties.into();
+        let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
         let place = partition(topic, index);
         let stored = client.inner.publishers.publish(&place, message).await;
         let position = stored.map_err(|failure| match failure {

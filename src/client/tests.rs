@@ -306,9 +306,9 @@ async fn what_cannot_be_submitted_is_refused_before_anything_is_sent() {
     let bad = bench.client.submit("a\nb", &1_u32).await;
     assert!(matches!(bad, Err(SubmitError::Topic(_))), "{bad:?}");
     let bad = bench.client.submission("tasks", &1_u32).max_duration(Duration::ZERO).send().await;
-    assert!(matches!(bad, Err(SubmitError::MaxDuration(_))), "{bad:?}");
+    assert!(matches!(bad, Err(SubmitError::Property { .. })), "{bad:?}");
     let text = bad.unwrap_err().to_string();
-    assert_eq!(text, "not a budget: `0ns`: it must be above zero");
+    assert_eq!(text, "MAX_TASK_DURATION: `0s`: it must be above zero");
     assert!(bench.fake.world().logs.is_empty());
 }
 

@@ -18,8 +18,11 @@ pub struct Circumstances {
     pub holder: bool,
     /// The payload is at hand.
     pub payload: bool,
-    /// RETRY: the next attempt is due for a worker in this role. RUNNING: the owner is stale, and the delay of an adopter over.
+    /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for it. RUNNING: the owner is stale, and the delay
+    /// of an adopter over.
     pub due: bool,
+    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED. Judged by the claimer's wall clock.
+    pub closes: Option<ClaimKind>,
 }
 
 /// What follows from fold and circumstances.
@@ -42,13 +45,19 @@ pub struct NextClaim {
     pub attempt: u32,
 }
 
-/// The claim that the folded state calls for: closing when the task was cancelled or has no attempt left.
+/// The claim that the folded state calls for: closing when the task was cancelled, has no attempt left, or its own limits close it.
 #[must_use]
-pub const fn next_claim(fold: &TaskFold, max_attempts: u32) -> NextClaim {
+pub const fn next_claim(
+    fold: &TaskFold,
+    max_attempts: u32,
+    closes: Option<ClaimKind>,
+) -> NextClaim {
     if fold.cancel {
         NextClaim { kind: ClaimKind::Cancelled, attempt: fold.attempt }
     } else if fold.attempt >= max_attempts {
         NextClaim { kind: ClaimKind::Final, attempt: fold.attempt }
+    } else if let Some(kind) = closes {
+        NextClaim { kind, attempt: fold.attempt }
     } else {
         NextClaim { kind: ClaimKind::Run, attempt: fold.attempt + 1 }
     }
@@ -57,7 +66,7 @@ pub const fn next_claim(fold: &TaskFold, max_attempts: u32) -> NextClaim {
 /// What a worker that is idle on a task does next.
 #[must_use]
 pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) -> Decision {
-    let Circumstances { holder, payload, due } = circumstances;
+    let Circumstances { holder, payload, due, closes } = circumstances;
     match fold.phase {
         Phase::New if holder => {}
         Phase::Retry if fold.cancel && holder => {}
@@ -67,7 +76,7 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
             return Decision::Wait;
         }
     }
-    let claim = next_claim(fold, max_attempts);
+    let claim = next_claim(fold, max_attempts, closes);
     if claim.kind == ClaimKind::Run && !payload {
         Decision::ReadPayload
     } else {
@@ -79,8 +88,10 @@ pub fn decide(fold: &TaskFold, circumstances: Circumstances, max_attempts: u32) 
 mod tests {
     use super::*;
 
-    const HOLDER: Circumstances = Circumstances { holder: true, payload: true, due: false };
-    const OTHER: Circumstances = Circumstances { holder: false, payload: false, due: true };
+    const HOLDER: Circumstances =
+        Circumstances { holder: true, payload: true, due: false, closes: None };
+    const OTHER: Circumstances =
+        Circumstances { holder: false, payload: false, due: true, closes: None };
 
     const fn run(attempt: u32) -> Decision {
         Decision::Claim(NextClaim { kind: ClaimKind::Run, attempt })
@@ -126,6 +137,23 @@ mod tests {
         check(fold, HOLDER, close(ClaimKind::Cancelled, 1));
         check(fold, Circumstances { due: false, ..OTHER }, Decision::Wait);
         check(TaskFold { phase: Phase::Running, ..fold }, HOLDER, Decision::Wait);
+    }
+
+    #[test]
+    fn limits_close_what_could_be_claimed_and_need_no_payload() {
+        let closes = Some(ClaimKind::Expired);
+        let new = TaskFold::default();
+        check(new, Circumstances { closes, ..HOLDER }, close(ClaimKind::Expired, 0));
+        check(new, Circumstances { closes, ..OTHER }, Decision::Wait);
+        for phase in [Phase::Running, Phase::Retry] {
+            let fold = TaskFold { phase, attempt: 1, ..new };
+            check(fold, Circumstances { closes, ..OTHER }, close(ClaimKind::Expired, 1));
+            check(fold, Circumstances { closes, ..HOLDER }, Decision::Wait);
+            let last = TaskFold { attempt: 3, ..fold };
+            check(last, Circumstances { closes, ..OTHER }, close(ClaimKind::Final, 3));
+            let cancelled = TaskFold { cancel: true, ..fold };
+            check(cancelled, Circumstances { closes, ..OTHER }, close(ClaimKind::Cancelled, 1));
+        }
     }
 
     #[test]

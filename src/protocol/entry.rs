@@ -11,6 +11,7 @@
 //! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped |
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
+//! | `ma`, `tb`, `x` | of a claim, where the task has it: its own number of attempts, its total budget in ms, and when it expires |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
@@ -21,6 +22,8 @@
 use super::body;
 use super::config::LedgerConfig;
 use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
+use super::limits::Limits;
+pub use super::next_attempt::{After, NextAttempt};
 use super::seal::{self, Counts, Seal};
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
@@ -63,6 +66,16 @@ pub struct Claim {
     pub batch_size: Option<u32>,
     /// What makes the task's older keys superfluous.
     pub base: Option<Base>,
+    /// What the task's message allows it as a whole, so that workers without the payload know it.
+    pub limits: Limits,
+}
+
+impl Claim {
+    /// A claim that says nothing beyond what each has to say.
+    #[must_use]
+    pub const fn plain(key: OnceKey, attempt: u32, kind: ClaimKind) -> Self {
+        Self { key, attempt, kind, batch_size: None, base: None, limits: Limits::NONE }
+    }
 }
 
 /// What a claim says besides epoch and attempt so that nobody needs an older entry of its task. Claims that run have it, when
@@ -110,38 +123,6 @@ pub enum Outcome {
     Cancelled,
     /// The attempt was given back: it does not count.
     Released(NextAttempt),
-}
-
-/// When the next attempt is due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct NextAttempt {
-    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at once.
-    pub at_ms: u64,
-    /// The delay in ms, for whoever reads the entry live and counts on its own clock.
-    pub delay_ms: u64,
-    /// What the next attempt follows.
-    pub after: After,
-}
-
-/// What a next attempt follows, where that matters to whoever claims it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum After {
-    /// Anything else: a failure, a snooze, an attempt that never began.
-    #[default]
-    Other,
-    /// An attempt that had begun, and that its worker gave back because it was stopped: the next one goes on with it.
-    Drain,
-}
-
-impl NextAttempt {
-    /// At once; it goes on with an attempt that a drain gave back.
-    pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: After::Drain };
-
-    /// At this wall-clock time, or after this delay, both in ms.
-    #[must_use]
-    pub const fn new(at_ms: u64, delay_ms: u64) -> Self {
-        Self { at_ms, delay_ms, after: After::Other }
-    }
 }
 
 /// A heartbeat.
@@ -239,6 +220,7 @@ impl Entry {
                 if let Some(base) = claim.base {
                     out.put("f", base.created_ms);
                 }
+                claim.limits.write(&mut |name, value| out.put(name, value));
             }
             Self::Done(done) => {
                 write_once(&mut out, "done", &done.key);
@@ -435,7 +417,8 @@ impl<'a> Reader<'a> {
         }
         let created = self.properties.contains_key("f").then(|| self.number("f")).transpose()?;
         let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
-        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base })
+        let limits = Limits::read(&|name| self.properties.get(name));
+        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base, limits })
     }
 
     fn done(&self, key: OnceKey) -> Result<Done, EntryError> {

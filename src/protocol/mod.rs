@@ -13,6 +13,8 @@ pub mod fold;
 pub mod gap;
 pub mod invariants;
 pub mod key;
+pub mod limits;
+pub mod next_attempt;
 #[cfg(test)]
 pub(crate) mod properties;
 pub mod rank;

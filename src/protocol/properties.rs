@@ -6,6 +6,7 @@ use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, 
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
 use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
+use super::limits::Limits;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
 use proptest::collection::{btree_map, vec};
@@ -99,18 +100,21 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>());
+    let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>());
+    let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>(), limits);
     let done = (any_once(), any::<u32>(), any_outcome());
     let place = any::<Option<(u64, u64, Option<u32>)>>();
     let heartbeat =
         (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, more, created)| {
+        claim.prop_map(|(key, attempt, kind, more, created, (attempts, limits))| {
+            let (has, total_ms, expires_at_ms) = limits;
+            let limits = Limits { max_attempts: has.then_some(attempts), total_ms, expires_at_ms };
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
             let batch_size = key.task.batch_index.map(size);
             let created = created.filter(|_| kind == ClaimKind::Run);
             let base = created.map(|created_ms| Base { created_ms });
-            Entry::Claim(Claim { key, attempt, kind, batch_size, base })
+            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits })
         }),
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
@@ -156,7 +160,7 @@ fn small_entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         4 => (key.clone(), any_kind(), 0..4_u8).prop_map(|(key, kind, base)| {
             let base = (base == 0 && kind == ClaimKind::Run).then_some(Base { created_ms: 1 });
-            Entry::Claim(Claim { key, attempt: key.epoch.0, kind, batch_size: None, base })
+            Entry::Claim(Claim { base, ..Claim::plain(key, key.epoch.0, kind) })
         }),
         4 => (key.clone(), any_outcome()).prop_map(|(key, outcome)| {
             Entry::Done(Done { key, attempt: key.epoch.0, outcome })
@@ -252,7 +256,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|ma|tb|x|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

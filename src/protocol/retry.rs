@@ -3,27 +3,69 @@
 use super::entry::{NextAttempt, Outcome};
 use std::time::Duration;
 
-/// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with each attempt.
+/// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with each attempt, or as long as a list says.
 ///
 /// Full jitter spreads the retries of tasks that failed together better than any fixed delay does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use longhaul::RetryPolicy;
+/// use std::time::Duration;
+///
+/// let [second, minute] = [1, 60].map(Duration::from_secs);
+/// assert_eq!(RetryPolicy::exponential(second, minute).ceiling(3), 4 * second);
+/// let listed = RetryPolicy::intervals([second, minute]);
+/// assert_eq!((listed.ceiling(1), listed.ceiling(2)), (second, minute));
+/// assert_eq!(listed.attempts(), Some(3));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The ceiling after the first attempt. Default 1 s.
     pub base: Duration,
     /// The highest ceiling. Default 5 min.
     pub max: Duration,
+    /// The delays themselves, one after each attempt but the last, so that N of them make N + 1 attempts: base and maximum do not matter
+    /// then, but for tasks that a worker cannot decode. Default: empty.
+    pub intervals: Vec<Duration>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { base: Duration::from_secs(1), max: Duration::from_secs(300) }
+        Self::exponential(Duration::from_secs(1), Duration::from_secs(300))
     }
 }
 
 impl RetryPolicy {
+    /// Delays below a ceiling that doubles from the first of these to the second.
+    #[must_use]
+    pub const fn exponential(base: Duration, max: Duration) -> Self {
+        Self { base, max, intervals: Vec::new() }
+    }
+
+    /// These delays, without jitter.
+    #[must_use]
+    pub fn intervals(intervals: impl Into<Vec<Duration>>) -> Self {
+        Self { intervals: intervals.into(), ..Self::default() }
+    }
+
+    /// How many attempts a list of delays makes; `None` if there is no list.
+    #[must_use]
+    pub fn attempts(&self) -> Option<u32> {
+        let listed = (!self.intervals.is_empty()).then_some(self.intervals.len())?;
+        Some(u32::try_from(listed).unwrap_or(u32::MAX).saturating_add(1))
+    }
+
+    /// The delay after this attempt in the list. What follows the list, since another worker counts otherwise, waits as long as the last.
+    fn listed(&self, attempt: u32) -> Option<Duration> {
+        let at = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.intervals.get(at).or_else(|| self.intervals.last()).map(|delay| *delay.min(&DELAY_MAX))
+    }
+
     /// The longest delay after this attempt (the first is 1).
     #[must_use]
     pub fn ceiling(&self, attempt: u32) -> Duration {
+        if let Some(delay) = self.listed(attempt) {
+            return delay;
+        }
         let doublings = attempt.saturating_sub(1).min(63);
         let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
         let factor = u32::try_from(factor).unwrap_or(u32::MAX);
@@ -33,6 +75,9 @@ impl RetryPolicy {
     /// The delay after this attempt, for a sample drawn uniformly from all 32-bit numbers.
     #[must_use]
     pub fn delay(&self, attempt: u32, sample: u32) -> Duration {
+        if let Some(delay) = self.listed(attempt) {
+            return delay;
+        }
         self.ceiling(attempt).mul_f64(f64::from(sample) / f64::from(u32::MAX))
     }
 
@@ -129,16 +174,41 @@ mod tests {
 
     #[test]
     fn no_delay_is_too_long() {
-        let policy = RetryPolicy { base: Duration::MAX, max: Duration::MAX };
+        for policy in [
+            RetryPolicy::exponential(Duration::MAX, Duration::MAX),
+            RetryPolicy { max: Duration::MAX, ..RetryPolicy::intervals([Duration::MAX]) },
+        ] {
+            check_longest(&policy);
+        }
+    }
+
+    fn check_longest(policy: &RetryPolicy) {
         let (after, snooze) = (Failure::RetryAfter(Duration::MAX), Failure::Snooze(Duration::MAX));
         for failure in [Failure::Retry, Failure::RetryLate, after, snooze] {
-            match outcome_of_failure(failure, 1, 3, &policy, u32::MAX, 10) {
+            match outcome_of_failure(failure, 1, 3, policy, u32::MAX, 10) {
                 Outcome::Failed(next) | Outcome::Released(next) => {
                     assert!(next.at_ms < u64::MAX / 2 && next.delay_ms > 1_000_000_000);
                 }
                 Outcome::Completed | Outcome::Final | Outcome::Cancelled => panic!("no delay"),
             }
         }
+    }
+
+    #[test]
+    fn listed_delays_are_what_the_list_says_and_one_attempt_more() {
+        let seconds = [1, 10, 60].map(Duration::from_secs);
+        let policy = RetryPolicy::intervals(seconds);
+        assert_eq!((policy.attempts(), RetryPolicy::default().attempts()), (Some(4), None));
+        for sample in [0, 7, u32::MAX] {
+            let delays = [1, 2, 3, 4, u32::MAX].map(|attempt| policy.delay(attempt, sample));
+            assert_eq!(delays, [seconds[0], seconds[1], seconds[2], seconds[2], seconds[2]]);
+        }
+        let last = outcome_of_failure(Failure::Retry, 4, 4, &policy, 0, 10);
+        let next = outcome_of_failure(Failure::Retry, 2, 4, &policy, 0, 10);
+        assert_eq!(
+            (last, next),
+            (Outcome::Final, Outcome::Failed(NextAttempt::new(10_010, 10_000)))
+        );
     }
 
     /// A backoff that did not grow passed all tests: they looked at the first attempt, and at delays that could as well be zero.

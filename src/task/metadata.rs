@@ -111,6 +111,12 @@ pub struct TaskMetadata {
     /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
+    /// The words that its submitter gave it to be found by, as the property `TAGS` of its message says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Before which instant it was not to be started, in ms since the epoch; left out where its submitter named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<u64>,
 }
 
 impl TaskMetadata {
@@ -137,6 +143,8 @@ impl TaskMetadata {
             detail: None,
             task_key: None,
             worker: None,
+            tags: Vec::new(),
+            scheduled_at: None,
         }
     }
 

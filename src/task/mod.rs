@@ -3,6 +3,7 @@
 mod id;
 mod metadata;
 mod payload;
+pub(crate) mod terms;
 pub(crate) mod text;
 mod worker;
 

@@ -3,6 +3,33 @@
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
 pub(crate) const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 
+/// Message property of a task: its budget over all attempts and pauses, from its first claim on, an ISO 8601 duration.
+pub(crate) const MAX_TOTAL_DURATION: &str = "MAX_TOTAL_DURATION";
+
+/// Message property of a task: how long an attempt may report nothing, an ISO 8601 duration.
+pub(crate) const NO_PROGRESS_TIMEOUT: &str = "NO_PROGRESS_TIMEOUT";
+
+/// Message property of a task: how many attempts it has.
+pub(crate) const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
+
+/// Message property of a task: the first and the longest pause between its attempts, such as `PT1S/PT5M`.
+pub(crate) const RETRY_BACKOFF: &str = "RETRY_BACKOFF";
+
+/// Message property of a task: the pauses between its attempts, such as `PT1S,PT10S,PT1M`.
+pub(crate) const RETRY_INTERVALS: &str = "RETRY_INTERVALS";
+
+/// Message property of a task: when it may start, an instant of RFC 3339 or milliseconds since the epoch.
+pub(crate) const SCHEDULED_AT: &str = "SCHEDULED_AT";
+
+/// Message property of a task: how long after it was published it may start, an ISO 8601 duration.
+pub(crate) const DELAY: &str = "DELAY";
+
+/// Message property of a task: after this instant none of its attempts begins.
+pub(crate) const EXPIRES_AT: &str = "EXPIRES_AT";
+
+/// Message property of a task: words to find it by, with commas between them.
+pub(crate) const TAGS: &str = "TAGS";
+
 /// Message property of a task: what its submitter calls it.
 pub(crate) const TASK_KEY: &str = "TASK_KEY";
 
@@ -14,6 +41,9 @@ pub(crate) const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task faile
 
 /// The attempt ran longer than its budget. The reference prints the missing message of its exception, too.
 pub(crate) const OVER_BUDGET: &str = "Process was cancelled: null";
+
+/// The attempt reported nothing for as long as its task allows.
+pub(crate) const NO_PROGRESS: &str = "Process was cancelled: no progress";
 
 /// A client cancelled the task.
 pub(crate) const CANCELLED: &str = "Process was cancelled: cancelled by client";
@@ -67,19 +97,30 @@ pub(crate) fn over_budget(limit: Option<&str>) -> String {
     }
 }
 
+/// What [`OVER_BUDGET`] means of a task whose budget for all attempts is used up.
+pub(crate) fn over_total_budget(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The task took longer than its total budget of {limit}."),
+        None => "The task took longer than its total budget.".to_owned(),
+    }
+}
+
+/// What [`NO_PROGRESS`] means.
+pub(crate) fn no_progress(limit: Option<&str>) -> String {
+    match limit {
+        Some(limit) => format!("The attempt reported nothing for {limit}."),
+        None => "The attempt reported nothing for too long.".to_owned(),
+    }
+}
+
 /// What [`ALL_ATTEMPTS_FAILED`] means.
 pub(crate) fn no_attempt_left(attempts: u32) -> String {
     format!("No attempt is left after {attempts}: the last one failed, or its worker fell silent.")
 }
 
-/// The property says no duration.
-pub(crate) fn budget_ignored(cause: &str, limit: Option<&str>) -> String {
-    match limit {
-        Some(limit) => {
-            format!("{MAX_TASK_DURATION} is {cause}: the worker's own limit of {limit} applies")
-        }
-        None => format!("{MAX_TASK_DURATION} is {cause}: no limit applies"),
-    }
+/// The property cannot be used, for this cause; this applies instead.
+pub(crate) fn property_ignored(property: &str, cause: &str, applies: &str) -> String {
+    format!("{property} is not used: {cause}: {applies}")
 }
 
 /// The key is too long to be shown.

@@ -153,7 +153,14 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
 
     /// How long a task waits between attempts.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
-        self.config.backoff = RetryPolicy { base, max };
+        self.config.backoff = RetryPolicy::exponential(base, max);
+        self
+    }
+
+    /// How long a task waits between attempts whose message does not say it: these pauses, one after the other. They make one attempt more than
+    /// there are of them, whatever [`WorkerBuilder::max_attempts`] says.
+    pub fn retry_intervals(mut self, intervals: impl Into<Vec<Duration>>) -> Self {
+        self.config.backoff = RetryPolicy::intervals(intervals);
         self
     }
 

@@ -97,8 +97,14 @@ impl Ending {
         }
     }
 
-    fn over_budget() -> Self {
-        Self::Failed(Failure::Retry, text::OVER_BUDGET.to_owned())
+    /// That of the attempt; or that of the task, which is over with it.
+    fn over_budget(ends_task: bool) -> Self {
+        let failure = if ends_task { Failure::Fatal } else { Failure::Retry };
+        Self::Failed(failure, text::OVER_BUDGET.to_owned())
+    }
+
+    fn silent() -> Self {
+        Self::Failed(Failure::Retry, text::NO_PROGRESS.to_owned())
     }
 }
 
@@ -114,6 +120,8 @@ pub(crate) struct Attempt {
     pub(crate) span: Span,
     /// Later than this its body does not begin.
     pub(crate) begin_by: Deadline,
+    /// The deadline of its processor is that of the task: what it ends is not tried again.
+    pub(crate) ends_task: bool,
     pub(crate) grace: Duration,
     pub(crate) halt: oneshot::Receiver<Halt>,
 }
@@ -163,7 +171,7 @@ pub(crate) async fn attend(
     bodies: Handle,
     gate: Gate,
 ) -> AttemptEnd {
-    let Attempt { mut shared, payload, read, span, begin_by, grace, mut halt } = attempt;
+    let Attempt { mut shared, payload, read, span, begin_by, ends_task, grace, mut halt } = attempt;
     let (task, epoch) = (shared.task, shared.epoch);
     let ended = |ending| AttemptEnd { task, epoch, ending, stuck: None };
     let payload = match payload {
@@ -171,10 +179,7 @@ pub(crate) async fn attend(
         // It was sent in chunks, encrypted or damaged: no worker can read it.
         Err(cause) => return ended(Ending::Failed(Failure::Fatal, text::undecodable(&cause))),
     };
-    let mut limit: BoxFuture<'static, ()> = match shared.deadline {
-        Some(deadline) => deadline.wait().boxed(),
-        None => pending().boxed(),
-    };
+    let mut limit = limits(&shared, ends_task);
     if let Some(read) = read {
         match wait_for(read, &mut halt, &mut limit, begin_by).boxed().await {
             Ok(checkpoint) => shared.last_checkpoint = checkpoint,
@@ -183,7 +188,7 @@ pub(crate) async fn attend(
     } else if let Ok(halt) = halt.try_recv() {
         return ended(Ending::of_halt(Some(halt)));
     } else if shared.deadline.is_some_and(|deadline| deadline.remaining().is_zero()) {
-        return ended(Ending::over_budget());
+        return ended(Ending::over_budget(ends_task));
     }
     note_panic_places();
     let cancelled = shared.cancelled.clone();
@@ -213,7 +218,7 @@ pub(crate) async fn attend(
             return ended(ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new())));
         }
         halt = &mut halt => Ending::of_halt(halt.ok()),
-        () = &mut limit => Ending::over_budget(),
+        over = &mut limit => over,
     };
     cancelled.cancel();
     let grace = if forced == Ending::Released { Duration::ZERO } else { grace };
@@ -224,17 +229,37 @@ pub(crate) async fn attend(
     AttemptEnd { task, epoch, ending: forced, stuck }
 }
 
+/// Resolves when an attempt has come to one of its limits, with how it ends then.
+fn limits(shared: &Shared, ends_task: bool) -> BoxFuture<'static, Ending> {
+    let deadline = shared.deadline.map(Deadline::wait);
+    let over = deadline.map(|over| over.map(move |()| Ending::over_budget(ends_task)));
+    let reports = shared.reports.is_watched().then(|| Arc::clone(&shared.reports));
+    match (over, reports) {
+        (None, None) => pending().boxed(),
+        (Some(over), None) => over.boxed(),
+        (over, Some(reports)) => async move {
+            let over = over.map_or_else(|| pending().left_future(), FutureExt::right_future);
+            tokio::select! {
+                biased;
+                ending = over => ending,
+                () = reports.silent_for_too_long() => Ending::silent(),
+            }
+        }
+        .boxed(),
+    }
+}
+
 /// Waits for what must be there before a body begins, or says how the attempt ends instead.
 async fn wait_for<T>(
     read: impl Future<Output = T>,
     halt: &mut oneshot::Receiver<Halt>,
-    limit: &mut BoxFuture<'static, ()>,
+    limit: &mut BoxFuture<'static, Ending>,
     begin_by: Deadline,
 ) -> Result<T, Ending> {
     tokio::select! {
         biased;
         halt = halt => Err(Ending::of_halt(halt.ok())),
-        () = limit => Err(Ending::over_budget()),
+        over = limit => Err(over),
         () = begin_by.wait() => Err(Ending::NotBegun),
         read = read => Ok(read),
     }
@@ -348,7 +373,8 @@ mod tests {
         let (payload, grace) = (Ok(Bytes::new()), SECOND);
         let read = (reads_for > Duration::ZERO).then(|| read.boxed());
         let span = Span::none();
-        let attempt = Attempt { shared, payload, read, span, begin_by, grace, halt };
+        let ends_task = false;
+        let attempt = Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt };
         attend(processor, attempt, Handle::current(), gate).await.ending
     }
 
@@ -358,7 +384,7 @@ mod tests {
         for (budget, begins) in [(Duration::ZERO, false), (SECOND, true)] {
             let processor = Arc::new(Done::default());
             let run = ending_of(Arc::clone(&processor), Some(budget), Gate::open(), Duration::ZERO);
-            assert_eq!(run.await == Ending::over_budget(), !begins, "{budget:?}");
+            assert_eq!(run.await == Ending::over_budget(false), !begins, "{budget:?}");
             assert_eq!(processor.0.load(Ordering::Relaxed), begins, "{budget:?}");
         }
     }

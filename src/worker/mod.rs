@@ -24,7 +24,6 @@ mod stats;
 mod task_error;
 mod test_context;
 
-pub(crate) use budget::{BudgetError, format_budget};
 pub use builder::WorkerBuilder;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};

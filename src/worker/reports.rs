@@ -3,13 +3,18 @@
 //! The newest report counts. The driver is told that there is one, once until it has used it, and it uses one a second: an attempt that reports
 //! without rest is two events a second, and one that reports nothing costs nothing.
 
+use super::budget::Deadline;
 use super::driver::Event;
 use super::driver::LaneId;
 use super::mailbox::Mailbox;
+use crate::clock::Clock;
 use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
 use crate::task::{Progress, TaskId};
 use bytes::Bytes;
+use futures::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -49,6 +54,17 @@ pub(crate) struct Reports {
     /// Rings when something is stored, and at the end.
     changed: Notify,
     listener: Option<Listener>,
+    /// Of an attempt that must not be silent for long: how long, and when it reported last.
+    watched: Option<(Silence, Mutex<Moment>)>,
+}
+
+/// For how long an attempt may report nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    pub(super) clock: Clock,
+    pub(super) limit: Duration,
+    /// See [`Deadline::Clock`].
+    pub(super) look_every: Duration,
 }
 
 #[derive(Default)]
@@ -78,11 +94,43 @@ impl Reports {
         Self { listener: Some(listener), ..Self::default() }
     }
 
+    /// The same of an attempt that must not be silent for so long, from now on.
+    pub(super) fn watched(self, silence: Option<Silence>) -> Self {
+        let watched = silence.map(|silence| (silence, Mutex::new(silence.clock.now())));
+        Self { watched, ..self }
+    }
+
+    /// Resolves when the attempt has reported nothing for as long as it may; never if it may for ever.
+    pub(super) async fn silent_for_too_long(&self) {
+        let Some((Silence { clock, limit, look_every }, heard)) = &self.watched else {
+            return pending().await;
+        };
+        loop {
+            let at = *lock(heard) + *limit;
+            let deadline = Deadline::Clock { clock: *clock, at, look_every: *look_every };
+            if deadline.remaining().is_zero() {
+                return;
+            }
+            deadline.wait().await;
+        }
+    }
+
+    pub(super) const fn is_watched(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    fn note_heard(&self) {
+        if let Some((silence, heard)) = &self.watched {
+            *lock(heard) = silence.clock.now();
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     fn report(&self, report: impl FnOnce(&mut State)) {
+        self.note_heard();
         let mut state = self.state();
         let before = state.news;
         report(&mut state);

@@ -201,8 +201,7 @@ mod tests {
 
     #[test]
     fn lost_and_doubled_publishes_show_in_their_numbers() {
-        let claim =
-            Claim { key: key(1), attempt: 1, kind: ClaimKind::Run, batch_size: None, base: None };
+        let claim = Claim::plain(key(1), 1, ClaimKind::Run);
         let entries = [Entry::Claim(claim), done(4), done(4), done(5)];
         let entries = entries.into_iter().chain([3, 4, 4, 7].map(heartbeat));
         let expected = Publishes {

@@ -53,13 +53,13 @@ const fn key(epoch: u32, owner: OwnerId) -> OnceKey {
 }
 
 const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
-    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key(epoch, owner), attempt, kind))
 }
 
 const fn based(epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
     let base = Some(Base { created_ms: 1 });
     let (key, kind) = (key(epoch, owner), ClaimKind::Run);
-    Entry::Claim(Claim { key, attempt, kind, batch_size: None, base })
+    Entry::Claim(Claim { base, ..Claim::plain(key, attempt, kind) })
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {

@@ -45,16 +45,7 @@ impl Story {
 
     fn claim(mut self, epoch: u32, attempt: u32, owner: OwnerId) -> Self {
         let key = self.key(epoch, owner);
-        self.put(
-            Entry::Claim(Claim {
-                key,
-                attempt,
-                kind: ClaimKind::Run,
-                batch_size: None,
-                base: None,
-            }),
-            "",
-        )
+        self.put(Entry::Claim(Claim::plain(key, attempt, ClaimKind::Run)), "")
     }
 
     fn done(mut self, epoch: u32, owner: OwnerId, outcome: Outcome, body: &str) -> Self {

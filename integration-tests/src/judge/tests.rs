@@ -16,7 +16,7 @@ fn key(epoch: u32, owner: OwnerId) -> OnceKey {
 
 fn claim(epoch: u32, owner: OwnerId) -> Entry {
     let kind = ClaimKind::Run;
-    Entry::Claim(Claim { key: key(epoch, owner), attempt: 1, kind, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key(epoch, owner), 1, kind))
 }
 
 fn done(epoch: u32, outcome: Outcome) -> Entry {

@@ -349,9 +349,12 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
     if bounds.fault == Fault::NewWithoutDelivery && is_seen_only(&known) {
-        return (Decision::Claim(next_claim(&known.fold, u32::from(bounds.attempts))), live_owner);
+        return (
+            Decision::Claim(next_claim(&known.fold, u32::from(bounds.attempts), None)),
+            live_owner,
+        );
     }
-    (worker.machine.decide(id, due), live_owner)
+    (worker.machine.decide(id, due, None), live_owner)
 }
 
 /// Nobody claimed the task yet, and this worker has no delivery of it.

@@ -355,10 +355,7 @@ impl Settle<'_> {
             let key =
                 OnceKey { task: id, epoch: Epoch(1), owner: worker.machine.owner(), serial: 100 };
             let NextClaim { kind, attempt } = claim;
-            return self.publish(
-                worker,
-                Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }),
-            );
+            return self.publish(worker, Entry::Claim(Claim::plain(key, attempt, kind)));
         }
         worker.machine.claim(id, claim);
     }

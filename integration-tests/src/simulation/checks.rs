@@ -176,7 +176,8 @@ impl Evidence<'_> {
             if !seen.insert((*task, *epoch)) {
                 wrong(ids::START, "started twice");
             }
-            if *attempt > self.setting.max_attempts {
+            let script = self.script(*task).unwrap_or_default();
+            if *attempt > script.max_attempts(self.setting.max_attempts) {
                 wrong(ids::START, "more attempts than allowed");
             }
             let story = book.stories.get(task).unwrap_or(&nothing);

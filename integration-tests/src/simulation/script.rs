@@ -35,6 +35,8 @@ pub(super) struct Script {
     pub(super) checkpoints: u32,
     /// The budget of each attempt.
     pub(super) budget: Option<Duration>,
+    /// Its own number of attempts.
+    pub(super) attempts: Option<u32>,
     /// The payload is no text.
     pub(super) broken: bool,
     /// Not even the bytes of the payload can be read.
@@ -50,7 +52,9 @@ impl Script {
             2 => Step::FailFor(Duration::from_millis(rng.u64(..30_000))),
             _ => Step::Fail,
         });
-        let mut script = Self { steps: steps.collect(), ..Self::default() };
+        // Of a number that was drawn already: what else the seeds lead to stays as it was.
+        let attempts = (works % 4 == 0).then_some(1 + u32::from(works % 28 > 8) * 5);
+        let mut script = Self { steps: steps.collect(), attempts, ..Self::default() };
         script.works = Duration::from_millis(works);
         match rng.u8(..12) {
             0 => {
@@ -78,11 +82,19 @@ impl Script {
     /// The properties of the task's message.
     pub(super) fn properties(&self) -> BTreeMap<String, String> {
         let budget = self.budget.map(|it| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis()));
-        budget.map(|text| ("MAX_TASK_DURATION".to_owned(), text)).into_iter().collect()
+        let budget = budget.map(|text| ("MAX_TASK_DURATION".to_owned(), text));
+        let attempts = self.attempts.map(|it| ("MAX_ATTEMPTS".to_owned(), it.to_string()));
+        budget.into_iter().chain(attempts).collect()
+    }
+
+    /// How many attempts it has, with workers that give so many.
+    pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
+        self.attempts.unwrap_or(by_default)
     }
 
     /// How the task ends when nothing goes wrong and nobody cancels it.
-    pub(super) fn fate(&self, max_attempts: u32) -> Fate {
+    pub(super) fn fate(&self, by_default: u32) -> Fate {
+        let max_attempts = self.max_attempts(by_default);
         let all_fail = self.budget.is_some_and(|budget| budget < self.length());
         let fatal = self.steps.iter().position(|step| *step == Step::Fatal);
         let failures = u32::try_from(fatal.unwrap_or(self.steps.len())).unwrap_or(u32::MAX);
@@ -125,7 +137,8 @@ impl Script {
     }
 
     /// The longest time that all attempts and what lies between them take, when none of them waits for a slot.
-    pub(super) fn longest(&self, max_attempts: u32) -> Duration {
+    pub(super) fn longest(&self, by_default: u32) -> Duration {
+        let max_attempts = self.max_attempts(by_default);
         // A checkpoint waits until a second has passed since the last one.
         let attempt = self.works + Duration::from_millis(1_100) * (self.checkpoints + 1);
         let between = |attempt: u32| match self.steps.get(attempt as usize - 1) {

@@ -143,23 +143,12 @@ impl Writer {
 }
 
 fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
-    TaskMetadata {
-        message_id: id.to_string(),
-        state,
-        created: 1,
-        last_updated: 2,
-        attempts,
-        task: None,
-        result: (state == TaskState::Completed).then(|| id.to_string().into_bytes().into()),
-        failure_reason: None,
-        outcome: None,
-        next_attempt_at: None,
-        progress: None,
-        warning: None,
-        detail: None,
-        task_key: None,
-        worker: None,
-    }
+    let bare = serde_json::json!({
+        "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
+    });
+    let bare: TaskMetadata = serde_json::from_value(bare).expect("an entry");
+    let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
+    TaskMetadata { result, ..bare }
 }
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> Result<T> {

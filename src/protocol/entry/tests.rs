@@ -13,7 +13,7 @@ const NEXT: NextAttempt = NextAttempt::new(5_000, 250);
 const OWNER: &str = "000000000000000000000000000000ab";
 
 fn claim(kind: ClaimKind, base: Option<Base>) -> Entry {
-    Entry::Claim(Claim { key: KEY, attempt: 6, kind, batch_size: None, base })
+    Entry::Claim(Claim { base, ..Claim::plain(KEY, 6, kind) })
 }
 
 fn done(outcome: Outcome) -> Entry {
@@ -56,12 +56,18 @@ fn config() -> Entry {
     })
 }
 
+fn limited() -> Entry {
+    let limits = Limits { max_attempts: Some(5), total_ms: Some(90), expires_at_ms: Some(91) };
+    Entry::Claim(Claim { limits, ..Claim::plain(KEY, 6, ClaimKind::Run) })
+}
+
 /// Each kind of entry with its key and its properties; `@` stands for the task and the epoch of a write-once key with its owner.
 fn written() -> Vec<(Entry, String, &'static str)> {
     let once = format!("{TASK}/4/{OWNER}/9");
     let base = Some(Base { created_ms: 77 });
     let mut all: Vec<(Entry, String, &str)> = vec![
         (claim(ClaimKind::Run, base), once.clone(), "k=claim @ a=6 s=RUN f=77"),
+        (limited(), once.clone(), "k=claim @ a=6 s=RUN ma=5 tb=90 x=91"),
         (claim(ClaimKind::Final, None), once.clone(), "k=claim @ a=6 s=FINAL"),
         (claim(ClaimKind::Cancelled, None), once.clone(), "k=claim @ a=6 s=CANCELLED"),
         (claim(ClaimKind::Expired, None), once.clone(), "k=claim @ a=6 s=EXPIRED"),
@@ -131,7 +137,7 @@ fn each_entry_has_its_form() {
 }
 
 /// What may be left out: older workers did not write it, or it does not apply.
-const OPTIONAL: [&str; 5] = ["f", "w", "m", "p", "l"];
+const OPTIONAL: [&str; 8] = ["f", "ma", "tb", "x", "w", "m", "p", "l"];
 
 #[test]
 fn an_entry_without_one_of_its_properties_is_none() {
@@ -194,7 +200,7 @@ fn a_claim_of_a_task_of_a_batch_says_how_many_there_are() {
         (Some(1), Some(2), true),
     ] {
         let key = OnceKey { task: TaskId { batch_index, ..TASK }, ..KEY };
-        let claim = Claim { key, attempt: 1, kind: ClaimKind::Run, batch_size, base: None };
+        let claim = Claim { batch_size, ..Claim::plain(key, 1, ClaimKind::Run) };
         let entry = Entry::Claim(claim);
         let key = entry.key().to_string();
         let read = Entry::read(Some(&key), &entry.properties(), &entry.body(b""), false);

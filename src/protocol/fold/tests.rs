@@ -46,7 +46,7 @@ const fn key(epoch: u32, owner: OwnerId) -> OnceKey {
 }
 
 const fn claim(kind: ClaimKind, epoch: u32, owner: OwnerId, attempt: u32) -> Entry {
-    Entry::Claim(Claim { key: key(epoch, owner), attempt, kind, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key(epoch, owner), attempt, kind))
 }
 
 const fn done(outcome: Outcome, epoch: u32, owner: OwnerId) -> Entry {

@@ -6,20 +6,24 @@ use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
 use super::{Driver, Event};
+use crate::clock::Clock;
+use crate::config::WorkerConfig;
 use crate::ledger;
 use crate::protocol::entry::Outcome;
 use crate::protocol::key::Epoch;
-use crate::protocol::retry::{Failure, outcome_of_failure};
+use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
+use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
-use crate::worker::budget::{Budget, Deadline};
+use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
 use crate::worker::metadata::entry::Body;
 use crate::worker::processor::Shared;
-use crate::worker::reports::{Listener, Reports};
+use crate::worker::reports::{Listener, Reports, Silence};
 use bytes::Bytes;
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -28,23 +32,41 @@ impl Driver {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
+        let created_ms = task.as_deref().map(|task| task.created_ms).unwrap_or_default();
         let found = task.and_then(|task| task.checkpoint.as_deref().copied());
         let Some(payload) = lane.payloads.get(task_id).cloned() else {
             tracing::error!(task = %task_id, %epoch, "no payload is at hand: the attempt is given back. This is a bug");
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
-        let Budget { limit, problem } = payload.budget(lane.config.max_duration);
-        if let Some(error) = problem {
-            tracing::warn!(task = %task_id, %error, ?limit, "MAX_TASK_DURATION is not a duration: using the worker's limit");
+        let TaskPayload { bytes, properties, terms, undecodable } = payload;
+        if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
+            for problem in &terms.problems {
+                let warning = self.config.ignored(problem);
+                tracing::warn!(task = %task_id, "a property of the task cannot be used: {warning}");
+            }
         }
-        let TaskPayload { bytes, properties, undecodable } = payload;
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
-        let reports = Arc::new(Reports::new(listener));
+        let (clock, look_every) = (self.env.clock, self.config.heartbeat);
+        let silence = terms.as_deref().and_then(|terms| terms.no_progress_timeout);
+        let reports = Arc::new(Reports::new(listener).watched(silence.map(|limit| Silence {
+            clock,
+            limit,
+            look_every,
+        })));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
-        let running = RunningAttempt::new(halt, attempt, checkpoints, now, bytes.len());
+        let (deadline, ends_task) =
+            self.config.deadline(terms.as_deref(), created_ms, self.env.clock);
+        let running = RunningAttempt {
+            halt: Some(halt),
+            attempt,
+            payload_bytes: bytes.len(),
+            started_at: now,
+            checkpoints,
+            terms,
+        };
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         let shown_bytes = if lane.is_shown(bytes.len()) { bytes.len() } else { 0 };
@@ -52,8 +74,6 @@ impl Driver {
         let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
         let span = told.span();
-        let (clock, look_every) = (self.env.clock, self.config.heartbeat);
-        let deadline = limit.map(|limit| Deadline::Clock { clock, at: now + limit, look_every });
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
@@ -75,7 +95,8 @@ impl Driver {
             reports,
         };
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
-        let attempt = Attempt { shared, payload, read, span, begin_by, grace, halt: halted };
+        let attempt =
+            Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt: halted };
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
@@ -124,14 +145,15 @@ impl Driver {
         lane.metadata.running.ended((task, epoch));
         let begun = ending != Ending::NotBegun;
         let given_back = ending == Ending::Released;
-        let (outcome, body) = self.config.judge(ending, running.attempt, sample, wall_ms);
+        let terms = running.terms.as_deref();
+        let (outcome, body) = self.config.judge(ending, running.attempt, terms, sample, wall_ms);
         if !begun {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {
             let (topic, attempt) = (&lane.topics.task, running.attempt);
             let took = now.since(running.started_at);
-            let reason = lane.plain_reason(task, &body, attempt);
+            let reason = lane.plain_reason(task, &body, wall_ms);
             AttemptLog { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
@@ -160,17 +182,39 @@ impl Driver {
     }
 }
 
-impl crate::config::WorkerConfig {
+impl WorkerConfig {
+    /// When the budget of an attempt that starts now is used up; and whether that of its task is then, too, which was claimed first at this
+    /// wall-clock time.
+    fn deadline(
+        &self,
+        terms: Option<&Terms>,
+        created_ms: u64,
+        clock: Clock,
+    ) -> (Option<Deadline>, bool) {
+        let limit = self.limit(terms);
+        let total = terms.and_then(|terms| terms.max_total_duration).map(|total| {
+            let used_ms = clock.wall_ms().saturating_sub(created_ms);
+            total.saturating_sub(Duration::from_millis(used_ms))
+        });
+        let left = limit.into_iter().chain(total).min();
+        let (now, look_every) = (clock.now(), self.heartbeat);
+        let deadline = left.map(|left| Deadline::Clock { clock, at: now + left, look_every });
+        (deadline, total.is_some() && left == total)
+    }
+
     /// The outcome of an attempt and its body; `None` when nobody waits for one.
     fn judge(
         &self,
         ending: Ending,
         attempt: u32,
+        terms: Option<&Terms>,
         sample: u32,
         wall_ms: u64,
     ) -> (Option<Outcome>, Body) {
         let failed = |failure, reason| {
-            let (max, policy) = (self.max_attempts, &self.backoff);
+            let max = terms.and_then(|it| it.max_attempts).unwrap_or_else(|| self.attempts());
+            let own = terms.and_then(|it| it.pauses.as_ref()).map(RetryPolicy::of);
+            let policy = own.as_ref().unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
             (Some(outcome), Body::Reason(text::shortened(reason)))
         };
@@ -185,6 +229,16 @@ impl crate::config::WorkerConfig {
             }
             Ending::Fenced | Ending::NotBegun => (None, Body::Result(Bytes::new())),
             Ending::Released => (Some(released()), Body::Reason(text::GIVEN_BACK.to_owned())),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// What a task's message says.
+    fn of(pauses: &Pauses) -> Self {
+        match pauses {
+            Pauses::Backoff(base, max) => Self::exponential(*base, *max),
+            Pauses::Intervals(intervals) => Self::intervals(intervals.as_slice()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Performs the effects that the state machines return.
 
-use super::lane::Lane;
+use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
 use crate::protocol::entry::{Entry, NextAttempt, Outcome};
@@ -108,7 +108,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
-            Entry::Claim(claim) => Bytes::from_static(entry::closing_reason(claim.kind).as_bytes()),
+            Entry::Claim(claim) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
             Entry::Done(done) => {
                 let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
@@ -168,9 +168,13 @@ impl Driver {
         now: Moment,
     ) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let found = message.is_some();
-        if let Some(message) = message {
-            lane.payloads.insert(task_id, message.into());
+        let payload = message.map(TaskPayload::from);
+        let found = payload.is_some();
+        if let Some(payload) = payload {
+            if let Some(limits) = payload.limits() {
+                lane.core.note_limits(task_id, limits);
+            }
+            lane.payloads.insert(task_id, payload);
         }
         lane.core.handle_payload(task_id, found, now);
     }

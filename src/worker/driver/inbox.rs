@@ -1,6 +1,7 @@
 //! What comes from the three topics: entries of the ledger, deliveries, entries of the metadata topic.
 
 use super::Driver;
+use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::ledger;
 use crate::protocol::entry::{Entry, EntryError};
@@ -137,8 +138,13 @@ impl Driver {
         }
         let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
-        lane.payloads.insert(task, message.into());
+        let payload = TaskPayload::from(message);
+        let limits = payload.limits();
+        lane.payloads.insert(task, payload);
         lane.core.handle_delivery(task, batch_size, now);
+        if let Some(limits) = limits {
+            lane.core.note_limits(task, limits);
+        }
     }
 
     pub(super) fn handle_metadata(

@@ -12,8 +12,10 @@ use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::supervise::Landmark;
+use crate::task::terms::{Terms, millis};
 use crate::task::{EntryId, TaskId};
 use crate::topics::TopicNames;
 use crate::transport::{
@@ -43,19 +45,36 @@ const COPIED_BYTES_MAX: usize = 4 * 1024;
 pub(super) struct TaskPayload {
     pub(super) bytes: Bytes,
     pub(super) properties: BTreeMap<String, String>,
+    /// What they say about how the task is to be run, if anything.
+    pub(super) terms: Option<Arc<Terms>>,
     /// Why the bytes cannot be read, where they cannot.
     pub(super) undecodable: Option<Arc<str>>,
 }
 
+impl TaskPayload {
+    /// What they allow the task as a whole, if they say anything of that.
+    pub(super) fn limits(&self) -> Option<Limits> {
+        let terms = self.terms.as_deref()?;
+        let limits = Limits {
+            max_attempts: terms.max_attempts,
+            total_ms: terms.max_total_duration.map(millis),
+            expires_at_ms: terms.expires_at_ms,
+        };
+        (!limits.is_none()).then_some(limits)
+    }
+}
+
 impl From<Message> for TaskPayload {
     fn from(message: Message) -> Self {
-        let Message { payload, properties, undecodable, .. } = message;
+        let Message { payload, properties, undecodable, publish_time_ms, .. } = message;
         let bytes = if payload.len() <= COPIED_BYTES_MAX {
             Bytes::copy_from_slice(&payload)
         } else {
             payload
         };
-        Self { bytes, properties: properties.to_map(), undecodable }
+        let properties = properties.to_map();
+        let terms = Terms::read(&properties, publish_time_ms).map(Arc::new);
+        Self { bytes, properties, terms, undecodable }
     }
 }
 
@@ -67,18 +86,8 @@ pub(super) struct RunningAttempt {
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
     pub(super) checkpoints: Checkpoints,
-}
-
-impl RunningAttempt {
-    pub(super) const fn new(
-        halt: oneshot::Sender<Halt>,
-        attempt: u32,
-        checkpoints: Checkpoints,
-        now: Moment,
-        payload_bytes: usize,
-    ) -> Self {
-        Self { halt: Some(halt), attempt, payload_bytes, started_at: now, checkpoints }
-    }
+    /// Of its task.
+    pub(super) terms: Option<Arc<Terms>>,
 }
 
 pub(super) struct Lane {

@@ -13,7 +13,7 @@ impl Driver {
     pub(super) fn compare(&mut self, id: LaneId, heartbeat: &Heartbeat) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let machine = lane.core.machine();
-        let (own, ours) = (machine.owner(), self.config.max_attempts);
+        let (own, ours) = (machine.owner(), self.config.attempts());
         let Some(theirs) = heartbeat.max_attempts.filter(|theirs| *theirs != ours) else { return };
         // What is read at the start may be the last word of a worker that is gone.
         let is_known = !machine.is_ready() || self.other_attempts.contains(&theirs);

@@ -1,31 +1,30 @@
 //! What entries on M say besides what the ledger tells: what the submitter calls the task, what is wrong with the properties of its message,
 //! and in plain words what the reference's reason of a failure means.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::Lane;
+use crate::config::WorkerConfig;
+use crate::task::terms::{Problem, Terms, format_limit};
 use crate::task::{TaskId, TaskMetadata, text};
-use crate::worker::budget::{Budget, budget_of, format_budget};
+use crate::worker::machine::Task;
 use crate::worker::metadata::entry::Body;
 use std::borrow::Cow;
 use std::time::Duration;
 
-impl TaskPayload {
-    /// What limits an attempt.
-    pub(super) fn budget(&self, by_default: Option<Duration>) -> Budget {
-        let property = self.properties.get(text::MAX_TASK_DURATION);
-        budget_of(property.map(String::as_str), by_default)
-    }
-}
-
 impl Lane {
     /// Completes an entry by what is known of the task's message.
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
-        if let Some(reason) = &metadata.failure_reason {
-            metadata.detail = self.detail(id, reason, metadata.attempts);
+        if let Some(reason) = &metadata.failure_reason
+            && let Some(task) = self.core.machine().task(id)
+        {
+            metadata.detail = self.detail(id, reason, &task, task.state_ms);
         }
         let Some(payload) = self.payloads.get(id) else { return };
-        if let Some(error) = payload.budget(self.config.max_duration).problem {
-            let limit = self.config.max_duration.and_then(in_words);
-            warn(metadata, text::budget_ignored(&error.to_string(), limit.as_deref()));
+        if let Some(terms) = payload.terms.as_deref() {
+            metadata.tags.clone_from(&terms.tags);
+            metadata.scheduled_at = terms.scheduled_at_ms;
+            for problem in &terms.problems {
+                warn(metadata, self.config.ignored(problem));
+            }
         }
         match payload.properties.get(text::TASK_KEY) {
             Some(key) if key.len() > text::TASK_KEY_BYTES_MAX => {
@@ -37,33 +36,81 @@ impl Lane {
     }
 
     /// Why an attempt failed, for the log: nothing if it has a result.
-    pub(super) fn plain_reason<'a>(
-        &self,
-        id: TaskId,
-        body: &'a Body,
-        attempts: u32,
-    ) -> Cow<'a, str> {
+    pub(super) fn plain_reason<'a>(&self, id: TaskId, body: &'a Body, at_ms: u64) -> Cow<'a, str> {
         let Body::Reason(reason) = body else { return Cow::Borrowed("") };
-        let detail = self.detail(id, reason, attempts);
+        let task = self.core.machine().task(id);
+        let detail = task.and_then(|task| self.detail(id, reason, &task, at_ms));
         detail.map_or(Cow::Borrowed(reason), Cow::Owned)
     }
 
-    /// What the reason of a failure means, where its text does not say.
-    pub(super) fn detail(&self, id: TaskId, reason: &str, attempts: u32) -> Option<String> {
+    /// What the reason of a failure at this wall-clock time means, where its text does not say.
+    pub(super) fn detail(
+        &self,
+        id: TaskId,
+        reason: &str,
+        task: &Task,
+        at_ms: u64,
+    ) -> Option<String> {
+        let terms = || self.payloads.get(id).and_then(|payload| payload.terms.as_deref());
         match reason {
-            text::OVER_BUDGET => {
-                let payload = self.payloads.get(id);
-                let limit = payload.and_then(|it| it.budget(self.config.max_duration).limit);
-                Some(text::over_budget(limit.and_then(in_words).as_deref()))
+            text::OVER_BUDGET => Some(self.over_budget(terms(), task, at_ms)),
+            text::NO_PROGRESS => {
+                let limit = terms().and_then(|terms| terms.no_progress_timeout);
+                Some(text::no_progress(limit.and_then(in_words).as_deref()))
             }
-            text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(attempts)),
+            text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(task.fold.attempt)),
             _ => None,
+        }
+    }
+
+    /// Whose budget was used up at this wall-clock time: that of the attempt, or that of the task.
+    fn over_budget(&self, terms: Option<&Terms>, task: &Task, at_ms: u64) -> String {
+        let limit = self.config.limit(terms);
+        let total = terms.and_then(|terms| terms.max_total_duration).filter(|total| {
+            let used_ms = at_ms.saturating_sub(task.created_ms);
+            limit.is_none() || Duration::from_millis(used_ms) >= *total
+        });
+        match total {
+            Some(total) => text::over_total_budget(in_words(total).as_deref()),
+            None => text::over_budget(limit.and_then(in_words).as_deref()),
         }
     }
 }
 
+impl WorkerConfig {
+    /// How long an attempt of a task with these terms may take.
+    pub(super) fn limit(&self, terms: Option<&Terms>) -> Option<Duration> {
+        terms.and_then(|terms| terms.max_duration).or(self.max_duration)
+    }
+
+    /// What is said of a property that cannot be used.
+    pub(super) fn ignored(&self, problem: &Problem) -> String {
+        let Problem { property, cause } = problem;
+        let applies: Cow<'_, str> = match *property {
+            text::MAX_TASK_DURATION => match self.max_duration.and_then(in_words) {
+                Some(limit) => format!("the worker's own limit of {limit} applies").into(),
+                None => "no limit applies".into(),
+            },
+            text::MAX_TOTAL_DURATION | text::NO_PROGRESS_TIMEOUT => "no limit applies".into(),
+            text::MAX_ATTEMPTS if cause.starts_with(text::RETRY_INTERVALS) => {
+                "so many apply".into()
+            }
+            text::MAX_ATTEMPTS => format!("the worker's own {} apply", self.attempts()).into(),
+            text::RETRY_BACKOFF if cause.starts_with(text::RETRY_INTERVALS) => {
+                "that applies".into()
+            }
+            text::RETRY_BACKOFF | text::RETRY_INTERVALS => "the worker's own pauses apply".into(),
+            text::DELAY if cause.starts_with(text::SCHEDULED_AT) => "that applies".into(),
+            text::SCHEDULED_AT | text::DELAY => "the task is ready at once".into(),
+            text::EXPIRES_AT => "the task does not expire".into(),
+            _ => "the task has none".into(),
+        };
+        text::property_ignored(property, cause, &applies)
+    }
+}
+
 fn in_words(limit: Duration) -> Option<String> {
-    format_budget(limit).ok()
+    format_limit(limit).ok()
 }
 
 fn warn(metadata: &mut TaskMetadata, warning: String) {

@@ -216,7 +216,7 @@ impl Driver {
             Some(payload) => {
                 let bytes = Some(payload.bytes);
                 let detail = match &body {
-                    Body::Reason(reason) => lane.detail(task_id, reason, task.fold.attempt),
+                    Body::Reason(reason) => lane.detail(task_id, reason, &task, task.state_ms),
                     Body::Result(_) => None,
                 };
                 let mut letter =
@@ -437,10 +437,11 @@ impl Lane {
     /// waits for it. Returns whether that is to be told.
     fn make_dead_letter_smaller(&mut self, id: TaskId, cause: &str, now: Moment) -> bool {
         self.metadata.ended.leave_out(id);
-        let TaskPayload { bytes, properties, .. } = self.payloads.remove(id).unwrap_or_default();
+        let TaskPayload { bytes, properties, terms, .. } =
+            self.payloads.remove(id).unwrap_or_default();
         let is_smallest = bytes.is_empty() && properties.is_empty();
         let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
-        self.payloads.insert(id, TaskPayload { properties, ..TaskPayload::default() });
+        self.payloads.insert(id, TaskPayload { properties, terms, ..TaskPayload::default() });
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 

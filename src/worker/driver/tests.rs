@@ -25,11 +25,13 @@ mod aside;
 mod bounds;
 mod checkpoints;
 mod entries;
+mod expiry;
 mod intake;
 mod late;
 mod limits;
 mod repairing;
 mod telling;
+mod terms;
 mod topics;
 mod visits;
 
@@ -430,7 +432,7 @@ async fn a_superseded_outcome_is_dropped() {
     assert_eq!(bench.driver.lanes[-1].outcome_bodies.len(), 1);
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
     let (attempt, kind) = (2, ClaimKind::Run);
-    bench.write(&Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }));
+    bench.write(&Entry::Claim(Claim::plain(key, attempt, kind)));
     bench.run_for(SECOND).await;
     assert_eq!(bench.driver.lanes[-1].core.machine().fold(task).epoch, Epoch(2));
     assert!(bench.driver.lanes[-1].outcome_bodies.len() == 0);

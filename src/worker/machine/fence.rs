@@ -75,7 +75,7 @@ impl Machine {
 fn keep(task: &Task) -> Option<Task> {
     let run = task.stage.run()?;
     let Task { batch_size, payload, own_record, .. } = *task;
-    let kept =
-        Task { stage: Stage::Running(run), batch_size, payload, own_record, ..Task::default() };
+    let (stage, limits) = (Stage::Running(run), task.limits.clone());
+    let kept = Task { stage, batch_size, limits, payload, own_record, ..Task::default() };
     Some(kept)
 }

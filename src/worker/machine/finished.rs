@@ -304,6 +304,7 @@ impl Record {
             fold: TaskFold { epoch, attempt, owner, phase, cancel, next_attempt },
             stage: if self.closed { Stage::Closing(Step::Closed) } else { Stage::Idle },
             batch_size: self.batch_size.map(NonZeroU32::get),
+            limits: None,
             held: false,
             payload: false,
             state_at: self.state_at,

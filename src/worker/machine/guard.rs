@@ -104,13 +104,9 @@ impl Machine {
         match action {
             Action::Start { task, epoch, attempt } => {
                 let (fold, own_record) = self.known(*task);
-                invariants::start(
-                    &fold,
-                    &own_record,
-                    (*epoch, self.owner()),
-                    *attempt,
-                    self.max_attempts,
-                )
+                let known = self.task(*task);
+                let max = known.map_or(self.max_attempts, |it| it.max_attempts(self.max_attempts));
+                invariants::start(&fold, &own_record, (*epoch, self.owner()), *attempt, max)
             }
             Action::Publish(Entry::Claim(claim)) => {
                 let task = self.task(claim.key.task);

@@ -47,6 +47,7 @@ use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::protocol::limits::Limits;
 use crate::task::{EntryId, Position, TaskId};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -264,16 +265,27 @@ impl Machine {
         self.tasks.remove(id);
     }
 
-    /// What to do about a task that nothing is being done about; `due` as in [`Circumstances`].
+    /// What the task's message allows it as a whole: what was delivered says so, or was read before a claim. What the ledger says comes first.
+    pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
+        if let Some(task) = self.tasks.get_mut(id)
+            && task.limits.is_none()
+            && !limits.is_none()
+            && !task.fold.phase.is_terminal()
+        {
+            task.limits = Some(Box::new(limits));
+        }
+    }
+
+    /// What to do about a task that nothing is being done about; `due` and `closes` as in [`Circumstances`].
     #[must_use]
-    pub fn decide(&self, id: TaskId, due: bool) -> Decision {
+    pub fn decide(&self, id: TaskId, due: bool, closes: Option<ClaimKind>) -> Decision {
         let Some(task) = self.tasks.get(id) else { return Decision::Wait };
         let own = task.fold.phase == Phase::Running && self.is_own(task.fold.owner);
         if task.stage != Stage::Idle || own || !self.ready {
             return Decision::Wait;
         }
-        let circumstances = Circumstances { holder: task.held, payload: task.payload, due };
-        decide(&task.fold, circumstances, self.max_attempts)
+        let circumstances = Circumstances { holder: task.held, payload: task.payload, due, closes };
+        decide(&task.fold, circumstances, task.max_attempts(self.max_attempts))
     }
 
     /// Drops the payload of a task that nothing is being done about: it is read again before a claim. That of a new one is what was
@@ -346,13 +358,14 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
+        let key = OnceKey { task: id, epoch, owner, serial };
+        let based = claim.kind == ClaimKind::Run && task.trail.len() >= self.keys_max;
+        let limits = limits_of(task, claim, self.max_attempts);
         let entry = Entry::Claim(Claim {
-            key: OnceKey { task: id, epoch, owner, serial },
-            attempt: claim.attempt,
-            kind: claim.kind,
             batch_size: task.batch_size,
-            base: (claim.kind == ClaimKind::Run && task.trail.len() >= self.keys_max)
-                .then_some(Base { created_ms: task.created_ms }),
+            base: based.then_some(Base { created_ms: task.created_ms }),
+            limits,
+            ..Claim::plain(key, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));
     }
@@ -440,5 +453,17 @@ impl Machine {
     const fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
+    }
+}
+
+/// What a claim says of the task's limits. One that closes says why, where the number of attempts does not.
+fn limits_of(task: &Task, claim: NextClaim, max_attempts: u32) -> Limits {
+    let Some(limits) = task.limits.as_deref() else { return Limits::NONE };
+    match claim.kind {
+        ClaimKind::Run => *limits,
+        ClaimKind::Final if claim.attempt < task.max_attempts(max_attempts) => {
+            Limits { total_ms: limits.total_ms, ..Limits::NONE }
+        }
+        ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => Limits::NONE,
     }
 }

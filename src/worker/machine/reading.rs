@@ -47,6 +47,9 @@ impl Machine {
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted);
         let over = task.fold.phase.is_terminal();
+        if over {
+            task.limits = None;
+        }
         if accepted && let Entry::Claim(claim) = read.entry {
             task.taken_over =
                 before.phase == Phase::Running && claim.key.epoch == before.epoch.next();
@@ -206,6 +209,9 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             task.trail.note_claim(claim.key, accepted, claim.base.is_some());
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
+                if !claim.limits.is_none() {
+                    task.limits = Some(Box::new(claim.limits));
+                }
                 (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
                 if task.created_ms == 0 {
                     let first = claim.base.map(|base| base.created_ms);

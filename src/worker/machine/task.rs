@@ -4,6 +4,7 @@ use crate::protocol::entry::{ClaimKind, Outcome};
 use crate::protocol::fold::TaskFold;
 use crate::protocol::invariants::OwnRecord;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::limits::Limits;
 use crate::task::{Position, TaskId};
 use std::num::NonZeroU32;
 
@@ -16,6 +17,8 @@ pub struct Task {
     pub stage: Stage,
     /// Size of the batch that the message came in.
     pub batch_size: Option<u32>,
+    /// What its message allows it as a whole, until it has ended. Boxed because few tasks have any.
+    pub limits: Option<Box<Limits>>,
     /// A delivery of it is here, unacknowledged.
     pub held: bool,
     /// Its payload is at hand.
@@ -303,6 +306,12 @@ impl Task {
     #[must_use]
     pub const fn has_letter(&self) -> bool {
         self.own_record.dead_letter
+    }
+
+    /// How many attempts it has, with workers that give one so many.
+    pub(super) fn max_attempts(&self, by_default: u32) -> u32 {
+        let own = self.limits.as_deref().and_then(|limits| limits.max_attempts);
+        own.unwrap_or(by_default)
     }
 
     /// The keys that may go next, since a claim with a base says what they say.

@@ -51,7 +51,7 @@ impl Bench {
 
     /// Claims the task as a holder, and answers with what was published.
     fn claim(&mut self, id: TaskId) -> Entry {
-        let Decision::Claim(claim) = self.machine.decide(id, true) else {
+        let Decision::Claim(claim) = self.machine.decide(id, true, None) else {
             panic!("nothing to claim: {:?}", self.machine.task(id))
         };
         self.machine.claim(id, claim);
@@ -85,7 +85,7 @@ impl Bench {
 
 fn claim_by(owner: OwnerId, epoch: u32) -> Entry {
     let key = OnceKey { task: T, epoch: Epoch(epoch), owner, serial: u64::from(epoch) };
-    Entry::Claim(Claim { key, attempt: epoch, kind: ClaimKind::Run, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key, epoch, ClaimKind::Run))
 }
 
 fn done_by(owner: OwnerId, epoch: u32, outcome: Outcome) -> Entry {
@@ -277,7 +277,7 @@ fn a_batch_is_sealed_when_all_of_it_is_closed() {
     let claim = |task| {
         let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 1 };
         let kind = ClaimKind::Run;
-        Entry::Claim(Claim { key, attempt: 1, kind, batch_size: Some(2), base: None })
+        Entry::Claim(Claim { batch_size: Some(2), ..Claim::plain(key, 1, kind) })
     };
     let done = |task| {
         let key = OnceKey { task, epoch: Epoch(1), owner: OTHER, serial: 101 };
@@ -433,8 +433,7 @@ fn what_a_base_makes_superfluous_goes_and_what_was_not_accepted_goes_first() {
     let mut heir = Bench::new();
     let (attempt, created_ms) = (1, 0);
     let kind = ClaimKind::Run;
-    let rest =
-        Claim { key: base, attempt, kind, batch_size: None, base: Some(Base { created_ms }) };
+    let rest = Claim { base: Some(Base { created_ms }), ..Claim::plain(base, attempt, kind) };
     heir.land(&Entry::Claim(rest));
     assert_eq!(heir.machine.fold(T), whole);
 }

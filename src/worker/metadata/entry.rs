@@ -1,6 +1,6 @@
 //! The form of what is shown: entries on the metadata topic, and dead letters.
 
-use crate::protocol::entry::ClaimKind;
+use crate::protocol::entry::{Claim, ClaimKind};
 use crate::protocol::fold::Phase;
 use crate::task::{
     Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties,
@@ -54,9 +54,10 @@ impl Body {
 }
 
 /// The reason that a claim gives which closes a task.
-pub(in crate::worker) const fn closing_reason(kind: ClaimKind) -> &'static str {
-    match kind {
+pub(in crate::worker) const fn closing_reason(claim: &Claim) -> &'static str {
+    match claim.kind {
         ClaimKind::Run => "",
+        ClaimKind::Final if claim.limits.total_ms.is_some() => text::OVER_BUDGET,
         ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
         ClaimKind::Cancelled => text::CANCELLED,
         ClaimKind::Expired => text::EXPIRED,
@@ -169,6 +170,10 @@ pub(in crate::worker) fn dead_letter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+    use crate::protocol::limits::Limits;
+
+    const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
     /// No test of the library noticed when outcomes went to the ledger without their body.
     #[test]
@@ -187,16 +192,20 @@ mod tests {
     fn each_claim_that_closes_says_why() {
         let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
         let reasons = ["", text::ALL_ATTEMPTS_FAILED, text::CANCELLED, text::EXPIRED];
-        assert_eq!(kinds.map(closing_reason), reasons);
+        let key = OnceKey { task: ID, epoch: Epoch(1), owner: OwnerId(1), serial: 1 };
+        let claims = kinds.map(|kind| Claim::plain(key, 1, kind));
+        assert_eq!(claims.each_ref().map(closing_reason), reasons);
+        let limits = Limits { total_ms: Some(1), ..Limits::NONE };
+        let over = Claim { limits, ..Claim::plain(key, 1, ClaimKind::Final) };
+        assert_eq!(closing_reason(&over), text::OVER_BUDGET);
     }
 
     /// No test of the library noticed when a task was shown as created whenever it was shown, or never.
     #[test]
     fn a_task_was_created_when_the_ledger_says_or_else_now() {
-        let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
         for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {
             let task = Task { created_ms, ..Task::default() };
-            let shown = processing(id, &task, None, None, wall_ms);
+            let shown = processing(ID, &task, None, None, wall_ms);
             assert_eq!((shown.created, shown.last_updated), times);
         }
     }

@@ -5,6 +5,7 @@ use super::{Mode, Partition};
 use crate::protocol::entry::{Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::Phase;
 use crate::protocol::key::Epoch;
+use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 #[cfg(any(test, feature = "testing"))]
@@ -20,6 +21,11 @@ impl Partition {
     pub fn ask_for(&mut self, action: Action) {
         self.machine.ask_for(action);
         self.settle();
+    }
+
+    /// What the task's message allows it as a whole, if anything: known with its delivery, or with its payload.
+    pub fn note_limits(&mut self, id: TaskId, limits: Limits) {
+        self.machine.note_limits(id, limits);
     }
 
     /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.

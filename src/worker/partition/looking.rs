@@ -181,7 +181,8 @@ impl Partition {
             self.hand_back(id);
             return;
         }
-        let decision = self.machine.decide(id, due <= now);
+        let closes = self.closes_at(id).filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
+        let decision = self.machine.decide(id, due <= now, closes);
         let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
         match decision {
             Decision::Wait if due > now => self.agenda.set(id, due),
@@ -297,10 +298,12 @@ impl Partition {
             return None;
         }
         let own = self.machine.is_own(fold.owner);
+        let closes = self.closes_at(id);
         let open = self.open.get(&id)?;
         match fold.phase {
             Phase::Retry => {
                 let at = open.cancelled.map_or(open.due, |cancelled| open.due.min(cancelled));
+                let at = closes.map_or(at, |(closes, _)| at.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
                 // The last owner has the payload and goes first, as a holder does.
                 Some(if held || own { at } else { at + patience + self.delay(id, now) })
@@ -311,6 +314,13 @@ impl Partition {
                 None
             }
         }
+    }
+
+    /// From when on the task's own limits close it instead of running it, and how.
+    fn closes_at(&self, id: TaskId) -> Option<(Moment, ClaimKind)> {
+        let task = self.machine.task(id)?;
+        let (at_ms, kind) = task.limits.as_deref()?.closes_at(&task.fold, task.created_ms)?;
+        Some((self.wall.moment(at_ms), kind))
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.

@@ -13,6 +13,7 @@ mod looking;
 mod sealing;
 mod sent;
 mod slots;
+mod wall;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
@@ -32,6 +33,7 @@ use sent::Sent;
 pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use wall::WallClock;
 
 /// What a partition must know of the worker's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +83,7 @@ pub struct Partition {
     /// A drain was asked for; it outlives a self-fence.
     draining: bool,
     started: Moment,
+    wall: WallClock,
     /// The next owner id, drawn in advance: this module draws no random numbers.
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
@@ -133,6 +136,7 @@ impl Partition {
             mode: Mode::Bootstrap,
             draining: false,
             started: now,
+            wall: WallClock::default(),
             spare_owner: spare,
             open: BTreeMap::new(),
             agenda: Agenda::default(),
@@ -196,6 +200,7 @@ impl Partition {
             return None;
         }
         self.read_to = Some(inbound.position);
+        self.wall.set(now, wall_ms);
         self.note_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),

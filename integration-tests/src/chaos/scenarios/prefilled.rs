@@ -85,13 +85,7 @@ async fn fill_ledger(bench: &Bench, count: usize) -> Result<()> {
     for index in 0..count as u64 {
         let key =
             |serial| OnceKey { task: task(index), epoch: Epoch(1), owner: OwnerId(1), serial };
-        let claim = Entry::Claim(Claim {
-            key: key(2 * index + 1),
-            attempt: 1,
-            kind: ClaimKind::Run,
-            batch_size: None,
-            base: None,
-        });
+        let claim = Entry::Claim(Claim::plain(key(2 * index + 1), 1, ClaimKind::Run));
         let done =
             Entry::Done(Done { key: key(2 * index + 2), attempt: 1, outcome: Outcome::Completed });
         for entry in [claim, done] {

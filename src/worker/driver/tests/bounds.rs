@@ -133,7 +133,7 @@ async fn entries_of_another_partitions_tasks_are_not_folded() {
     bench.run_for(2 * SECOND).await;
     let task = TaskId { ledger: 1, entry: 1, partition: 1, batch_index: None };
     let key = OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial: 1 };
-    let claim = Claim { key, attempt: 1, kind: ClaimKind::Run, batch_size: None, base: None };
+    let claim = Claim::plain(key, 1, ClaimKind::Run);
     let message = ledger::message(&Entry::Claim(claim), b"");
     bench.broker.publish(&bench.at(&bench.names.ledger, 0), message);
     bench.run_for(2 * SECOND).await;

@@ -43,7 +43,7 @@ async fn a_duration_that_is_none_is_warned_of_on_all_entries() {
         assert!(shown.len() > 3);
         for (_, entry) in &shown {
             let warning = entry.warning.as_deref().unwrap();
-            assert!(warning.starts_with("MAX_TASK_DURATION is not a budget: `1h`: "), "{warning}");
+            assert!(warning.starts_with("MAX_TASK_DURATION is not used: `1h`: "), "{warning}");
             assert!(warning.ends_with(applies), "{warning}");
         }
     }

@@ -203,13 +203,7 @@ async fn a_payload_that_a_self_fence_kept_does_not_stay() {
     bench.transport.freeze();
     bench.run_for(20 * SECOND).await;
     let key = OnceKey { task, epoch: Epoch(2), owner: OwnerId(7), serial: 1 };
-    bench.write(&Entry::Claim(Claim {
-        key,
-        attempt: 2,
-        kind: ClaimKind::Run,
-        batch_size: None,
-        base: None,
-    }));
+    bench.write(&Entry::Claim(Claim::plain(key, 2, ClaimKind::Run)));
     bench.transport.thaw();
     bench.run_for(2 * SECOND).await;
     let lane = &bench.driver.lanes[-1];
@@ -258,7 +252,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         let task = bench.submit(&[]);
         let key = |serial| OnceKey { task, epoch: Epoch(1), owner: OTHER, serial };
         let kind = ClaimKind::Run;
-        let claim = Claim { key: key(1), attempt: 1, kind, batch_size: None, base: None };
+        let claim = Claim::plain(key(1), 1, kind);
         bench.write(&Entry::Claim(claim));
         bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome }));
         let entry = task.entry_id();

@@ -15,7 +15,7 @@ fn key(task: TaskId, serial: u64) -> OnceKey {
 
 fn claim(task: TaskId) -> Entry {
     let kind = ClaimKind::Run;
-    Entry::Claim(Claim { key: key(task, 1), attempt: 1, kind, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key(task, 1), 1, kind))
 }
 
 /// A worker that has read the ledger and may not consume yet, and a task that another worker has ended.

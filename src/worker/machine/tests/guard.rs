@@ -284,7 +284,7 @@ fn a_claim_that_lands_after_its_task_was_set_aside_is_given_back() {
 fn nothing_more_is_done_about_what_was_set_aside() {
     let (mut bench, key) = aside();
     bench.land(&done(Outcome::Released(NextAttempt::default()), key.serial));
-    assert_eq!(bench.machine.decide(T, true), Decision::Wait);
+    assert_eq!(bench.machine.decide(T, true, None), Decision::Wait);
     bench.machine.finished(T, Epoch(1), Outcome::Completed);
     bench.machine.read_payload(T);
     bench.machine.claim(T, NextClaim { kind: ClaimKind::Run, attempt: 1 });

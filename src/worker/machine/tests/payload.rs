@@ -31,7 +31,7 @@ fn a_payload_is_asked_for_once() {
     bench.machine.read_payload(T);
     assert_eq!(bench.actions(), [Action::ReadPayload(T)]);
     assert_eq!(bench.stage(), Some(Stage::Reading));
-    assert_eq!(bench.machine.decide(T, true), Decision::Wait);
+    assert_eq!(bench.machine.decide(T, true, None), Decision::Wait);
     bench.machine.payload_read(T, true);
     assert_eq!(bench.stage(), Some(Stage::Idle));
     assert!(bench.has_payload());

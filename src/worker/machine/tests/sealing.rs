@@ -8,7 +8,7 @@ fn close(bench: &mut Bench, task: TaskId) {
     let owner = OTHER;
     let key = |serial| OnceKey { task, epoch: Epoch(1), owner, serial };
     let (kind, batch_size, base) = (ClaimKind::Run, None, None);
-    bench.land(&Entry::Claim(Claim { key: key(1), attempt: 1, kind, batch_size, base }));
+    bench.land(&Entry::Claim(Claim { batch_size, base, ..Claim::plain(key(1), 1, kind) }));
     bench.land(&Entry::Done(Done { key: key(2), attempt: 1, outcome: Outcome::Completed }));
     bench.machine.close(task);
     bench.machine.metadata_stored(task);
@@ -25,7 +25,7 @@ fn an_entry_of_which_a_task_runs_is_not_sealed() {
     assert!(bench.machine.may_seal(T.entry_id()));
     let key = OnceKey { task: second, epoch: Epoch(1), owner: OTHER, serial: 3 };
     let (attempt, kind) = (1, ClaimKind::Run);
-    bench.land(&Entry::Claim(Claim { key, attempt, kind, batch_size: None, base: None }));
+    bench.land(&Entry::Claim(Claim::plain(key, attempt, kind)));
     assert!(!bench.machine.may_seal(T.entry_id()));
     assert_eq!(bench.machine.seal(&[T.entry_id()]), 0);
 }

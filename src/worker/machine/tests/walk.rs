@@ -57,7 +57,7 @@ impl Walk {
         let (id, state) = (TASKS[task], &mut workers[worker]);
         match what {
             0 | 1 => state.machine.delivered(id, id.batch_index.map(|_| 2)),
-            2 | 3 => match state.machine.decide(id, true) {
+            2 | 3 => match state.machine.decide(id, true, None) {
                 Decision::Claim(claim) => state.machine.claim(id, claim),
                 Decision::ReadPayload => state.machine.read_payload(id),
                 Decision::Wait => {}
@@ -157,7 +157,7 @@ impl Walk {
             _ => {
                 let (attempt, kind) = (epoch.0 + 1, ClaimKind::Run);
                 let batch_size = task.batch_index.map(|_| 2);
-                Entry::Claim(Claim { key, attempt, kind, batch_size, base: None })
+                Entry::Claim(Claim { batch_size, ..Claim::plain(key, attempt, kind) })
             }
         });
     }

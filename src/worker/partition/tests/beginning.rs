@@ -244,7 +244,7 @@ fn a_kept_attempt_that_the_ledger_gives_to_another_worker_stops_when_it_was_read
     let running = solo.start(TASK);
     let claim = |owner, epoch| {
         let (key, kind) = (once(TASK, epoch, owner, 1), ClaimKind::Run);
-        Entry::Claim(Claim { key, attempt: epoch, kind, batch_size: None, base: None })
+        Entry::Claim(Claim::plain(key, epoch, kind))
     };
     fence(&mut solo);
     assert!(solo.run().contains(&Effect::Fenced));
@@ -265,7 +265,7 @@ fn an_attempt_that_was_to_stop_before_a_self_fence_stops_after_it() {
     let mut solo = Solo::new(1);
     solo.start(TASK);
     let (key, kind) = (once(TASK, 2, OTHER, 1), ClaimKind::Run);
-    solo.read(Entry::Claim(Claim { key, attempt: 2, kind, batch_size: None, base: None }));
+    solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
     fence(&mut solo);
     let stop = Action::Stop { task: TASK, epoch: Epoch(1), why: Stop::Fenced };
     assert!(solo.run().contains(&Effect::Do(stop)));

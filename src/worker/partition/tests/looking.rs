@@ -161,7 +161,7 @@ fn a_payload_that_was_read_for_an_epoch_that_is_taken_is_dropped() {
     assert_eq!(solo.wait(secs(60)).len(), 1, "it is read");
     let key = once(TASK, 2, OTHER, 3);
     let kind = ClaimKind::Run;
-    solo.read(Entry::Claim(Claim { key, attempt: 2, kind, batch_size: None, base: None }));
+    solo.read(Entry::Claim(Claim::plain(key, 2, kind)));
     solo.core.handle_payload(TASK, true, solo.now);
     assert_eq!(solo.run(), [Effect::Do(Action::DropPayload(TASK))]);
     assert_eq!(solo.wait(secs(10)), [], "and not read again while its owner is alive");

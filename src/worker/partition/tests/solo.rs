@@ -55,7 +55,7 @@ pub(super) fn once(task: TaskId, epoch: u32, owner: OwnerId, serial: u64) -> Onc
 /// Another worker's claim of a first attempt.
 pub(super) fn claimed(task: TaskId) -> Entry {
     let (key, kind) = (once(task, 1, OTHER, 1), ClaimKind::Run);
-    Entry::Claim(Claim { key, attempt: 1, kind, batch_size: None, base: None })
+    Entry::Claim(Claim::plain(key, 1, kind))
 }
 
 /// What ends it.
@@ -221,7 +221,7 @@ impl Solo {
     /// Another worker claims the task.
     pub(super) fn claimed(&mut self, id: TaskId, batch_size: Option<u32>) {
         let (key, kind) = (self.key(id), ClaimKind::Run);
-        self.land(Entry::Claim(Claim { key, attempt: 1, kind, batch_size, base: None }));
+        self.land(Entry::Claim(Claim { batch_size, ..Claim::plain(key, 1, kind) }));
     }
 
     /// Another worker claims all tasks of this batch.

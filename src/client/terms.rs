@@ -1,0 +1,237 @@
+//! How a task is to be run, as its submitter says it: each setter writes a property of the task's message, which any Pulsar producer can set
+//! as well. What cannot be written is an error of [`Submission::send`].
+
+use super::submit::{Submission, SubmitError};
+use crate::protocol::retry::RetryPolicy;
+use crate::task::terms::{
+    ATTEMPTS_MAX, INTERVALS_MAX, check_tags, format_duration, format_limit, millis,
+};
+use crate::task::text;
+use jiff::Timestamp;
+use std::time::{Duration, SystemTime};
+
+/// When the broker delivers a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Delivery {
+    #[default]
+    AtOnce,
+    /// In ms since the epoch.
+    At(u64),
+    /// In ms from when it is sent.
+    After(u64),
+}
+
+impl Delivery {
+    /// In ms since the epoch; `None`: at once.
+    pub(super) fn at_ms(self, now_ms: u64) -> Option<u64> {
+        let at_ms = match self {
+            Self::AtOnce => return None,
+            Self::At(at_ms) => at_ms,
+            Self::After(delay_ms) => now_ms.saturating_add(delay_ms),
+        };
+        (at_ms > now_ms).then_some(at_ms)
+    }
+}
+
+impl Submission {
+    /// The longest that one attempt may take; then it is cancelled and has failed.
+    pub fn max_duration(self, budget: Duration) -> Self {
+        self.term(text::MAX_TASK_DURATION, format_limit(budget).map_err(|it| it.to_string()))
+    }
+
+    /// The longest that the task may take, from its first claim on, over all attempts and the pauses between them. Then it has failed for good,
+    /// and a running attempt is cancelled.
+    pub fn max_total_duration(self, budget: Duration) -> Self {
+        self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|it| it.to_string()))
+    }
+
+    /// How long an attempt may report nothing: no progress and no checkpoint. Then it is cancelled and has failed.
+    pub fn no_progress_timeout(self, limit: Duration) -> Self {
+        self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|it| it.to_string()))
+    }
+
+    /// How many attempts the task has, 1 to 1000, instead of as many as the worker gives.
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        let written = if (1..=ATTEMPTS_MAX).contains(&attempts) {
+            Ok(attempts.to_string())
+        } else {
+            Err(format!("it must be between 1 and {ATTEMPTS_MAX}, is {attempts}"))
+        };
+        self.term(text::MAX_ATTEMPTS, written)
+    }
+
+    /// How long the task waits between its attempts, instead of as long as the worker says. A list of up to 100 intervals makes one attempt more
+    /// than there are intervals.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.properties.remove(text::RETRY_BACKOFF);
+        self.properties.remove(text::RETRY_INTERVALS);
+        if policy.intervals.is_empty() {
+            return self.term(text::RETRY_BACKOFF, written_backoff(&policy));
+        }
+        self.term(text::RETRY_INTERVALS, written_intervals(&policy.intervals))
+    }
+
+    /// The task is not started before this instant; a past one means now. It may be months ahead: the broker keeps the task until then, and
+    /// where it cannot, the workers keep its id.
+    ///
+    /// ```no_run
+    /// use longhaul::{Client, SubmitError, TaskRef, Text};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// async fn remind(client: &Client) -> Result<TaskRef, SubmitError> {
+    ///     let tomorrow = SystemTime::now() + Duration::from_secs(24 * 3600);
+    ///     client.submission("reminders", &Text("renew".to_owned())).scheduled_at(tomorrow).send().await
+    /// }
+    /// ```
+    pub fn scheduled_at(mut self, at: SystemTime) -> Self {
+        self.properties.remove(text::DELAY);
+        let at = Timestamp::try_from(at).map_err(|error| error.to_string());
+        if let Ok(at) = at {
+            // What lies before 1970 is past.
+            self.delivery = Delivery::At(u64::try_from(at.as_millisecond()).unwrap_or(0));
+        }
+        self.term(text::SCHEDULED_AT, at.map(|at| at.to_string()))
+    }
+
+    /// The task is not started before so long after it was sent.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.properties.remove(text::SCHEDULED_AT);
+        self.delivery = Delivery::After(millis(delay));
+        self.term(text::DELAY, format_duration(delay).map_err(|it| it.to_string()))
+    }
+
+    /// No attempt of the task begins after this instant: then it ends as expired. An attempt that runs goes on, and so does one that
+    /// another worker takes over.
+    pub fn expires_at(self, at: SystemTime) -> Self {
+        let at = Timestamp::try_from(at).map_err(|error| error.to_string());
+        self.term(text::EXPIRES_AT, at.map(|at| at.to_string()))
+    }
+
+    /// Adds a word to find the task by; its entries on the metadata topic have it ([`TaskMetadata::tags`](crate::TaskMetadata::tags)). Up to 16
+    /// of 1 to 64 bytes each, without commas.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        let written = check_tags(&self.tags).map(|()| self.tags.join(","));
+        self.term(text::TAGS, written)
+    }
+
+    /// Adds words: see [`Submission::tag`].
+    pub fn tags<T: Into<String>>(self, tags: impl IntoIterator<Item = T>) -> Self {
+        tags.into_iter().fold(self, Self::tag)
+    }
+
+    fn term(self, name: &'static str, value: Result<String, String>) -> Self {
+        match value {
+            Ok(value) => self.property(name, value),
+            Err(problem) => self.refuse(SubmitError::Property { name, problem }),
+        }
+    }
+}
+
+fn written_backoff(policy: &RetryPolicy) -> Result<String, String> {
+    if policy.base > policy.max {
+        return Err(format!("the base {:?} exceeds the maximum {:?}", policy.base, policy.max));
+    }
+    let text = |limit| format_limit(limit).map_err(|error| error.to_string());
+    Ok(format!("{}/{}", text(policy.base)?, text(policy.max)?))
+}
+
+fn written_intervals(intervals: &[Duration]) -> Result<String, String> {
+    if intervals.len() > INTERVALS_MAX {
+        let count = intervals.len();
+        return Err(format!("there are {count} intervals, and {INTERVALS_MAX} is the limit"));
+    }
+    let texts: Result<Vec<_>, _> = intervals
+        .iter()
+        .map(|it| format_duration(*it).map_err(|error| error.to_string()))
+        .collect();
+    texts.map(|texts| texts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::client::fake::{Fake, FakeTransport};
+    use crate::task::terms::{Pauses, Terms};
+    use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn submission() -> Submission {
+        let transport = FakeTransport(Fake::new());
+        Client::on_transport(Arc::new(transport)).submission("tasks", &1_u32)
+    }
+
+    fn terms(submission: &Submission) -> Terms {
+        Terms::read(&submission.properties, 1_000).unwrap()
+    }
+
+    #[test]
+    fn what_is_said_is_what_a_worker_reads() {
+        let (at, expires) = (UNIX_EPOCH + 7 * SECOND, UNIX_EPOCH + 9 * SECOND);
+        let all = submission().max_duration(SECOND).max_total_duration(2 * SECOND);
+        let all = all.no_progress_timeout(3 * SECOND).max_attempts(4).tag("a").tags(["b", "c"]);
+        let all = all.retry(RetryPolicy::exponential(SECOND, 5 * SECOND));
+        let all = all.delay(SECOND).scheduled_at(at).expires_at(expires);
+        let expected = Terms {
+            max_duration: Some(SECOND),
+            max_total_duration: Some(2 * SECOND),
+            no_progress_timeout: Some(3 * SECOND),
+            max_attempts: Some(4),
+            pauses: Some(Pauses::Backoff(SECOND, 5 * SECOND)),
+            scheduled_at_ms: Some(7_000),
+            expires_at_ms: Some(9_000),
+            tags: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            problems: Vec::new(),
+        };
+        assert_eq!((terms(&all), all.delivery), (expected, Delivery::At(7_000)));
+        let listed = submission().retry(RetryPolicy::default());
+        let listed = listed.retry(RetryPolicy::intervals([SECOND, Duration::ZERO]));
+        let listed = listed.scheduled_at(at).delay(SECOND / 2);
+        assert_eq!(listed.delivery, Delivery::After(500));
+        let listed = terms(&listed);
+        let pauses = Pauses::Intervals(vec![SECOND, Duration::ZERO]);
+        assert_eq!((listed.pauses, listed.max_attempts), (Some(pauses), Some(3)));
+        assert_eq!((listed.scheduled_at_ms, listed.problems), (Some(1_500), Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_with_its_name() {
+        let long = RetryPolicy::intervals(vec![SECOND; 101]);
+        let upside_down = RetryPolicy::exponential(SECOND, SECOND / 2);
+        let bad = [
+            (submission().max_duration(Duration::ZERO), "MAX_TASK_DURATION"),
+            (submission().max_total_duration(Duration::MAX), "MAX_TOTAL_DURATION"),
+            (submission().no_progress_timeout(Duration::ZERO), "NO_PROGRESS_TIMEOUT"),
+            (submission().max_attempts(0), "MAX_ATTEMPTS"),
+            (submission().max_attempts(1_001), "MAX_ATTEMPTS"),
+            (submission().retry(upside_down), "RETRY_BACKOFF"),
+            (submission().retry(long), "RETRY_INTERVALS"),
+            (submission().delay(Duration::MAX), "DELAY"),
+            (
+                submission().scheduled_at(UNIX_EPOCH + Duration::from_secs(1_000_000_000_000)),
+                "SCHEDULED_AT",
+            ),
+            (
+                submission().expires_at(UNIX_EPOCH + Duration::from_secs(1_000_000_000_000)),
+                "EXPIRES_AT",
+            ),
+            (submission().tag("a,b"), "TAGS"),
+            (submission().tags(vec!["t"; 17]), "TAGS"),
+        ];
+        for (submission, property) in bad {
+            let told = submission.refused();
+            let is = matches!(told, Some(SubmitError::Property { name, .. }) if *name == property);
+            assert!(is, "{property}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn the_broker_holds_back_what_lies_ahead() {
+        assert_eq!(Delivery::AtOnce.at_ms(1_000), None);
+        assert_eq!([1_000, 1_001].map(|at| Delivery::At(at).at_ms(1_000)), [None, Some(1_001)]);
+        assert_eq!([0, 5].map(|delay| Delivery::After(delay).at_ms(9)), [None, Some(14)]);
+    }
+}

@@ -1,0 +1,110 @@
+//! What a task allows as a whole: its own number of attempts, a budget over all of them, and a time after which none begins.
+//!
+//! The task's message says so, and only who has read that knows it: so each claim that runs the task says it again, for those that claim
+//! after its owner has died, or close the task, without the payload. Nothing of it decides whether a claim is accepted.
+
+use super::entry::{After, ClaimKind};
+use super::fold::{Phase, TaskFold};
+
+/// See the module's documentation. What is not there is up to the workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// How many attempts the task has.
+    pub max_attempts: Option<u32>,
+    /// Its budget over all attempts and pauses, in ms from its first claim on. A claim FINAL has it if that is why it closes the task.
+    pub total_ms: Option<u64>,
+    /// No attempt begins after this wall-clock time, in ms since the epoch.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl Limits {
+    /// A task without limits of its own.
+    pub const NONE: Self = Self { max_attempts: None, total_ms: None, expires_at_ms: None };
+
+    /// Writes them as properties of a claim.
+    pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, u64)) {
+        let Self { max_attempts, total_ms, expires_at_ms } = *self;
+        let all = [("ma", max_attempts.map(u64::from)), ("tb", total_ms), ("x", expires_at_ms)];
+        for (name, value) in all {
+            if let Some(value) = value {
+                put(name, value);
+            }
+        }
+    }
+
+    /// Reads them from the properties of a claim. They decide nothing about it: what cannot be read is not there.
+    pub(super) fn read<'a>(get: &dyn Fn(&'static str) -> Option<&'a str>) -> Self {
+        let number = |name| -> Option<u64> { get(name)?.parse().ok() };
+        let max_attempts = number("ma").and_then(|attempts| u32::try_from(attempts).ok());
+        let max_attempts = max_attempts.filter(|attempts| *attempts > 0);
+        Self { max_attempts, total_ms: number("tb"), expires_at_ms: number("x") }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self { max_attempts: None, total_ms: None, expires_at_ms: None })
+    }
+
+    /// From which wall-clock time on, in ms, such a task is closed instead of run, and how. `created_ms` is when it was claimed first.
+    ///
+    /// What has begun does not expire: neither a running task, nor one that goes on where a drain has given it back.
+    #[must_use]
+    pub fn closes_at(&self, fold: &TaskFold, created_ms: u64) -> Option<(u64, ClaimKind)> {
+        let begun = match fold.phase {
+            Phase::New => false,
+            Phase::Retry => fold.next_attempt.after == After::Drain,
+            _ => true,
+        };
+        let claimed = fold.phase != Phase::New;
+        let expires = self.expires_at_ms.filter(|_| !begun).map(|at| (at, ClaimKind::Expired));
+        let used_up = |total: u64| (created_ms.saturating_add(total), ClaimKind::Final);
+        let total = self.total_ms.filter(|_| claimed).map(used_up);
+        [expires, total].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::NextAttempt;
+    use super::*;
+
+    fn closes(limits: Limits, phase: Phase, after: After) -> Option<(u64, ClaimKind)> {
+        let next_attempt = NextAttempt { after, ..NextAttempt::default() };
+        limits.closes_at(&TaskFold { phase, next_attempt, ..TaskFold::default() }, 1_000)
+    }
+
+    #[test]
+    fn a_task_without_limits_is_never_closed_by_them() {
+        assert!(Limits::NONE.is_none());
+        for phase in [Phase::New, Phase::Running, Phase::Retry] {
+            assert_eq!(closes(Limits::NONE, phase, After::Other), None);
+        }
+    }
+
+    #[test]
+    fn what_has_begun_does_not_expire() {
+        let limits = Limits { expires_at_ms: Some(7_000), ..Limits::NONE };
+        let expires = Some((7_000, ClaimKind::Expired));
+        assert!(!limits.is_none());
+        assert_eq!(closes(limits, Phase::New, After::Other), expires);
+        assert_eq!(closes(limits, Phase::Retry, After::Other), expires);
+        assert_eq!(closes(limits, Phase::Retry, After::Drain), None);
+        assert_eq!(closes(limits, Phase::Running, After::Other), None);
+    }
+
+    #[test]
+    fn a_total_budget_counts_from_the_first_claim_and_the_earlier_limit_closes() {
+        let limits = Limits { total_ms: Some(500), ..Limits::NONE };
+        let used_up = Some((1_500, ClaimKind::Final));
+        assert_eq!(closes(limits, Phase::New, After::Other), None);
+        assert_eq!(closes(limits, Phase::Running, After::Other), used_up);
+        assert_eq!(closes(limits, Phase::Retry, After::Drain), used_up);
+        let both = |at| Limits { expires_at_ms: Some(at), ..limits };
+        assert_eq!(
+            closes(both(1_400), Phase::Retry, After::Other),
+            Some((1_400, ClaimKind::Expired))
+        );
+        assert_eq!(closes(both(1_600), Phase::Retry, After::Other), used_up);
+    }
+}

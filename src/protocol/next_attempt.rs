@@ -1,0 +1,33 @@
+//! When a task that has not ended is tried again.
+
+/// When the next attempt is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NextAttempt {
+    /// Wall-clock time in ms since the epoch, for displays and for whoever starts later. Zero: at once.
+    pub at_ms: u64,
+    /// The delay in ms, for whoever reads the entry live and counts on its own clock.
+    pub delay_ms: u64,
+    /// What the next attempt follows.
+    pub after: After,
+}
+
+/// What a next attempt follows, where that matters to whoever claims it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum After {
+    /// Anything else: a failure, a snooze, an attempt that never began.
+    #[default]
+    Other,
+    /// An attempt that had begun, and that its worker gave back because it was stopped: the next one goes on with it.
+    Drain,
+}
+
+impl NextAttempt {
+    /// At once; it goes on with an attempt that a drain gave back.
+    pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: After::Drain };
+
+    /// At this wall-clock time, or after this delay, both in ms.
+    #[must_use]
+    pub const fn new(at_ms: u64, delay_ms: u64) -> Self {
+        Self { at_ms, delay_ms, after: After::Other }
+    }
+}
