@@ -118,7 +118,7 @@ impl WorkerConfig {
         let name = &self.subscription;
         let plain = !name.is_empty() && !name.contains(|c: char| c.is_control() || c == '/');
         self.check_durations()?;
-        let part = self.ledger_retention / 4;
+        let (part, intervals) = (self.ledger_retention / 4, self.backoff.intervals.len());
         let rules = [
             (plain, "subscription", "must not be empty and holds no `/`".to_owned()),
             (
@@ -127,11 +127,7 @@ impl WorkerConfig {
                 format!("must be between 1 and {CONCURRENCY_MAX}, is {}", self.concurrency),
             ),
             (self.max_attempts > 0, "max_attempts", "must be at least 1".to_owned()),
-            (
-                self.max_duration.is_none_or(|limit| !limit.is_zero()),
-                "max_duration",
-                "must be above zero".to_owned(),
-            ),
+            above_zero(self.max_duration.unwrap_or(Duration::MAX), "max_duration"),
             (
                 self.heartbeat >= Duration::from_millis(100),
                 "heartbeat",
@@ -154,19 +150,16 @@ impl WorkerConfig {
                     self.self_fence
                 ),
             ),
-            (!self.keep_alive.is_zero(), "keep_alive", "must be above zero".to_owned()),
+            above_zero(self.keep_alive, "keep_alive"),
             (
                 self.backoff.base <= self.backoff.max,
                 "backoff",
                 format!("base {:?} exceeds max {:?}", self.backoff.base, self.backoff.max),
             ),
             (
-                self.backoff.intervals.len() <= INTERVALS_MAX,
+                intervals <= INTERVALS_MAX,
                 "backoff",
-                format!(
-                    "must have at most {INTERVALS_MAX} intervals, has {}",
-                    self.backoff.intervals.len()
-                ),
+                format!("must have at most {INTERVALS_MAX} intervals, has {intervals}"),
             ),
             (
                 (1..=RESULT_BYTES_MAX).contains(&self.result_bytes_max),
@@ -238,6 +231,11 @@ impl WorkerConfig {
     pub(crate) fn partition(&self, partition: i32) -> PartitionSettings {
         PartitionSettings { ledger: self.ledger(), partition, max_attempts: self.attempts() }
     }
+}
+
+/// A setting that must not be zero, as a rule of [`WorkerConfig::validate`].
+fn above_zero(duration: Duration, setting: &'static str) -> (bool, &'static str, String) {
+    (!duration.is_zero(), setting, "must be above zero".to_owned())
 }
 
 #[cfg(test)]

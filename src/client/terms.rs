@@ -63,12 +63,13 @@ impl Submission {
     /// How long the task waits between its attempts, instead of as long as the worker says. A list of up to 100 intervals makes one attempt more
     /// than there are intervals.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        let RetryPolicy { base, max, intervals } = policy;
         self.properties.remove(text::RETRY_BACKOFF);
         self.properties.remove(text::RETRY_INTERVALS);
-        if policy.intervals.is_empty() {
-            return self.term(text::RETRY_BACKOFF, written_backoff(&policy));
+        if intervals.is_empty() {
+            return self.term(text::RETRY_BACKOFF, written_backoff(base, max));
         }
-        self.term(text::RETRY_INTERVALS, written_intervals(&policy.intervals))
+        self.term(text::RETRY_INTERVALS, written_intervals(&intervals))
     }
 
     /// The task is not started before this instant; a past one means now. It may be months ahead: the broker keeps the task until then, and
@@ -128,12 +129,12 @@ impl Submission {
     }
 }
 
-fn written_backoff(policy: &RetryPolicy) -> Result<String, String> {
-    if policy.base > policy.max {
-        return Err(format!("the base {:?} exceeds the maximum {:?}", policy.base, policy.max));
+fn written_backoff(base: Duration, max: Duration) -> Result<String, String> {
+    if base > max {
+        return Err(format!("the base {base:?} exceeds the maximum {max:?}"));
     }
     let text = |limit| format_limit(limit).map_err(|error| error.to_string());
-    Ok(format!("{}/{}", text(policy.base)?, text(policy.max)?))
+    Ok(format!("{}/{}", text(base)?, text(max)?))
 }
 
 fn written_intervals(intervals: &[Duration]) -> Result<String, String> {

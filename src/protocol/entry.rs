@@ -227,11 +227,7 @@ impl Entry {
                 out.put("a", done.attempt);
                 out.put_word("s", done.outcome.status());
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
-                    out.put("na", next.at_ms);
-                    out.put("nd", next.delay_ms);
-                    if next.after == After::Drain {
-                        out.put_word("w", DRAIN);
-                    }
+                    write_next(&mut out, &next);
                 }
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
@@ -368,6 +364,14 @@ fn write_once(out: &mut PropertyWriter, kind: &'static str, key: &OnceKey) {
     out.put("t", key.task);
     out.put("e", key.epoch);
     out.put("o", key.owner);
+}
+
+fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {
+    out.put("na", next.at_ms);
+    out.put("nd", next.delay_ms);
+    if next.after == After::Drain {
+        out.put_word("w", DRAIN);
+    }
 }
 
 /// Reads the properties of an entry with this key.

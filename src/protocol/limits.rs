@@ -54,7 +54,12 @@ impl Limits {
         let begun = match fold.phase {
             Phase::New => false,
             Phase::Retry => fold.next_attempt.after == After::Drain,
-            _ => true,
+            Phase::Running
+            | Phase::Completed
+            | Phase::Final
+            | Phase::Cancelled
+            | Phase::Expired
+            | Phase::Sealed => true,
         };
         let claimed = fold.phase != Phase::New;
         let expires = self.expires_at_ms.filter(|_| !begun).map(|at| (at, ClaimKind::Expired));

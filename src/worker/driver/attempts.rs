@@ -41,24 +41,17 @@ impl Driver {
         };
         let TaskPayload { bytes, properties, terms, undecodable } = payload;
         if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
-            for problem in &terms.problems {
-                let warning = self.config.ignored(problem);
-                tracing::warn!(task = %task_id, "a property of the task cannot be used: {warning}");
-            }
+            self.config.tell_problems(task_id, terms);
         }
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
         let silence = terms.as_deref().and_then(|terms| terms.no_progress_timeout);
-        let reports = Arc::new(Reports::new(listener).watched(silence.map(|limit| Silence {
-            clock,
-            limit,
-            look_every,
-        })));
+        let silence = silence.map(|limit| Silence { clock, limit, look_every });
+        let reports = Arc::new(Reports::new(listener).watched(silence));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
-        let (deadline, ends_task) =
-            self.config.deadline(terms.as_deref(), created_ms, self.env.clock);
+        let (deadline, ends_task) = self.config.deadline(terms.as_deref(), created_ms, clock);
         let running = RunningAttempt {
             halt: Some(halt),
             attempt,
@@ -101,14 +94,9 @@ impl Driver {
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
         let run = run.catch_unwind().map(move |ended| {
-            ended.unwrap_or_else(|panic| AttemptEnd {
-                task: task_id,
-                epoch,
-                ending: ending_of_panic(&*panic),
-                stuck: None,
-            })
+            let of_panic = |ending| AttemptEnd { task: task_id, epoch, ending, stuck: None };
+            (id, ended.unwrap_or_else(|panic| of_panic(ending_of_panic(&*panic))))
         });
-        let run = run.map(move |ended| (id, ended));
         self.attempts.spawn(self.env.gate.wrap(run));
     }
 

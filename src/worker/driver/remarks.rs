@@ -83,6 +83,14 @@ impl WorkerConfig {
         terms.and_then(|terms| terms.max_duration).or(self.max_duration)
     }
 
+    /// Says in the log which properties of a task cannot be used.
+    pub(super) fn tell_problems(&self, task: TaskId, terms: &Terms) {
+        for problem in &terms.problems {
+            let warning = self.ignored(problem);
+            tracing::warn!(%task, "a property of the task cannot be used: {warning}");
+        }
+    }
+
     /// What is said of a property that cannot be used.
     pub(super) fn ignored(&self, problem: &Problem) -> String {
         let Problem { property, cause } = problem;
