@@ -47,9 +47,9 @@ pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{
-    CheckpointError, FencingToken, ProcessorFn, TaskContext, TaskError, TaskErrorKind,
-    TaskProcessor, TestContext, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
-    processor_fn,
+    CheckpointError, FencingToken, Middleware, Next, ProcessorFn, Router, TaskContext, TaskError,
+    TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder, WorkerError, WorkerHandle,
+    WorkerStats, processor_fn,
 };
 
 use longhaul_transport::{clock, gate};

@@ -48,7 +48,10 @@ pub async fn broker(folder: &Path) -> Result<PathBuf> {
 
 fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(built.file_name().context("a program has a name")?);
-    std::fs::copy(built, &copy).with_context(|| built.display().to_string())?;
+    // By another process: whatever is started from here while we have the copy open for writing inherits that, and until it has begun
+    // nobody can start the copy ("text file busy").
+    let status = std::process::Command::new("cp").arg(built).arg(&copy).status()?;
+    ensure!(status.success(), "cannot copy {}: {status}", built.display());
     Ok(copy)
 }
 

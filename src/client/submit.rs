@@ -8,7 +8,7 @@ use super::task_ref::TaskRef;
 use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
-use crate::task::text::{TASK_KEY, TASK_KEY_BYTES_MAX};
+use crate::task::text::{TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload};
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
@@ -41,6 +41,9 @@ pub enum SubmitError {
     /// The key is empty, or has more than 256 bytes.
     #[error("the key of a task has 1 to {TASK_KEY_BYTES_MAX} bytes, this one has {0}")]
     Key(usize),
+    /// The type is empty, or has more than 128 bytes.
+    #[error("the type of a task has 1 to {TASK_TYPE_BYTES_MAX} bytes, this one has {0}")]
+    Type(usize),
     /// The broker cannot be reached, or keeps us out: the task does not exist.
     #[error("the task was not submitted")]
     Transport(#[source] TransportError),
@@ -155,6 +158,12 @@ impl Submission {
         self.property(TASK_KEY, key)
     }
 
+    /// What kind of task it is: a [`Router`](crate::Router) chooses the processor by it, and entries on the metadata topic carry it
+    /// ([`TaskMetadata::task_type`](crate::TaskMetadata::task_type)). Text of 1 to 128 bytes.
+    pub fn task_type(self, task_type: impl Into<String>) -> Self {
+        self.property(TASK_TYPE, task_type)
+    }
+
     #[cfg(test)]
     pub(super) const fn refused(&self) -> Option<&SubmitError> {
         self.refused.as_ref()
@@ -175,10 +184,15 @@ impl Submission {
         if let Some(error) = refused {
             return Err(error);
         }
-        if let Some(key) = properties.get(TASK_KEY)
-            && !(1..=TASK_KEY_BYTES_MAX).contains(&key.len())
-        {
-            return Err(SubmitError::Key(key.len()));
+        let outside = |property, bytes_max| {
+            let bytes = properties.get(property).map(String::len)?;
+            (!(1..=bytes_max).contains(&bytes)).then_some(bytes)
+        };
+        if let Some(bytes) = outside(TASK_KEY, TASK_KEY_BYTES_MAX) {
+            return Err(SubmitError::Key(bytes));
+        }
+        if let Some(bytes) = outside(TASK_TYPE, TASK_TYPE_BYTES_MAX) {
+            return Err(SubmitError::Type(bytes));
         }
         let payload = payload.map_err(SubmitError::Encode)?;
         let topic = client.names(&topic)?.task;

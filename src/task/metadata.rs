@@ -117,6 +117,9 @@ pub struct TaskMetadata {
     /// Before which instant it was not to be started, in ms since the epoch; left out where its submitter named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<u64>,
+    /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
+    /// unknown.
+    pub task_type: Option<String>,
 }
 
 impl TaskMetadata {
@@ -145,6 +148,7 @@ impl TaskMetadata {
             worker: None,
             tags: Vec::new(),
             scheduled_at: None,
+            task_type: None,
         }
     }
 
@@ -210,6 +214,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("detail", &self.detail)
             .field("task_key", &self.task_key)
             .field("worker", &self.worker)
+            .field("task_type", &self.task_type)
             .finish_non_exhaustive()
     }
 }
@@ -293,10 +298,11 @@ mod tests {
             detail: Some("d".to_owned()),
             task_key: Some("k".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
+            task_type: Some("t".to_owned()),
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"}}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t"}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

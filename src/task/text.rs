@@ -36,6 +36,12 @@ pub(crate) const TASK_KEY: &str = "TASK_KEY";
 /// The longest key of a task, in bytes: each of its entries on the metadata topic carries it.
 pub(crate) const TASK_KEY_BYTES_MAX: usize = 256;
 
+/// Message property of a task: which processor of a router it is for.
+pub(crate) const TASK_TYPE: &str = "TASK_TYPE";
+
+/// The longest type of a task, in bytes.
+pub(crate) const TASK_TYPE_BYTES_MAX: usize = 128;
+
 /// The last attempt failed or was lost, and there is none left.
 pub(crate) const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";
 
@@ -63,8 +69,7 @@ const REASON_BYTES_MAX: usize = 16 * 1024;
 /// A reason of any length, cut where it is too long.
 pub(crate) fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES_MAX {
-        let fits = |end: &usize| reason.is_char_boundary(*end);
-        let end = (0..=REASON_BYTES_MAX).rev().find(fits).unwrap_or_default();
+        let end = start_of(&reason, REASON_BYTES_MAX).len();
         reason.truncate(end);
         reason.push('…');
     }
@@ -87,6 +92,29 @@ pub(crate) fn panicked(message: &str, place: Option<&str>) -> String {
 /// The payload is not what the processor expects.
 pub(crate) fn undecodable(cause: &str) -> String {
     format!("Task payload could not be decoded: {cause}")
+}
+
+/// No processor here is for tasks of this type; these types have one.
+pub(crate) fn unknown_type<'a>(
+    task_type: Option<&str>,
+    known: impl Iterator<Item = &'a String>,
+) -> String {
+    let known: Vec<String> = known.map(|known| format!("`{known}`")).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    match task_type {
+        Some(task_type) => {
+            let shown = start_of(task_type, TASK_TYPE_BYTES_MAX);
+            format!("Task type `{shown}` has no processor here, only {known}")
+        }
+        None => format!("The task has no {TASK_TYPE}, and only {known} have a processor here"),
+    }
+}
+
+/// The first so many bytes of a text, or a few less, so that no character is cut.
+pub(crate) fn start_of(text: &str, bytes_max: usize) -> &str {
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=bytes_max.min(text.len())).rev().find(fits).unwrap_or_default();
+    text.get(..end).unwrap_or_default()
 }
 
 /// What [`OVER_BUDGET`] means.
@@ -123,9 +151,9 @@ pub(crate) fn property_ignored(property: &str, cause: &str, applies: &str) -> St
     format!("{property} is not used: {cause}: {applies}")
 }
 
-/// The key is too long to be shown.
-pub(crate) fn key_too_long(bytes: usize) -> String {
-    format!("{TASK_KEY} is not shown: it has {bytes} bytes, the limit is {TASK_KEY_BYTES_MAX}")
+/// The value of a property is too long to be shown.
+pub(crate) fn too_long_to_show(property: &str, bytes: usize, bytes_max: usize) -> String {
+    format!("{property} is not shown: it has {bytes} bytes, the limit is {bytes_max}")
 }
 
 /// The result is larger than the worker's limit.

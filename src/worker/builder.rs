@@ -1,6 +1,7 @@
 //! Builds workers.
 
 use super::handle::{Plan, WorkerError, WorkerHandle, start};
+use super::middleware::{Middleware, With};
 use super::preflight::Preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
@@ -58,6 +59,31 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
         Self {
+            options,
+            preflight,
+            task_topic,
+            overrides,
+            others,
+            known_overrides,
+            config,
+            processor,
+        }
+    }
+
+    /// Puts this around each attempt of the worker, and around the middleware that it has.
+    pub fn middleware<M: Middleware>(self, middleware: M) -> WorkerBuilder<With<M>> {
+        let Self {
+            options,
+            preflight,
+            task_topic,
+            overrides,
+            others,
+            known_overrides,
+            config,
+            processor,
+        } = self;
+        let processor = processor.with(middleware);
+        WorkerBuilder {
             options,
             preflight,
             task_topic,

@@ -4,11 +4,13 @@
 //! heartbeats, keep-alives or the clock of its own budget.
 
 use super::budget::Deadline;
-use super::processor::{Shared, TaskContext, TaskProcessor};
+use super::erased::ErasedProcessor;
+use super::processor::{Shared, TaskContext};
+use super::task_error::TaskError;
 use crate::gate::Gate;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
-use crate::task::{FromPayload, TaskId, ToPayload, text};
+use crate::task::{TaskId, text};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
@@ -21,43 +23,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::{Instrument, Span};
-
-/// A processor whose types are erased.
-pub(crate) trait ErasedProcessor: Send + Sync + 'static {
-    /// Runs one attempt on encoded bytes.
-    fn run(self: Arc<Self>, payload: Bytes, context: TaskContext) -> BoxFuture<'static, Ending>;
-}
-
-impl<P: TaskProcessor> ErasedProcessor for P {
-    fn run(self: Arc<Self>, payload: Bytes, context: TaskContext) -> BoxFuture<'static, Ending> {
-        async move {
-            let task = match P::Task::from_payload(&payload) {
-                Ok(task) => task,
-                // The task may be meant for a newer version of the processor, which another worker has already or this one gets next.
-                Err(cause) => {
-                    let reason = text::undecodable(&cause.to_string());
-                    return Ending::Failed(Failure::RetryLate, reason);
-                }
-            };
-            drop(payload);
-            let result = match self.process(task, context).await {
-                Ok(output) => output.to_payload(),
-                Err(error) => {
-                    let (failure, message) = error.into_failure();
-                    return Ending::Failed(failure, text::processing_error(&message));
-                }
-            };
-            match result {
-                Ok(bytes) => Ending::Completed(bytes),
-                Err(cause) => {
-                    let reason = format!("result could not be encoded: {cause}");
-                    Ending::Failed(Failure::Fatal, text::processing_error(&reason))
-                }
-            }
-        }
-        .boxed()
-    }
-}
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +53,16 @@ pub(crate) enum Halt {
 }
 
 impl Ending {
+    fn of_result(result: Result<Bytes, TaskError>) -> Self {
+        match result {
+            Ok(bytes) => Self::Completed(bytes),
+            Err(error) => {
+                let (failure, reason) = error.into_failure();
+                Self::Failed(failure, reason)
+            }
+        }
+    }
+
     /// The driver has gone when nobody says why.
     const fn of_halt(halt: Option<Halt>) -> Self {
         match halt {
@@ -202,7 +177,7 @@ pub(crate) async fn attend(
                 let ending = if begin_by.remaining().is_zero() {
                     Ending::NotBegun
                 } else {
-                    body.await.unwrap_or_else(|panic| ending_of_panic(&*panic))
+                    body.await.map_or_else(|panic| ending_of_panic(&*panic), Ending::of_result)
                 };
                 // The receiver is gone when the attempt was given up: nobody needs the ending.
                 drop(report.send(ending));
@@ -331,9 +306,9 @@ mod tests {
             self: Arc<Self>,
             _payload: Bytes,
             _context: TaskContext,
-        ) -> BoxFuture<'static, Ending> {
+        ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
             self.0.store(true, Ordering::Relaxed);
-            async { Ending::Completed(Bytes::new()) }.boxed()
+            async { Ok(Bytes::new()) }.boxed()
         }
     }
 

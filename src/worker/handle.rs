@@ -1,7 +1,7 @@
 //! Starting a worker, and the handle to it.
 
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
-use super::execution::ErasedProcessor;
+use super::erased::ErasedProcessor;
 use super::mailbox::Mailbox;
 use super::processor::TaskProcessor;
 use super::stats::{Stats, WorkerStats};

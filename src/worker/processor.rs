@@ -1,10 +1,11 @@
 //! What users write: a processor, and what it is given.
 
 use super::budget::Deadline;
+use super::middleware::{Middleware, With};
 use super::reports::{Over, Reports};
 use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
-use crate::task::{FromPayload, Progress, TaskId, ToPayload};
+use crate::task::{FromPayload, Progress, TaskId, ToPayload, text};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,6 +75,14 @@ pub trait TaskProcessor: Send + Sync + 'static {
         task: Self::Task,
         context: TaskContext,
     ) -> impl Future<Output = Result<Self::Output, TaskError>> + Send;
+
+    /// The same processor with this around each of its attempts.
+    fn with<M: Middleware>(self, middleware: M) -> With<M>
+    where
+        Self: Sized,
+    {
+        With::new(self, middleware)
+    }
 }
 
 /// What a processor is given besides its task. Cheap to clone. [`TestContext`](crate::TestContext) makes one for a unit test.
@@ -177,6 +186,13 @@ impl TaskContext {
     #[must_use]
     pub fn properties(&self) -> &BTreeMap<String, String> {
         &self.shared.properties
+    }
+
+    /// What kind of task its submitter calls it, by the property `TASK_TYPE` of its message: see [`Router`](crate::Router).
+    #[must_use]
+    pub fn task_type(&self) -> Option<&str> {
+        let named = self.shared.properties.get(text::TASK_TYPE);
+        named.map(String::as_str).filter(|named| !named.is_empty())
     }
 
     /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another worker has taken over, or the

@@ -1,6 +1,7 @@
 //! Why an attempt has no result: what a processor may answer instead of one.
 
 use crate::protocol::retry::Failure;
+use crate::task::text;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -34,6 +35,8 @@ use std::time::Duration;
 pub struct TaskError {
     kind: TaskErrorKind,
     message: String,
+    /// The message is the whole reason: it is not the processor that says it.
+    is_reason: bool,
 }
 
 /// What follows an attempt without a result.
@@ -44,6 +47,8 @@ pub enum TaskErrorKind {
     Retry,
     /// Another attempt after this delay, if one is left.
     RetryAfter(Duration),
+    /// Another attempt after one of the longest pauses, if one is left: another worker may do better by then.
+    Elsewhere,
     /// Nothing: the task has failed for good.
     Fatal,
     /// Another attempt after this delay, and this one does not count.
@@ -63,6 +68,18 @@ impl TaskError {
         Self::new(TaskErrorKind::RetryAfter(delay), cause)
     }
 
+    /// This worker cannot do it, another one may: try again after one of the longest pauses of the backoff, between half the highest one and
+    /// all of it, if an attempt is left.
+    #[must_use]
+    pub fn elsewhere(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::new(TaskErrorKind::Elsewhere, cause)
+    }
+
+    /// The same, with the whole reason in words.
+    pub(super) const fn unsuitable(reason: String) -> Self {
+        Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true }
+    }
+
     /// Do not try again: the task has failed for good.
     #[must_use]
     pub fn fatal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -75,11 +92,11 @@ impl TaskError {
     /// for minutes than for seconds.
     #[must_use]
     pub const fn snooze(delay: Duration) -> Self {
-        Self { kind: TaskErrorKind::Snooze(delay), message: String::new() }
+        Self { kind: TaskErrorKind::Snooze(delay), message: String::new(), is_reason: false }
     }
 
     fn new(kind: TaskErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, message: chain(&*cause.into()) }
+        Self { kind, message: chain(&*cause.into()), is_reason: false }
     }
 
     /// What follows.
@@ -94,15 +111,17 @@ impl TaskError {
         &self.message
     }
 
-    /// What follows by the protocol, and the message.
+    /// What follows by the protocol, and the reason.
     pub(super) fn into_failure(self) -> (Failure, String) {
         let failure = match self.kind {
             TaskErrorKind::Retry => Failure::Retry,
             TaskErrorKind::RetryAfter(delay) => Failure::RetryAfter(delay),
+            TaskErrorKind::Elsewhere => Failure::RetryLate,
             TaskErrorKind::Fatal => Failure::Fatal,
             TaskErrorKind::Snooze(delay) => Failure::Snooze(delay),
         };
-        (failure, self.message)
+        let Self { message, is_reason, .. } = self;
+        (failure, if is_reason { message } else { text::processing_error(&message) })
     }
 }
 
@@ -116,9 +135,10 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             TaskErrorKind::Snooze(delay) => write!(f, "not now, again after {delay:?}"),
-            TaskErrorKind::Retry | TaskErrorKind::RetryAfter(_) | TaskErrorKind::Fatal => {
-                f.write_str(&self.message)
-            }
+            TaskErrorKind::Retry
+            | TaskErrorKind::RetryAfter(_)
+            | TaskErrorKind::Elsewhere
+            | TaskErrorKind::Fatal => f.write_str(&self.message),
         }
     }
 }
@@ -207,5 +227,15 @@ mod tests {
         assert_eq!(snooze.to_string(), "not now, again after 1s");
         let later = TaskError::retry_after(second, "later");
         assert_eq!(later.kind(), TaskErrorKind::RetryAfter(second));
+    }
+
+    #[test]
+    fn a_reason_in_whole_words_has_no_words_before_it() {
+        let elsewhere = TaskError::elsewhere("no printer");
+        assert_eq!(elsewhere.kind(), TaskErrorKind::Elsewhere);
+        let reason = "Processing error: no printer".to_owned();
+        assert_eq!(elsewhere.into_failure(), (Failure::RetryLate, reason));
+        let unsuitable = TaskError::unsuitable("No printer".to_owned());
+        assert_eq!(unsuitable.into_failure(), (Failure::RetryLate, "No printer".to_owned()));
     }
 }

@@ -143,11 +143,12 @@ impl Writer {
 }
 
 fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
+    let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
+    // From its JSON: the fields that nobody asks about here are left out.
     let bare = serde_json::json!({
         "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
     });
     let bare: TaskMetadata = serde_json::from_value(bare).expect("an entry");
-    let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
     TaskMetadata { result, ..bare }
 }
 

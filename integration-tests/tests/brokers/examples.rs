@@ -130,6 +130,37 @@ async fn the_greeter_greets() -> Result<()> {
     Ok(())
 }
 
+/// What an example prints that brings its own broker.
+async fn printed(name: &str) -> Result<Vec<String>> {
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(program(name, folder.path()).await?);
+    command.env_remove("RUST_LOG").stdout(Stdio::piped());
+    Process::start(&mut command)?.finished().await
+}
+
+#[tokio::test]
+async fn the_router_routes() -> Result<()> {
+    let printed = printed("router").await?;
+    let expected = [
+        "resized to 320 x 240",
+        "exported to report.pdf",
+        "play: Task type `play` has no processor here, only `export`, `resize`",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+/// The second task waits for the first one, by a snooze or several, and both take as long as they take.
+#[tokio::test]
+async fn the_middleware_times() -> Result<()> {
+    let printed = printed("middleware").await?;
+    let count = |words: &str| printed.iter().filter(|line| line.starts_with(words)).count();
+    ensure!(count("Dave: not now, again after 1s (took ") >= 1, "{printed:#?}");
+    ensure!(count("Dave: completed (took ") == 2, "{printed:#?}");
+    ensure!(count("printed DEAR CUSTOMER") == 2, "{printed:#?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn compress_goes_on_where_a_killed_worker_stopped() -> Result<()> {
     let Some(bench) = Bench::new("compress").await? else { return Ok(()) };

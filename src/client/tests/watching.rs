@@ -158,9 +158,17 @@ async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
             "{refused:?}"
         );
     }
-    submission().key("order").send().await.unwrap();
+    for task_type in [String::new(), "x".repeat(129)] {
+        let refused = submission().task_type(task_type.clone()).send().await;
+        assert!(
+            matches!(refused, Err(SubmitError::Type(bytes)) if bytes == task_type.len()),
+            "{refused:?}"
+        );
+    }
+    submission().key("order").task_type("print").send().await.unwrap();
     let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
     assert_eq!((log.len(), log[0].properties.get("TASK_KEY")), (1, Some("order")));
+    assert_eq!(log[0].properties.get("TASK_TYPE"), Some("print"));
 }
 
 /// Each try of each follower of a client was warned of, so that an outage of a minute filled the log, and nothing said that it was over.

@@ -20,7 +20,8 @@ mod showing;
 mod task_topics;
 mod telling;
 
-use super::execution::{AttemptEnd, ErasedProcessor, StuckBody};
+use super::erased::ErasedProcessor;
+use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::metadata::Showing;

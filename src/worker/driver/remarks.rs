@@ -1,7 +1,7 @@
 //! What entries on M say besides what the ledger tells: what the submitter calls the task, what is wrong with the properties of its message,
 //! and in plain words what the reference's reason of a failure means.
 
-use super::lane::Lane;
+use super::lane::{Lane, TaskPayload};
 use crate::config::WorkerConfig;
 use crate::task::terms::{Problem, Terms, format_limit};
 use crate::task::{TaskId, TaskMetadata, text};
@@ -9,6 +9,23 @@ use crate::worker::machine::Task;
 use crate::worker::metadata::entry::Body;
 use std::borrow::Cow;
 use std::time::Duration;
+
+impl TaskPayload {
+    /// A property as an entry shows it. If it is too long, the entry has a warning in its place.
+    fn shown(
+        &self,
+        metadata: &mut TaskMetadata,
+        property: &str,
+        bytes_max: usize,
+    ) -> Option<String> {
+        let value = self.properties.get(property).filter(|value| !value.is_empty())?;
+        if value.len() > bytes_max {
+            warn(metadata, text::too_long_to_show(property, value.len(), bytes_max));
+            return None;
+        }
+        Some(value.clone())
+    }
+}
 
 impl Lane {
     /// Completes an entry by what is known of the task's message.
@@ -26,13 +43,11 @@ impl Lane {
                 warn(metadata, self.config.ignored(problem));
             }
         }
-        match payload.properties.get(text::TASK_KEY) {
-            Some(key) if key.len() > text::TASK_KEY_BYTES_MAX => {
-                warn(metadata, text::key_too_long(key.len()));
-            }
-            Some(key) if !key.is_empty() => metadata.task_key = Some(key.clone()),
-            Some(_) | None => {}
-        }
+        let shown = |metadata: &mut TaskMetadata, property, bytes_max| {
+            payload.shown(metadata, property, bytes_max)
+        };
+        metadata.task_key = shown(metadata, text::TASK_KEY, text::TASK_KEY_BYTES_MAX);
+        metadata.task_type = shown(metadata, text::TASK_TYPE, text::TASK_TYPE_BYTES_MAX);
     }
 
     /// Why an attempt failed, for the log: nothing if it has a result.

@@ -30,6 +30,7 @@ mod intake;
 mod late;
 mod limits;
 mod repairing;
+mod routing;
 mod telling;
 mod terms;
 mod topics;

@@ -3,7 +3,6 @@
 use super::*;
 use crate::clock::Clock;
 use crate::protocol::fold::Phase;
-use crate::worker::execution::Ending;
 
 async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
@@ -89,7 +88,11 @@ async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
 struct Panics;
 
 impl ErasedProcessor for Panics {
-    fn run(self: Arc<Self>, _: Bytes, _: TaskContext) -> BoxFuture<'static, Ending> {
+    fn run(
+        self: Arc<Self>,
+        _: Bytes,
+        _: TaskContext,
+    ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
         panic!("before its future")
     }
 }

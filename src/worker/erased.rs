@@ -1,0 +1,40 @@
+//! Processors whose types are erased: encoded bytes in, encoded bytes out.
+
+use super::processor::{TaskContext, TaskProcessor};
+use super::task_error::TaskError;
+use crate::task::{FromPayload, ToPayload, text};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+
+/// A processor whose types are erased.
+pub(crate) trait ErasedProcessor: Send + Sync + 'static {
+    /// Runs one attempt on encoded bytes.
+    fn run(
+        self: Arc<Self>,
+        payload: Bytes,
+        context: TaskContext,
+    ) -> BoxFuture<'static, Result<Bytes, TaskError>>;
+}
+
+impl<P: TaskProcessor> ErasedProcessor for P {
+    fn run(
+        self: Arc<Self>,
+        payload: Bytes,
+        context: TaskContext,
+    ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
+        async move {
+            let decoded = P::Task::from_payload(&payload);
+            // The task may be meant for a newer version of the processor, which another worker has already or this one gets next.
+            let task = decoded
+                .map_err(|cause| TaskError::unsuitable(text::undecodable(&cause.to_string())))?;
+            drop(payload);
+            let output = self.process(task, context).await?;
+            let encoded = output.to_payload();
+            encoded
+                .map_err(|cause| TaskError::fatal(format!("result could not be encoded: {cause}")))
+        }
+        .boxed()
+    }
+}
