@@ -2,7 +2,7 @@
 
 use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
-use crate::task::text_of;
+use crate::task::{TaskId, text_of};
 use crate::transport::{Message, Outgoing};
 use bytes::Bytes;
 
@@ -22,6 +22,23 @@ pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
         null,
         ..Outgoing::default()
     }
+}
+
+/// On a request to cancel a task: that its processor is not waited for. Who does not know it takes it for a request to cancel.
+const KILL: &str = "kill";
+
+/// The message that asks for the end of a task, without waiting for its processor.
+#[must_use]
+pub fn kill(task: TaskId) -> Outgoing {
+    let mut message = message(&Entry::Cancel(task), b"");
+    message.properties.insert(KILL, "1");
+    message
+}
+
+/// Whether a request to cancel a task is one that does not wait for its processor.
+#[must_use]
+pub fn is_kill(message: &Message) -> bool {
+    message.properties.get(KILL).is_some()
 }
 
 /// Reads an entry.

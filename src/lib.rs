@@ -46,6 +46,7 @@ pub use task::{
 pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
+pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
     CheckpointError, FencingToken, Middleware, Next, ProcessorFn, Router, TaskContext, TaskError,
     TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder, WorkerError, WorkerHandle,

@@ -7,7 +7,7 @@ use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::supervise::Backoff;
 use crate::topics::TopicNameError;
-use crate::transport::{PublishError, TransportError};
+use crate::transport::{Outgoing, PublishError, TransportError};
 
 /// How often a request of unknown fate is published.
 const TRIES_MAX: u32 = 5;
@@ -30,14 +30,37 @@ pub enum CancelError {
 impl Client {
     /// Asks for the end of a task, whether it waits, runs or is to be tried again. Resolves when the request is stored.
     ///
+    /// A processor that runs hears of it as soon as its worker has read the request, and has the worker's
+    /// [cancel grace](crate::WorkerBuilder::cancel_grace) to end. Whatever it answers then, the task is not tried again.
+    ///
     /// The request stays until it is met. It may come too late: a task that completes first stays completed. How the task
     /// ended is what [`wait`](Self::wait) tells.
     ///
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
     pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
+        self.end_task(task, &ledger::message(&Entry::Cancel(task.id), b"")).await
+    }
+
+    /// As [`cancel`](Self::cancel), without waiting for the processor: it has no grace, and its slot is free within a second of the worker's
+    /// reading the request.
+    ///
+    /// An asynchronous processor is dropped at its next await point. One that blocks its thread cannot be ended from outside: it is left behind
+    /// and goes on until it returns, beside the tasks that get its slot. What it returns is not used. A worker leaves behind as many processors as
+    /// it has slots; the next one keeps its slot until one of them has ended. [`WorkerStats::left_behind`](crate::WorkerStats::left_behind)
+    /// counts them, and the log names each. A task may be killed after it was cancelled in vain.
+    ///
+    /// Nothing is promised of what the processor does outside meanwhile: its [fencing token](crate::TaskContext::fencing_token) stays the last one
+    /// of the task. A worker of a version that does not know the request takes it for one to cancel.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub async fn kill(&self, task: &TaskRef) -> Result<(), CancelError> {
+        self.end_task(task, &ledger::kill(task.id)).await
+    }
+
+    async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), CancelError> {
         let topic = partition(self.names(&task.topic)?.ledger, task.id.partition);
-        let message = ledger::message(&Entry::Cancel(task.id), b"");
         let mut backoff = Backoff::new(fastrand::Rng::new());
         for attempt in 1.. {
             match self.inner.publishers.publish(&topic, message.clone()).await {

@@ -120,6 +120,10 @@ pub struct TaskMetadata {
     /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
     /// unknown.
     pub task_type: Option<String>,
+    /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of up to 256 bytes. The end of an attempt has
+    /// them if the worker that has run it shows that end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
 }
 
 impl TaskMetadata {
@@ -149,6 +153,7 @@ impl TaskMetadata {
             tags: Vec::new(),
             scheduled_at: None,
             task_type: None,
+            log: Vec::new(),
         }
     }
 
@@ -215,6 +220,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("task_key", &self.task_key)
             .field("worker", &self.worker)
             .field("task_type", &self.task_type)
+            .field("log", &self.log)
             .finish_non_exhaustive()
     }
 }
@@ -299,10 +305,11 @@ mod tests {
             task_key: Some("k".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
             task_type: Some("t".to_owned()),
+            log: vec!["l".to_owned()],
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t"}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t","log":["l"]}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

@@ -3,6 +3,7 @@
 //! The body runs on the user's runtime, everything around it on the worker's own: a body that blocks its thread cannot stop
 //! heartbeats, keep-alives or the clock of its own budget.
 
+use super::blocking::AbortOnDrop;
 use super::budget::Deadline;
 use super::erased::ErasedProcessor;
 use super::processor::{Shared, TaskContext};
@@ -21,7 +22,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tracing::{Instrument, Span};
 
 /// How an attempt ended.
@@ -107,13 +108,19 @@ pub(crate) struct AttemptEnd {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
     pub(crate) ending: Ending,
-    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its slot.
+    /// The body has not ended: it ignores its cancellation and blocks its thread. It keeps its slot, unless it was killed.
     pub(crate) stuck: Option<StuckBody>,
 }
 
 /// Resolves when a body that blocked its thread has ended at last.
 #[derive(Clone)]
 pub(crate) struct StuckBody(pub(crate) futures::future::Shared<BoxFuture<'static, ()>>);
+
+impl StuckBody {
+    fn new(gone: BoxFuture<'static, ()>) -> Self {
+        Self(gone.shared())
+    }
+}
 
 impl std::fmt::Debug for StuckBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -133,7 +140,7 @@ impl Eq for StuckBody {}
 const ABORT_WAIT: Duration = Duration::from_millis(500);
 
 /// When a task whose body was aborted from outside is tried again.
-const ABORTED_WAIT: Duration = Duration::from_secs(10);
+pub(super) const ABORTED_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs an attempt to its end. Its body begins when the last checkpoint is there, which may have to be read first; an attempt that is
 /// over by then never begins. Nor does one that was held up until others may have taken its task over, by that read or because the
@@ -166,8 +173,8 @@ pub(crate) async fn attend(
         return ended(Ending::over_budget(ends_task));
     }
     note_panic_places();
-    let cancelled = shared.cancelled.clone();
-    let context = TaskContext { shared: Arc::new(shared) };
+    let shared = Arc::new(shared);
+    let context = TaskContext { shared: Arc::clone(&shared) };
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
     let handle = bodies.spawn(
@@ -185,22 +192,22 @@ pub(crate) async fn attend(
             .instrument(span),
         ),
     );
+    // A worker that is stopped takes its bodies along.
     let _abort = AbortOnDrop(handle.abort_handle());
     let forced = tokio::select! {
         biased;
         ending = &mut outcome => {
             // The runtime of the processors has shut down, say. That is no failure of the task.
-            return ended(ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new())));
+            let ending = ending.unwrap_or(Ending::Failed(Failure::Snooze(ABORTED_WAIT), String::new()));
+            let stuck = shared.threads.ended().map(StuckBody::new);
+            return AttemptEnd { task, epoch, ending, stuck };
         }
         halt = &mut halt => Ending::of_halt(halt.ok()),
         over = &mut limit => over,
     };
-    cancelled.cancel();
+    shared.cancelled.cancel();
     let grace = if forced == Ending::Released { Duration::ZERO } else { grace };
-    let stuck = stop(handle, grace).boxed().await;
-    if stuck.is_some() {
-        tracing::warn!(%task, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
-    }
+    let stuck = stop(handle, grace, &shared).boxed().await;
     AttemptEnd { task, epoch, ending: forced, stuck }
 }
 
@@ -240,24 +247,29 @@ async fn wait_for<T>(
     }
 }
 
-/// Lets a body that was cancelled end within its grace, then ends it by force. Returns one that does not let itself be ended.
-async fn stop(mut handle: JoinHandle<()>, grace: Duration) -> Option<StuckBody> {
-    if tokio::time::timeout(grace, &mut handle).await.is_err() {
-        handle.abort();
+/// Lets a body that was cancelled end within its grace, unless it is killed, then ends it by force. Returns one that does not let itself be
+/// ended.
+async fn stop(mut handle: JoinHandle<()>, grace: Duration, shared: &Shared) -> Option<StuckBody> {
+    tokio::select! {
+        biased;
+        _ = tokio::time::timeout(grace, &mut handle) => {}
+        () = shared.reports.killed() => {}
     }
-    if handle.is_finished() || tokio::time::timeout(ABORT_WAIT, &mut handle).await.is_ok() {
+    handle.abort();
+    let threads = shared.threads.ended();
+    if handle.is_finished() && threads.is_none() {
         return None;
     }
-    Some(StuckBody(async move { drop(handle.await) }.boxed().shared()))
-}
-
-/// A worker that is stopped takes its bodies along.
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    let gone = async move {
+        if !handle.is_finished() {
+            drop(handle.await);
+        }
+        if let Some(threads) = threads {
+            threads.await;
+        }
+    };
+    let stuck = StuckBody::new(gone.boxed());
+    tokio::time::timeout(ABORT_WAIT, stuck.0.clone()).await.is_err().then_some(stuck)
 }
 
 thread_local! {
@@ -278,18 +290,24 @@ fn note_panic_places() {
 }
 
 pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
+    Ending::Failed(Failure::Retry, reason_of_panic(panic))
+}
+
+/// To be asked on the thread that has panicked.
+pub(super) fn reason_of_panic(panic: &(dyn Any + Send)) -> String {
     let message = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     let place = PANIC_PLACE.with_borrow_mut(Option::take);
-    Ending::Failed(Failure::Retry, text::panicked(message, place.as_deref()))
+    text::panicked(message, place.as_deref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::blocking::Threads;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_util::sync::CancellationToken;
@@ -340,6 +358,7 @@ mod tests {
             cancelled: CancellationToken::new(),
             deadline,
             reports: Arc::default(),
+            threads: Threads::default(),
         };
         let read = async move {
             tokio::time::sleep(reads_for).await;

@@ -1,6 +1,7 @@
 //! Workers.
 
 mod agenda;
+mod blocking;
 mod budget;
 mod builder;
 mod driver;
@@ -27,6 +28,7 @@ mod stats;
 mod task_error;
 mod test_context;
 
+pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;
 #[cfg(feature = "testing")]
 pub use handle::{Plan, Surroundings, prepare};

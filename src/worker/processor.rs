@@ -1,5 +1,6 @@
 //! What users write: a processor, and what it is given.
 
+use super::blocking::Threads;
 use super::budget::Deadline;
 use super::middleware::{Middleware, With};
 use super::reports::{Over, Reports};
@@ -59,8 +60,8 @@ pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// worker that was cut off does not know yet that it was replaced: only one result is ever accepted, and a processor that
 /// changes something outside passes [`TaskContext::fencing_token`] along.
 ///
-/// It runs on the tokio runtime that started the worker. Code that blocks its thread belongs into
-/// `tokio::task::spawn_blocking`: it would hold up other tasks, though never the worker's heartbeats.
+/// It runs on the tokio runtime that started the worker. Code that blocks its thread would hold up other tasks there, though never the
+/// worker's heartbeats: it belongs into a [`BlockingProcessor`](crate::BlockingProcessor).
 pub trait TaskProcessor: Send + Sync + 'static {
     /// The task, read from the payload: any type that `serde` can deserialize.
     type Task: FromPayload;
@@ -133,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) deadline: Option<Deadline>,
     /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint again and again until it is stored.
     pub(crate) reports: Arc<Reports>,
+    /// Where blocking processors run it.
+    pub(crate) threads: Threads,
 }
 
 /// A checkpoint was not stored.
@@ -219,6 +222,13 @@ impl TaskContext {
         self.shared.reports.give_progress(progress);
     }
 
+    /// Writes a line for whoever watches the task: entries on the metadata topic carry the newest 32 of the attempt
+    /// ([`TaskMetadata::log`](crate::TaskMetadata::log)), also the one with which it ends. A line is cut at 256 bytes. Cheap: as with
+    /// progress, at most one entry a second is published for what is new.
+    pub fn log(&self, line: impl Into<String>) {
+        self.shared.reports.give_line(line.into());
+    }
+
     /// Keeps bytes that the next attempt finds in [`last_checkpoint`](Self::last_checkpoint), whatever happens to this one. The newest
     /// counts: what was given before and is not stored yet is dropped.
     ///
@@ -234,6 +244,14 @@ impl TaskContext {
         reason = "so that it may wait one day, and callers need not change"
     )]
     pub async fn checkpoint(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
+        self.checkpoint_blocking(bytes)
+    }
+
+    /// As [`checkpoint`](Self::checkpoint), for code that is not asynchronous.
+    ///
+    /// # Errors
+    /// When the bytes are above 64 KiB.
+    pub fn checkpoint_blocking(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
         let bytes = bytes.into();
         if bytes.len() > CHECKPOINT_BYTES_MAX {
             return Err(CheckpointError::TooLarge(bytes.len()));

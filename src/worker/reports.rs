@@ -1,6 +1,6 @@
-//! What a processor reports while it runs, progress and checkpoints, and what it learns of them.
+//! What a processor reports while it runs, progress, log lines and checkpoints, and what it learns of them.
 //!
-//! The newest report counts. The driver is told that there is one, once until it has used it, and it uses one a second: an attempt that reports
+//! The newest report counts, of log lines the newest few. The driver is told that there is one, once until it has used it, and it uses one a second: an attempt that reports
 //! without rest is two events a second, and one that reports nothing costs nothing.
 
 use super::budget::Deadline;
@@ -10,7 +10,7 @@ use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
-use crate::task::{Progress, TaskId};
+use crate::task::{Progress, TaskId, text};
 use bytes::Bytes;
 use futures::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,19 @@ use tokio::task::JoinSet;
 pub(crate) struct Given {
     pub(crate) number: u64,
     pub(crate) bytes: Bytes,
+}
+
+/// So many log lines of an attempt are kept, the newest.
+const LINES_MAX: usize = 32;
+
+/// A longer line is cut, in bytes.
+const LINE_BYTES_MAX: usize = 256;
+
+/// What an entry on M shows of a running attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) progress: Option<Progress>,
+    pub(crate) log: Vec<String>,
 }
 
 /// Who is told of reports.
@@ -38,6 +51,7 @@ pub(super) enum Listener {
 pub(super) struct Recording {
     pub(super) progress: Mutex<Vec<Progress>>,
     pub(super) checkpoints: Mutex<Vec<Bytes>>,
+    pub(super) lines: Mutex<Vec<String>>,
     /// They cancel contexts whose budget is used up, for as long as there are any.
     pub(super) timers: Mutex<JoinSet<()>>,
 }
@@ -51,7 +65,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 pub(crate) struct Reports {
     state: Mutex<State>,
-    /// Rings when something is stored, and at the end.
+    /// Rings when something is stored, at a kill, and at the end.
     changed: Notify,
     listener: Option<Listener>,
     /// Of an attempt that must not be silent for long: how long, and when it reported last.
@@ -69,19 +83,22 @@ pub(super) struct Silence {
 
 #[derive(Default)]
 struct State {
-    progress: Option<Progress>,
+    shown: Shown,
     checkpoint: Given,
     /// The number of the last checkpoint that is known to be stored.
     stored: u64,
     news: News,
     /// The attempt is over for its worker.
     over: bool,
+    /// Its end does not wait for its processor.
+    killed: bool,
 }
 
 /// What has been reported and was not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
-    pub(crate) progress: bool,
+    /// Progress or log lines.
+    pub(crate) shown: bool,
     pub(crate) checkpoint: bool,
 }
 
@@ -149,8 +166,24 @@ impl Reports {
             return;
         }
         self.report(|state| {
-            state.progress = Some(progress);
-            state.news.progress = true;
+            state.shown.progress = Some(progress);
+            state.news.shown = true;
+        });
+    }
+
+    pub(crate) fn give_line(&self, mut line: String) {
+        line.truncate(text::start_of(&line, LINE_BYTES_MAX).len());
+        if let Some(Listener::Test(recording)) = &self.listener {
+            lock(&recording.lines).push(line);
+            return;
+        }
+        self.report(|state| {
+            let log = &mut state.shown.log;
+            if log.len() >= LINES_MAX {
+                log.remove(0);
+            }
+            log.push(line);
+            state.news.shown = true;
         });
     }
 
@@ -189,11 +222,37 @@ impl Reports {
         self.state().news
     }
 
-    /// The newest progress. It is no news any more.
-    pub(crate) fn take_progress(&self) -> Option<Progress> {
+    /// The newest progress and log lines. They are no news any more.
+    pub(crate) fn take_shown(&self) -> Shown {
         let mut state = self.state();
-        state.news.progress = false;
-        state.progress.clone()
+        state.news.shown = false;
+        state.shown.clone()
+    }
+
+    /// The newest log lines.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.state().shown.log.clone()
+    }
+
+    /// From now on the end of the attempt does not wait for its processor.
+    pub(crate) fn kill(&self) {
+        self.state().killed = true;
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.state().killed
+    }
+
+    /// Resolves at a [`kill`](Self::kill).
+    pub(crate) async fn killed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_killed() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// The newest checkpoint, unless it is stored. It is no news any more.
@@ -241,14 +300,14 @@ mod tests {
         let (reports, driver) = reports();
         for done in 0..3 {
             reports.give_progress(Progress { done, ..Progress::default() });
-            assert_eq!(reports.news(), News { progress: true, checkpoint: false });
+            assert_eq!(reports.news(), News { shown: true, checkpoint: false });
         }
         assert!(matches!(driver.pop(), Some(Event::Reported { epoch: Epoch(1), .. })));
         assert!(driver.pop().is_none());
         reports.give_checkpoint(Bytes::from_static(b"half"));
         reports.give_checkpoint(Bytes::from_static(b"more"));
         assert!(driver.pop().is_some() && driver.pop().is_none(), "one for each kind");
-        assert_eq!(reports.take_progress().map(|progress| progress.done), Some(2));
+        assert_eq!(reports.take_shown().progress.map(|progress| progress.done), Some(2));
         assert!(reports.take_unstored().is_some());
         assert_eq!(reports.news(), News::default());
         reports.give_progress(Progress::default());
@@ -256,6 +315,35 @@ mod tests {
         reports.end();
         reports.give_checkpoint(Bytes::new());
         assert!(driver.pop().is_none(), "nobody listens");
+    }
+
+    #[test]
+    fn the_newest_lines_are_kept_and_long_ones_cut() {
+        let (reports, driver) = reports();
+        let line = |number: usize| format!("{number} {}", "ä".repeat(200));
+        for number in 1..=40 {
+            reports.give_line(line(number));
+        }
+        assert!(driver.pop().is_some() && driver.pop().is_none());
+        let log = reports.take_shown().log;
+        assert_eq!((log.len(), reports.news().shown), (32, false));
+        // The ninth line is the first that is left.
+        for (number, kept) in (9..).zip(&log) {
+            assert!(line(number).starts_with(kept) && (255..=256).contains(&kept.len()), "{kept}");
+        }
+        assert_eq!(reports.log(), log);
+    }
+
+    #[test]
+    fn a_kill_is_heard_before_and_after_somebody_listens() {
+        let (reports, _driver) = reports();
+        let mut killed = Box::pin(reports.killed());
+        assert_eq!((&mut killed).now_or_never(), None);
+        reports.note_stored(1);
+        assert_eq!((&mut killed).now_or_never(), None);
+        reports.kill();
+        assert_eq!(killed.now_or_never(), Some(()));
+        assert_eq!((reports.killed().now_or_never(), reports.is_killed()), (Some(()), true));
     }
 
     #[test]

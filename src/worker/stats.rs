@@ -23,6 +23,7 @@ pub(super) struct Stats {
     fenced: AtomicU64,
     self_fenced: AtomicU64,
     stuck: AtomicU64,
+    left_behind: AtomicU64,
     malformed: AtomicU64,
     replicated: AtomicU64,
     repaired: AtomicU64,
@@ -89,6 +90,8 @@ pub struct WorkerStats {
     pub self_fenced: u64,
     /// Processors that blocked their thread and ignored their cancellation.
     pub stuck: u64,
+    /// Of them, those that were killed and still run, without a slot: see [`Client::kill`](crate::Client::kill).
+    pub left_behind: u64,
     /// Ledger entries that nothing could be made of.
     pub malformed: u64,
     /// Messages that were skipped because they come from another cluster: tasks, ledger entries, entries on the metadata topic.
@@ -184,6 +187,10 @@ impl Stats {
     pub(super) fn stuck(&self) {
         count(&self.stuck);
     }
+    /// So many that were killed still run.
+    pub(super) fn left_behind(&self, bodies: usize) {
+        self.left_behind.store(u64::try_from(bodies).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
     pub(super) fn malformed(&self) {
         count(&self.malformed);
     }
@@ -274,6 +281,7 @@ impl Stats {
             fenced: read(&self.fenced),
             self_fenced: read(&self.self_fenced),
             stuck: read(&self.stuck),
+            left_behind: read(&self.left_behind),
             malformed: read(&self.malformed),
             replicated: read(&self.replicated),
             repaired: read(&self.repaired),

@@ -80,6 +80,11 @@ impl TaskError {
         Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true }
     }
 
+    /// The processor panicked, with the whole reason in words.
+    pub(super) const fn panicked(reason: String) -> Self {
+        Self { kind: TaskErrorKind::Retry, message: reason, is_reason: true }
+    }
+
     /// Do not try again: the task has failed for good.
     #[must_use]
     pub fn fatal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {

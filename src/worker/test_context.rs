@@ -1,5 +1,6 @@
 //! What the unit test of a processor gives it in the place of a worker.
 
+use super::blocking::Threads;
 use super::budget::Deadline;
 use super::processor::{Shared, TaskContext};
 use super::reports::{Listener, Recording, Reports, lock};
@@ -168,6 +169,7 @@ impl TestContext {
             cancelled,
             deadline,
             reports: Arc::new(Reports::new(Listener::Test(Arc::clone(&self.recording)))),
+            threads: Threads::default(),
         };
         TaskContext { shared: Arc::new(shared) }
     }
@@ -181,6 +183,12 @@ impl TestContext {
     #[must_use]
     pub fn progress(&self) -> Vec<Progress> {
         lock(&self.recording.progress).clone()
+    }
+
+    /// All lines that were logged, the oldest first, as they would be shown. A worker shows the newest 32.
+    #[must_use]
+    pub fn log(&self) -> Vec<String> {
+        lock(&self.recording.lines).clone()
     }
 
     /// All checkpoints that were given, the oldest first; each of them passes for stored. A worker stores the newest of a second.
@@ -235,12 +243,15 @@ mod tests {
         let context = test.context();
         for done in 1..=2 {
             context.progress(done, 2, "pages");
+            context.log(format!("page {done} {}", "x".repeat(300)));
             context.checkpoint(done.to_string()).await.unwrap();
         }
         assert_eq!(context.checkpoint_stored().await, Ok(()));
         assert_eq!(test.checkpoints(), ["1", "2"]);
         let pages = |done| Progress { done, total: 2, message: "pages".to_owned() };
         assert_eq!(test.progress(), [pages(1), pages(2)]);
+        let lines = [1, 2].map(|page| format!("page {page} {}", "x".repeat(249)));
+        assert_eq!(test.log(), lines);
         let large = context.checkpoint(vec![0; 64 * 1024 + 1]).await;
         assert_eq!(large, Err(CheckpointError::TooLarge(64 * 1024 + 1)));
         assert_eq!(test.checkpoints().len(), 2);

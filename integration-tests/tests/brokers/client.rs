@@ -148,7 +148,7 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     let bare = serde_json::json!({
         "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
     });
-    let bare: TaskMetadata = serde_json::from_value(bare).expect("an entry");
+    let bare: TaskMetadata = serde_json::from_value(bare).unwrap_or_else(|error| panic!("{error}"));
     TaskMetadata { result, ..bare }
 }
 

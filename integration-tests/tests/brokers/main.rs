@@ -8,6 +8,7 @@ mod cancel;
 mod client;
 mod examples;
 mod oracle;
+mod processing;
 mod sandbox;
 mod security;
 mod sequences;

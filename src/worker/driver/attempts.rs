@@ -1,11 +1,11 @@
 //! Starts and ends attempts.
 
+use super::Driver;
 use super::checkpoints::Checkpoints;
 use super::effects::released;
 use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
-use super::{Driver, Event};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
@@ -14,6 +14,7 @@ use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
 use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
+use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
 use crate::worker::metadata::entry::Body;
@@ -86,6 +87,7 @@ impl Driver {
             cancelled,
             deadline,
             reports,
+            threads: Threads::default(),
         };
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
         let attempt =
@@ -148,6 +150,7 @@ impl Driver {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
                 if given_back || !matches!(outcome, Outcome::Released(_)) {
                     lane.outcome_bodies.insert(task, (epoch, body));
+                    lane.keep_remains((task, epoch), &running);
                 }
             }
             lane.core.handle_finished(task, epoch, outcome);
@@ -160,11 +163,8 @@ impl Driver {
         match stuck {
             None => lane.core.handle_processor_gone(task, epoch, now),
             Some(stuck) => {
-                self.stats.stuck();
-                self.pending.push(Box::pin(async move {
-                    stuck.0.await;
-                    Event::ProcessorGone { lane: id, id: task, epoch }
-                }));
+                let killed = running.checkpoints.reports.is_killed();
+                self.note_stuck((id, task, epoch), stuck, killed);
             }
         }
     }

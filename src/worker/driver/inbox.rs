@@ -77,6 +77,11 @@ impl Driver {
                 if let Entry::Heartbeat(heartbeat) = &inbound.entry {
                     self.compare(id, heartbeat);
                 }
+                if let Entry::Cancel(task) = inbound.entry
+                    && ledger::is_kill(message)
+                {
+                    self.kill(id, task);
+                }
             }
             Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {

@@ -5,6 +5,7 @@ use super::checkpoints::Checkpoints;
 use super::held::Held;
 use super::lanes::LaneId;
 use super::refusals::Refusals;
+use super::remains::Remains;
 use super::{Environment, Event, PublishResult};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -102,6 +103,8 @@ pub(super) struct Lane {
     pub(super) running_bytes: usize,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
+    /// What else is known of attempts whose end is to be shown. See `remains.rs`.
+    pub(super) remains: Held<(Epoch, Remains)>,
     /// What attempts gave last that are about to end, or have ended and whose outcome is not on the ledger.
     pub(super) last_checkpoints: Held<(Epoch, Bytes)>,
     pub(super) ledger: Mailbox<Publish>,
@@ -214,6 +217,7 @@ impl Lane {
             running: BTreeMap::new(),
             running_bytes: 0,
             outcome_bodies: Held::default(),
+            remains: Held::default(),
             last_checkpoints: Held::default(),
             ledger,
             metadata_publishes,
@@ -286,7 +290,7 @@ impl Lane {
         let Some(id) = entry.task() else { return };
         let superseded = |epoch| !self.core.machine().may_need_outcome(id, epoch);
         if self.outcome_bodies.get(id).is_some_and(|(epoch, _)| superseded(*epoch)) {
-            self.outcome_bodies.remove(id);
+            self.drop_outcome(id);
         }
         let ends = |epoch| self.core.machine().is_to_end(id, epoch);
         if self.last_checkpoints.get(id).is_some_and(|(epoch, _)| !ends(*epoch)) {
@@ -296,7 +300,7 @@ impl Lane {
 
     /// The attempt's outcome is of no more use.
     pub(super) fn forget_outcome(&mut self, id: TaskId) {
-        self.outcome_bodies.remove(id);
+        self.drop_outcome(id);
         self.last_checkpoints.remove(id);
     }
 
@@ -304,6 +308,7 @@ impl Lane {
     pub(super) fn drop_not_kept(&mut self) {
         let machine = self.core.machine();
         self.outcome_bodies.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
+        self.remains.retain(|id, (epoch, _)| machine.may_need_outcome(id, *epoch));
         self.last_checkpoints.retain(|id, (epoch, _)| machine.is_to_end(id, *epoch));
         self.payloads.retain(|id, _| machine.task(id).is_some_and(|task| task.payload));
     }
@@ -311,7 +316,8 @@ impl Lane {
     /// What is held here and does not run.
     pub(super) fn load(&self) -> Load {
         let payloads = self.payloads.bytes().saturating_sub(self.running_bytes);
-        let bytes = payloads + self.outcome_bodies.bytes() + self.last_checkpoints.bytes();
+        let ended = self.outcome_bodies.bytes() + self.remains.bytes();
+        let bytes = payloads + ended + self.last_checkpoints.bytes();
         Load { tasks: self.payloads.len().saturating_sub(self.running.len()), bytes }
     }
 
@@ -332,6 +338,7 @@ impl Lane {
     pub(super) fn forget_sealed(&mut self, sealed: &EntrySet, now: Moment) {
         for range in sealed.ranges() {
             self.outcome_bodies.forget(range.tasks());
+            self.remains.forget(range.tasks());
             self.last_checkpoints.forget(range.tasks());
             self.payloads.forget(range.tasks());
             self.metadata.keeper.sealed(range.tasks(), now);

@@ -14,9 +14,11 @@ mod leaving;
 mod peers;
 mod pump;
 mod refusals;
+mod remains;
 mod remarks;
 mod renewing;
 mod showing;
+mod stuck;
 mod task_topics;
 mod telling;
 
@@ -49,6 +51,7 @@ use lanes::Lanes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use stuck::StuckBodies;
 use task_topics::TaskTopic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -123,6 +126,7 @@ pub(super) struct Driver {
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     slots: Slots,
+    stuck: StuckBodies,
     intake: Intake,
     services: JoinSet<()>,
     attempts: JoinSet<(LaneId, AttemptEnd)>,
@@ -167,6 +171,7 @@ impl Driver {
             lanes: Lanes::default(),
             without_credit: BTreeSet::new(),
             slots,
+            stuck: StuckBodies::default(),
             intake,
             services: JoinSet::new(),
             attempts: JoinSet::new(),
@@ -299,9 +304,7 @@ impl Driver {
                 self.handle_task_to_show(lane, id, message, kind);
             }
             Event::ProcessorGone { lane, id, epoch } => {
-                if let Some(lane) = self.lanes.get_mut(&lane) {
-                    lane.core.handle_processor_gone(id, epoch, now);
-                }
+                self.handle_processor_gone((lane, id, epoch));
             }
             Event::Published { lane, fate } => self.note_fate(lane, &fate, now),
             Event::Tombstoned { lane, generation, fate } => {

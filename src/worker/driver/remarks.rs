@@ -35,7 +35,13 @@ impl Lane {
         {
             metadata.detail = self.detail(id, reason, &task, task.state_ms);
         }
-        let Some(payload) = self.payloads.get(id) else { return };
+        if let Some(payload) = self.payloads.get(id) {
+            self.annotate_by(payload, metadata);
+        }
+    }
+
+    /// Completes an entry by what the properties of the task's message say.
+    pub(super) fn annotate_by(&self, payload: &TaskPayload, metadata: &mut TaskMetadata) {
         if let Some(terms) = payload.terms.as_deref() {
             metadata.tags.clone_from(&terms.tags);
             metadata.scheduled_at = terms.scheduled_at_ms;

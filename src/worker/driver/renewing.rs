@@ -30,9 +30,9 @@ impl Driver {
             // The ledger is being read again and will say whether it is still this worker's.
             return lane.metadata.running.put_off((task_id, epoch), now);
         };
-        let progress = running.checkpoints.reports.take_progress();
+        let shown = running.checkpoints.reports.take_shown();
         let payload = lane.payload(task_id);
-        let mut metadata = entry::processing(task_id, &task, payload, progress, wall_ms);
+        let mut metadata = entry::processing(task_id, &task, payload, shown, wall_ms);
         metadata.worker = self.config.identity.shown();
         lane.annotate(task_id, &mut metadata);
         let message = entry::message(&metadata, &task);
@@ -52,8 +52,8 @@ impl Driver {
     pub(super) fn handle_reported(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(running) = lane.running.get_mut(&(task_id, epoch)) else { return };
-        let News { progress, checkpoint } = running.checkpoints.reports.news();
-        if progress {
+        let News { shown, checkpoint } = running.checkpoints.reports.news();
+        if shown {
             lane.metadata.running.show_again((task_id, epoch));
         }
         if checkpoint {

@@ -63,6 +63,7 @@ impl Driver {
                 let payload = lane.payload(task_id);
                 let mut metadata = entry::ended(task_id, &task, payload, body.clone(), wall_ms);
                 lane.annotate(task_id, &mut metadata);
+                lane.add_remains((task_id, epoch), &mut metadata);
                 let message = entry::message(&metadata, &task);
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
@@ -111,7 +112,7 @@ impl Driver {
                 }
                 After::Forget => lane.forget_shown(task_id),
                 After::Wait => {
-                    lane.outcome_bodies.remove(task_id);
+                    lane.drop_outcome(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
                 }
                 After::Again if kind == Showing::Retry => self.publish_end(id, task_id, kind),
@@ -454,7 +455,7 @@ impl Lane {
 
     /// The end of the task is on M: what was needed for that can go.
     fn forget_shown(&mut self, id: TaskId) {
-        self.outcome_bodies.remove(id);
+        self.drop_outcome(id);
         self.payloads.remove(id);
         self.metadata.ended.forget(id);
     }

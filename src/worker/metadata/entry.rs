@@ -2,11 +2,10 @@
 
 use crate::protocol::entry::{Claim, ClaimKind};
 use crate::protocol::fold::Phase;
-use crate::task::{
-    Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties,
-};
+use crate::task::{TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties};
 use crate::transport::Outgoing;
 use crate::worker::machine::Task;
+use crate::worker::reports::Shown;
 use bytes::Bytes;
 
 /// What an id takes, more often than not.
@@ -69,11 +68,16 @@ pub(in crate::worker) fn processing(
     id: TaskId,
     task: &Task,
     payload: Option<&Bytes>,
-    progress: Option<Progress>,
+    Shown { progress, log }: Shown,
     wall_ms: u64,
 ) -> TaskMetadata {
     let warning = task.taken_over.then(|| text::WORKER_LOST.to_owned());
-    TaskMetadata { progress, warning, ..base(id, task, TaskState::Processing, payload, wall_ms) }
+    TaskMetadata {
+        progress,
+        log,
+        warning,
+        ..base(id, task, TaskState::Processing, payload, wall_ms)
+    }
 }
 
 /// The entry of a task whose attempt has ended, by its fold.
@@ -205,7 +209,7 @@ mod tests {
     fn a_task_was_created_when_the_ledger_says_or_else_now() {
         for (created_ms, wall_ms, times) in [(7, 9, (7, 9)), (0, 9, (9, 9)), (9, 7, (9, 9))] {
             let task = Task { created_ms, ..Task::default() };
-            let shown = processing(ID, &task, None, None, wall_ms);
+            let shown = processing(ID, &task, None, Shown::default(), wall_ms);
             assert_eq!((shown.created, shown.last_updated), times);
         }
     }

@@ -210,7 +210,7 @@ fn what_is_too_large_is_refused_and_takes_no_sequence_id() {
         assert_eq!(written[0].0.sequence_id, 0);
         match &bench.outcome().published[..] {
             [(token, Err(PublishError::Refused(cause)))] if *token == tokens[0] => {
-                assert!(cause.contains("more than 1000"), "{cause}");
+                assert!(cause.contains("the broker's limit is 1000"), "{cause}");
             }
             other => panic!("{other:?}"),
         }

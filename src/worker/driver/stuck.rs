@@ -1,0 +1,93 @@
+//! Bodies that do not end: they block their thread and ignore their cancellation.
+//!
+//! One that was cancelled keeps its slot, so that a worker never runs more than its slots allow. One that was killed is left behind: its slot is
+//! free, and it goes on beside the others. There are never more of those than the worker has slots; the next one keeps its slot until one
+//! of them has ended.
+
+use super::lanes::LaneId;
+use super::{Driver, Event};
+use crate::protocol::key::Epoch;
+use crate::task::TaskId;
+use crate::worker::execution::StuckBody;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt of a worker.
+type Place = (LaneId, TaskId, Epoch);
+
+/// The bodies of a worker that do not end.
+#[derive(Debug, Default)]
+pub(super) struct StuckBodies {
+    /// Those that keep their slots, and whether they were killed.
+    in_slots: BTreeMap<Place, bool>,
+    /// Those that were left behind.
+    left_behind: BTreeSet<Place>,
+}
+
+impl Driver {
+    /// The attempt is over and its body is not.
+    pub(super) fn note_stuck(&mut self, place: Place, body: StuckBody, killed: bool) {
+        let (lane, id, epoch) = place;
+        self.stats.stuck();
+        self.stuck.in_slots.insert(place, killed);
+        self.pending.push(Box::pin(async move {
+            body.0.await;
+            Event::ProcessorGone { lane, id, epoch }
+        }));
+        if killed {
+            self.leave_behind(place);
+        } else {
+            tracing::warn!(task = %id, %epoch, "processor blocks its thread and ignores its cancellation: it keeps its slot");
+        }
+    }
+
+    /// A client wants the end of a task without waiting for its processor.
+    pub(super) fn kill(&mut self, lane_id: LaneId, task: TaskId) {
+        let Some(lane) = self.lanes.get(&lane_id) else { return };
+        let (first, last) = (Epoch(0), Epoch(u32::MAX));
+        for (_, running) in lane.running.range((task, first)..=(task, last)) {
+            running.checkpoints.reports.kill();
+        }
+        let places = (lane_id, task, first)..=(lane_id, task, last);
+        let stuck: Vec<Place> = self.stuck.in_slots.range(places).map(|(at, _)| *at).collect();
+        for place in stuck {
+            self.stuck.in_slots.insert(place, true);
+            self.leave_behind(place);
+        }
+    }
+
+    /// Frees the slot of a body that goes on.
+    fn leave_behind(&mut self, place: Place) {
+        let (id, task, epoch) = place;
+        let (left, most) = (self.stuck.left_behind.len(), self.config.concurrency);
+        if left >= most {
+            tracing::warn!(%task, %epoch, left, "a killed processor does not end and keeps its slot: as many as there are slots were left behind");
+            return;
+        }
+        self.stuck.in_slots.remove(&place);
+        self.stuck.left_behind.insert(place);
+        self.stats.left_behind(left + 1);
+        tracing::warn!(%task, %epoch, left = left + 1, "a killed processor does not end: it is left behind, and its slot is free");
+        let now = self.env.clock.now();
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.core.handle_processor_gone(task, epoch, now);
+        }
+    }
+
+    /// A body has ended at last.
+    pub(super) fn handle_processor_gone(&mut self, place: Place) {
+        let (id, task, epoch) = place;
+        let now = self.env.clock.now();
+        if self.stuck.left_behind.remove(&place) {
+            self.stats.left_behind(self.stuck.left_behind.len());
+            tracing::info!(%task, %epoch, "a processor that was left behind has ended");
+            let next = self.stuck.in_slots.iter().find(|(_, killed)| **killed);
+            if let Some(next) = next.map(|(place, _)| *place) {
+                self.leave_behind(next);
+            }
+        } else if self.stuck.in_slots.remove(&place).is_some()
+            && let Some(lane) = self.lanes.get_mut(&id)
+        {
+            lane.core.handle_processor_gone(task, epoch, now);
+        }
+    }
+}
