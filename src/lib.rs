@@ -39,8 +39,8 @@ pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use supervise::ConnectionState;
 pub use task::{
-    EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError, TaskMetadata,
-    TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
+    Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
+    TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
 #[cfg(feature = "oauth2")]
 pub use transport::session::OAuth2;

@@ -34,6 +34,7 @@ pub use task_ref::{TaskRef, TaskRefError};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
 use crate::supervise::Connections;
+use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode};
 #[cfg(feature = "admin")]
 use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
@@ -125,6 +126,7 @@ struct Settings {
     subscription: String,
     /// By task topic, as it was given; by its full name in a client.
     overrides: BTreeMap<String, TopicOverrides>,
+    codecs: Codecs,
 }
 
 /// A connection could not be made. Its text names address and cause.
@@ -162,6 +164,7 @@ impl Client {
             admin_url: None,
             subscription,
             overrides,
+            codecs: Codecs::default(),
         };
         ClientBuilder { settings }
     }
@@ -180,12 +183,27 @@ impl Client {
         task_topic: impl Into<String>,
         processor: P,
     ) -> WorkerBuilder<P> {
-        let Settings { options, subscription, .. } = &self.inner.settings;
+        let Settings { options, subscription, codecs, .. } = &self.inner.settings;
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
         WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor)
             .subscription(subscription)
+            .codecs(codecs.clone())
+    }
+
+    /// Decodes task and result of an entry that names a [`codec`](TaskMetadata::codec), which it does not any more then. Others stay as they
+    /// are. [`wait`](Self::wait) does so by itself.
+    ///
+    /// # Errors
+    /// When this client has no codec of that name, or the bytes are not of that codec.
+    pub fn decode(&self, mut metadata: TaskMetadata) -> Result<TaskMetadata, PayloadError> {
+        let Some(name) = metadata.codec.take() else { return Ok(metadata) };
+        let codec = self.inner.settings.codecs.get(&name)?;
+        for bytes in [&mut metadata.task, &mut metadata.result].into_iter().flatten() {
+            *bytes = decode(&**codec, bytes)?;
+        }
+        Ok(metadata)
     }
 
     fn new(settings: Settings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
@@ -343,6 +361,18 @@ impl ClientBuilder {
     /// Topics that belong to this task topic and have other names than the derived ones.
     pub fn topics(mut self, task_topic: impl Into<String>, overrides: TopicOverrides) -> Self {
         self.settings.overrides.insert(task_topic.into(), overrides);
+        self
+    }
+
+    /// Makes a codec known to the client and its workers: see [`Codec`].
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.settings.codecs.add(codec);
+        self
+    }
+
+    /// The name of the codec that submissions are encoded by which name none themselves ([`Submission::codec`]). Default none.
+    pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
+        self.settings.codecs.default = Some(codec.into());
         self
     }
 

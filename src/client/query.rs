@@ -68,7 +68,11 @@ impl Client {
     /// # Errors
     /// When the task failed for good, its result is of another type, or the metadata topic cannot be followed.
     pub async fn wait<Output: FromPayload>(&self, task: &TaskRef) -> Result<Output, WaitError> {
-        let end = self.end(task).await?;
+        let mut end = self.end(task).await?;
+        if end.codec.is_some() {
+            let decoded = self.decode(Arc::unwrap_or_clone(end)).map_err(WaitError::Decode)?;
+            end = Arc::new(decoded);
+        }
         if let Some(result) = end.result().map_err(WaitError::Decode)? {
             return Ok(result);
         }

@@ -8,8 +8,8 @@ use super::task_ref::TaskRef;
 use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
-use crate::task::text::{TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
-use crate::task::{PayloadError, TaskId, ToPayload};
+use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
+use crate::task::{PayloadError, TaskId, ToPayload, encode};
 use crate::topics::TopicNameError;
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use bytes::Bytes;
@@ -83,6 +83,7 @@ pub struct Submission {
     pub(super) delivery: Delivery,
     /// The first thing that cannot be submitted.
     refused: Option<SubmitError>,
+    codec: Option<String>,
 }
 
 impl fmt::Debug for Submission {
@@ -120,6 +121,7 @@ impl Client {
             tags: Vec::new(),
             delivery: Delivery::default(),
             refused: None,
+            codec: self.inner.settings.codecs.default.clone(),
         }
     }
 
@@ -158,6 +160,13 @@ impl Submission {
         self.property(TASK_KEY, key)
     }
 
+    /// Encodes the payload by the client's codec of this name, and names it in the property `TASK_CODEC`: see [`Codec`](crate::Codec).
+    /// A submission that has this property already is sent as it is.
+    pub fn codec(mut self, name: impl Into<String>) -> Self {
+        self.codec = Some(name.into());
+        self
+    }
+
     /// What kind of task it is: a [`Router`](crate::Router) chooses the processor by it, and entries on the metadata topic carry it
     /// ([`TaskMetadata::task_type`](crate::TaskMetadata::task_type)). Text of 1 to 128 bytes.
     pub fn task_type(self, task_type: impl Into<String>) -> Self {
@@ -180,7 +189,7 @@ impl Submission {
     /// # Errors
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
-        let Self { client, topic, payload, properties, delivery, refused, .. } = self;
+        let Self { client, topic, payload, mut properties, delivery, refused, codec, .. } = self;
         if let Some(error) = refused {
             return Err(error);
         }
@@ -194,7 +203,14 @@ impl Submission {
         if let Some(bytes) = outside(TASK_TYPE, TASK_TYPE_BYTES_MAX) {
             return Err(SubmitError::Type(bytes));
         }
-        let payload = payload.map_err(SubmitError::Encode)?;
+        let mut payload = payload.map_err(SubmitError::Encode)?;
+        if let Some(name) = codec
+            && !properties.contains_key(TASK_CODEC)
+        {
+            let codec = client.inner.settings.codecs.get(&name).map_err(SubmitError::Encode)?;
+            payload = encode(&**codec, &payload).map_err(SubmitError::Encode)?;
+            properties.insert(TASK_CODEC.to_owned(), name);
+        }
         let topic = client.names(&topic)?.task;
         let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());

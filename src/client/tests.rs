@@ -57,6 +57,7 @@ macro_rules! waiting {
     }};
 }
 
+mod coded;
 mod reading;
 mod watching;
 

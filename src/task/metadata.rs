@@ -120,6 +120,10 @@ pub struct TaskMetadata {
     /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
     /// unknown.
     pub task_type: Option<String>,
+    /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message says:
+    /// [`Client::decode`](crate::Client::decode) decodes them. Left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
     /// What the processor has logged last in the attempt that runs, or has ended: up to 32 lines of up to 256 bytes. The end of an attempt has
     /// them if the worker that has run it shows that end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -153,6 +157,7 @@ impl TaskMetadata {
             tags: Vec::new(),
             scheduled_at: None,
             task_type: None,
+            codec: None,
             log: Vec::new(),
         }
     }
@@ -166,10 +171,16 @@ impl TaskMetadata {
     /// The result, read as the type that the processor returned; `None` if the task is not completed.
     ///
     /// # Errors
-    /// When the result is of another type.
+    /// When the result is of another type, or still encoded by a [`codec`](Self::codec).
     pub fn result<T: FromPayload>(&self) -> Result<Option<T>, PayloadError> {
         if self.state != TaskState::Completed {
             return Ok(None);
+        }
+        if let Some(codec) = &self.codec {
+            let cause = format_args!(
+                "the result is encoded by the codec `{codec}`: Client::decode decodes it"
+            );
+            return Err(PayloadError::new(cause));
         }
         // A result without bytes may be left out.
         T::from_payload(self.result.as_ref().unwrap_or(&Bytes::new())).map(Some)
@@ -220,6 +231,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("task_key", &self.task_key)
             .field("worker", &self.worker)
             .field("task_type", &self.task_type)
+            .field("codec", &self.codec)
             .field("log", &self.log)
             .finish_non_exhaustive()
     }
@@ -305,11 +317,12 @@ mod tests {
             task_key: Some("k".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
             task_type: Some("t".to_owned()),
+            codec: Some("c".to_owned()),
             log: vec!["l".to_owned()],
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t","log":["l"]}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t","codec":"c","log":["l"]}"#;
         assert!(json.ends_with(names), "{json}");
     }
 
@@ -332,6 +345,9 @@ mod tests {
         assert_eq!(completed.result(), Ok(Some(3_u32)));
         assert_eq!(completed.result(), Ok(Some(Text("3".to_owned()))));
         assert!(completed.result::<String>().is_err());
+        let encoded = TaskMetadata { codec: Some("zip".to_owned()), ..completed.clone() };
+        let error = encoded.result::<u32>().unwrap_err();
+        assert!(error.to_string().contains("encoded by the codec `zip`"), "{error}");
         let without = TaskMetadata { result: None, ..completed };
         assert_eq!(without.result(), Ok(Some(Text::default())));
     }

@@ -1,5 +1,6 @@
 //! What a task is to everybody: its id, its state, and its entry on the metadata topic.
 
+mod codec;
 mod id;
 mod metadata;
 mod payload;
@@ -7,6 +8,10 @@ pub(crate) mod terms;
 pub(crate) mod text;
 mod worker;
 
+pub use codec::Codec;
+#[cfg(test)]
+pub(crate) use codec::tests::Flip;
+pub(crate) use codec::{Codecs, decode, encode};
 pub use id::{TaskId, TaskIdError};
 pub use longhaul_transport::{EntryId, Position};
 pub(crate) use longhaul_transport::{Properties, PropertyWriter};

@@ -39,6 +39,12 @@ pub(crate) const TASK_KEY_BYTES_MAX: usize = 256;
 /// Message property of a task: which processor of a router it is for.
 pub(crate) const TASK_TYPE: &str = "TASK_TYPE";
 
+/// Message property of a task: the codec that its payload is encoded by.
+pub(crate) const TASK_CODEC: &str = "TASK_CODEC";
+
+/// The longest name of a codec, in bytes.
+pub(crate) const TASK_CODEC_BYTES_MAX: usize = 128;
+
 /// The longest type of a task, in bytes.
 pub(crate) const TASK_TYPE_BYTES_MAX: usize = 128;
 

@@ -6,6 +6,7 @@ use super::preflight::Preflight;
 use super::processor::TaskProcessor;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
+use crate::task::Codecs;
 use crate::task::WorkerIdentity;
 use crate::topics::{TopicNames, TopicOverrides};
 use crate::transport::Transport;
@@ -42,6 +43,7 @@ pub struct WorkerBuilder<P> {
     /// What the client knows of topics, by the full names of task topics.
     known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
+    codecs: Codecs,
     processor: P,
 }
 
@@ -66,6 +68,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             others,
             known_overrides,
             config,
+            codecs: Codecs::default(),
             processor,
         }
     }
@@ -80,6 +83,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             others,
             known_overrides,
             config,
+            codecs,
             processor,
         } = self;
         let processor = processor.with(middleware);
@@ -91,6 +95,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             others,
             known_overrides,
             config,
+            codecs,
             processor,
         }
     }
@@ -138,6 +143,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// The subscription that this worker shares with others: its client's, so that both mean the same topics.
     pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
         self.config.subscription = name.into();
+        self
+    }
+
+    /// The codecs of its client.
+    pub(crate) fn codecs(mut self, codecs: Codecs) -> Self {
+        self.codecs = codecs;
         self
     }
 
@@ -227,11 +238,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             others,
             known_overrides,
             mut config,
+            codecs,
             processor,
         } = self;
         config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
-        let mut plan = Plan::new(config, topics, processor)?;
+        let mut plan = Plan::with_codecs(config, topics, processor, codecs)?;
         for other in others {
             let overrides = TopicOverrides::of(&known_overrides, &other);
             let subscription = &plan.config.subscription;

@@ -31,9 +31,7 @@ impl<P: TaskProcessor> ErasedProcessor for P {
                 .map_err(|cause| TaskError::unsuitable(text::undecodable(&cause.to_string())))?;
             drop(payload);
             let output = self.process(task, context).await?;
-            let encoded = output.to_payload();
-            encoded
-                .map_err(|cause| TaskError::fatal(format!("result could not be encoded: {cause}")))
+            output.to_payload().map_err(|cause| TaskError::not_encoded(&cause))
         }
         .boxed()
     }

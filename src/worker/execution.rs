@@ -174,7 +174,7 @@ pub(crate) async fn attend(
     }
     note_panic_places();
     let shared = Arc::new(shared);
-    let context = TaskContext { shared: Arc::clone(&shared) };
+    let context = TaskContext::new(Arc::clone(&shared));
     let (report, mut outcome) = oneshot::channel();
     let body = AssertUnwindSafe(processor.run(payload, context)).catch_unwind();
     let handle = bodies.spawn(

@@ -1,5 +1,6 @@
 //! Starting a worker, and the handle to it.
 
+use super::coded::Coded;
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::erased::ErasedProcessor;
 use super::mailbox::Mailbox;
@@ -10,8 +11,8 @@ use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
 use crate::supervise::{ConnectionState, Connections};
-use crate::task::TaskId;
 #[cfg(feature = "admin")]
+use crate::task::{Codecs, TaskId};
 use crate::topics::Finding;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
@@ -227,8 +228,19 @@ impl Plan {
         topics: TopicNames,
         processor: impl TaskProcessor,
     ) -> Result<Self, ConfigError> {
+        Self::with_codecs(config, topics, processor, Codecs::default())
+    }
+
+    /// The same, with codecs for tasks whose payloads are encoded.
+    pub(super) fn with_codecs(
+        config: WorkerConfig,
+        topics: TopicNames,
+        processor: impl TaskProcessor,
+        codecs: Codecs,
+    ) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { config, topics: vec![topics], processor: Arc::new(processor) })
+        let processor = Arc::new(Coded { processor: Arc::new(processor), codecs });
+        Ok(Self { config, topics: vec![topics], processor })
     }
 
     /// The same with one more task topic, whose tasks share the worker's slots.

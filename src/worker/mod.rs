@@ -4,6 +4,7 @@ mod agenda;
 mod blocking;
 mod budget;
 mod builder;
+mod coded;
 mod driver;
 mod erased;
 mod execution;

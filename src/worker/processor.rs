@@ -6,7 +6,7 @@ use super::middleware::{Middleware, With};
 use super::reports::{Over, Reports};
 use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
-use crate::task::{FromPayload, Progress, TaskId, ToPayload, text};
+use crate::task::{Codec, FromPayload, PayloadError, Progress, TaskId, ToPayload, encode, text};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -120,6 +120,15 @@ pub trait TaskProcessor: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TaskContext {
     pub(crate) shared: Arc<Shared>,
+    /// Of a task whose payload a codec has encoded.
+    coding: Option<Arc<Coding>>,
+}
+
+/// How the checkpoints of a task travel.
+pub(super) struct Coding {
+    pub(super) codec: Arc<dyn Codec>,
+    /// As the processor gets it.
+    pub(super) last_checkpoint: Option<Bytes>,
 }
 
 pub(crate) struct Shared {
@@ -145,6 +154,9 @@ pub enum CheckpointError {
     /// It is above 64 KiB.
     #[error("checkpoint too large: {0} bytes, the limit is {CHECKPOINT_BYTES_MAX}")]
     TooLarge(usize),
+    /// The codec of the task cannot encode it.
+    #[error("checkpoint not encoded: {0}")]
+    NotEncoded(PayloadError),
     /// The attempt is over or its worker has stopped, and nobody can tell any more whether it is stored.
     #[error("checkpoint not stored: {0}")]
     NotStored(&'static str),
@@ -161,6 +173,26 @@ pub struct FencingToken {
 }
 
 impl TaskContext {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, coding: None }
+    }
+
+    /// The same, with checkpoints that travel so.
+    pub(super) fn coded(self, coding: Coding) -> Self {
+        Self { coding: Some(Arc::new(coding)), ..self }
+    }
+
+    /// The name of the codec that its payload was encoded by, by the property `TASK_CODEC` of its message.
+    #[must_use]
+    pub fn codec(&self) -> Option<&str> {
+        self.named(text::TASK_CODEC)
+    }
+
+    fn named(&self, property: &str) -> Option<&str> {
+        let value = self.shared.properties.get(property);
+        value.map(String::as_str).filter(|value| !value.is_empty())
+    }
+
     /// The task's id.
     #[must_use]
     pub fn task_id(&self) -> TaskId {
@@ -194,8 +226,7 @@ impl TaskContext {
     /// What kind of task its submitter calls it, by the property `TASK_TYPE` of its message: see [`Router`](crate::Router).
     #[must_use]
     pub fn task_type(&self) -> Option<&str> {
-        let named = self.shared.properties.get(text::TASK_TYPE);
-        named.map(String::as_str).filter(|named| !named.is_empty())
+        self.named(text::TASK_TYPE)
     }
 
     /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another worker has taken over, or the
@@ -252,7 +283,10 @@ impl TaskContext {
     /// # Errors
     /// When the bytes are above 64 KiB.
     pub fn checkpoint_blocking(&self, bytes: impl Into<Bytes>) -> Result<(), CheckpointError> {
-        let bytes = bytes.into();
+        let mut bytes = bytes.into();
+        if let Some(coding) = &self.coding {
+            bytes = encode(&*coding.codec, &bytes).map_err(CheckpointError::NotEncoded)?;
+        }
         if bytes.len() > CHECKPOINT_BYTES_MAX {
             return Err(CheckpointError::TooLarge(bytes.len()));
         }
@@ -274,7 +308,10 @@ impl TaskContext {
     /// The last checkpoint of an earlier attempt.
     #[must_use]
     pub fn last_checkpoint(&self) -> Option<&Bytes> {
-        self.shared.last_checkpoint.as_ref()
+        match &self.coding {
+            Some(coding) => coding.last_checkpoint.as_ref(),
+            None => self.shared.last_checkpoint.as_ref(),
+        }
     }
 }
 

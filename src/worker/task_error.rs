@@ -1,7 +1,7 @@
 //! Why an attempt has no result: what a processor may answer instead of one.
 
 use crate::protocol::retry::Failure;
-use crate::task::text;
+use crate::task::{PayloadError, text};
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -78,6 +78,11 @@ impl TaskError {
     /// The same, with the whole reason in words.
     pub(super) const fn unsuitable(reason: String) -> Self {
         Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true }
+    }
+
+    /// The result has no form as bytes.
+    pub(super) fn not_encoded(cause: &PayloadError) -> Self {
+        Self::fatal(format!("result could not be encoded: {cause}"))
     }
 
     /// The processor panicked, with the whole reason in words.

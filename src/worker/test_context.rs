@@ -171,7 +171,7 @@ impl TestContext {
             reports: Arc::new(Reports::new(Listener::Test(Arc::clone(&self.recording)))),
             threads: Threads::default(),
         };
-        TaskContext { shared: Arc::new(shared) }
+        TaskContext::new(Arc::new(shared))
     }
 
     /// Cancels the attempt, as a client does, or a worker that shuts down.

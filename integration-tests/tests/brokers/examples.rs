@@ -150,6 +150,33 @@ async fn the_router_routes() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
+    let printed = printed("cancel").await?;
+    let expected = [
+        "polite: cleaning up",
+        "polite: Cancelled after 1 attempt",
+        "deaf: Cancelled after 1 attempt",
+        "blocking: Cancelled after 1 attempt",
+        "left behind: 1",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_second_worker_goes_on_at_the_checkpoint_of_the_first() -> Result<()> {
+    let printed = printed("checkpoint").await?;
+    let expected = [
+        "first: attempt 1 begins after page 0",
+        "second: attempt 2 begins after page 3",
+        "3 pages by second",
+        "page 4 by second, page 5 by second, page 6 by second",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
 /// The second task waits for the first one, by a snooze or several, and both take as long as they take.
 #[tokio::test]
 async fn the_middleware_times() -> Result<()> {

@@ -4,9 +4,13 @@
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::sandbox::Sandbox;
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul::topics::TopicNames;
 use longhaul::{
-    Client, Raw, SubmitError, TaskContext, TaskOutcome, TaskRef, Text, WaitError, blocking_fn,
+    Client, Codec, PayloadError, Raw, SubmitError, TaskContext, TaskOutcome, TaskRef, Text,
+    WaitError, blocking_fn,
 };
+use longhaul_transport::{Follow, Start, TopicPartition, Transport};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -58,6 +62,71 @@ async fn a_kill_frees_the_slot_of_a_thread_that_does_not_end() -> Result<()> {
     ensure!(worker.stats().left_behind == 1, "{:?}", worker.stats());
     end.send(())?;
     worker.drain(PATIENCE).await?;
+    Ok(())
+}
+
+/// Flips all bits.
+struct Flip;
+
+impl Codec for Flip {
+    fn name(&self) -> &'static str {
+        "flip"
+    }
+
+    fn encode(&self, plain: &[u8]) -> Result<Vec<u8>, PayloadError> {
+        Ok(plain.iter().map(|byte| !byte).collect())
+    }
+
+    fn decode(&self, encoded: &[u8]) -> Result<Vec<u8>, PayloadError> {
+        self.encode(encoded)
+    }
+}
+
+/// All that stands on a topic, as text where it is one.
+async fn texts(transport: &PulsarTransport, topic: &str) -> Result<Vec<String>> {
+    let topic = TopicPartition { topic: topic.to_owned(), partition: -1 };
+    let follow = Follow { start: Start::Earliest, compacted: false };
+    let mut follower = transport.follower(&topic, follow).await?;
+    let end = follower.last_position().await?.context("it is empty")?;
+    let mut texts = Vec::new();
+    loop {
+        let message = timeout(PATIENCE, follower.next()).await??;
+        texts.push(String::from_utf8_lossy(&message.payload).into_owned());
+        if message.position >= end {
+            return Ok(texts);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_codec_encodes_is_plain_on_no_topic() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let (url, topic) = (sandbox.service_url(), sandbox.topic("codec"));
+    let client = Client::builder(url).admin_url(sandbox.admin().url());
+    let client = client.codec(Flip).encode_with("flip").connect().await?;
+    let processor = blocking_fn(|task: Text, context: TaskContext| {
+        context.checkpoint_blocking(task.0.clone())?;
+        Ok(task)
+    });
+    let worker = client.worker(&topic, processor).start().await?;
+    let secret = Text("a secret".to_owned());
+    let task = client.submit(&topic, &secret).await?;
+    ensure!(result(&client, &task).await? == secret);
+    let entry = client.get(&task).await?.context("no entry")?;
+    let flipped: Vec<u8> = secret.0.bytes().map(|byte| !byte).collect();
+    let (task, result) = (entry.task.as_deref(), entry.result.as_deref());
+    ensure!((task, result) == (Some(&flipped[..]), Some(&flipped[..])), "{entry:?}");
+    ensure!(entry.codec.as_deref() == Some("flip"));
+    worker.drain(PATIENCE).await?;
+
+    let names: TopicNames = topic.parse()?;
+    let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
+    // A Java reader sees Base64 on the metadata topic.
+    let base64 = "YSBzZWNyZX";
+    for topic in [&names.task, &names.ledger, &names.metadata] {
+        let texts = texts(&transport, topic).await?;
+        ensure!(!texts.iter().any(|it| it.contains("secret") || it.contains(base64)), "{texts:#?}");
+    }
     Ok(())
 }
 

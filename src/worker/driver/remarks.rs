@@ -53,6 +53,7 @@ impl Lane {
             payload.shown(metadata, property, bytes_max)
         };
         metadata.task_key = shown(metadata, text::TASK_KEY, text::TASK_KEY_BYTES_MAX);
+        metadata.codec = shown(metadata, text::TASK_CODEC, text::TASK_CODEC_BYTES_MAX);
         metadata.task_type = shown(metadata, text::TASK_TYPE, text::TASK_TYPE_BYTES_MAX);
     }
 

@@ -24,6 +24,7 @@ const LANE: LaneId = LaneId::new(0, -1);
 mod aside;
 mod bounds;
 mod checkpoints;
+mod codecs;
 mod entries;
 mod expiry;
 mod intake;

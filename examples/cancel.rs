@@ -1,0 +1,71 @@
+//! The end of a task on request: a processor that listens ends by itself, one that does not is dropped, and one that blocks its thread is left
+//! behind. It brings its own broker.
+
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
+use longhaul::{
+    Client, Router, TaskContext, TaskError, Text, WaitError, blocking_fn, processor_fn,
+};
+use longhaul_broker::{Broker, BrokerConfig};
+use std::time::Duration;
+
+/// Cleans up when it is cancelled. Whatever it answers then: the task is not tried again.
+async fn polite(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
+    context.progress(0, 1, "begun");
+    context.cancelled().await;
+    println!("polite: cleaning up");
+    Err(TaskError::retry("cancelled"))
+}
+
+/// Never asks.
+async fn deaf(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
+    context.progress(0, 1, "begun");
+    std::future::pending().await
+}
+
+/// Blocks its thread, and never asks either.
+fn blocking(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
+    context.progress(0, 1, "begun");
+    std::thread::sleep(Duration::from_secs(3));
+    Ok(Text("nobody wants to know".to_owned()))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let broker = Broker::start(BrokerConfig::default())?;
+    let client = Client::connect(broker.service_url()).await?;
+    let router = Router::new()
+        .route("polite", processor_fn(polite))
+        .route("deaf", processor_fn(deaf))
+        .route("blocking", blocking_fn(blocking));
+    let worker = client.worker("work", router).concurrency(1);
+    let worker = worker.cancel_grace(Duration::from_secs(1)).start().await?;
+    let mut watch = client.watch("work").await?;
+
+    for name in ["polite", "deaf", "blocking"] {
+        let submission = client.submission("work", &Text(String::new())).task_type(name);
+        let task = submission.send().await?;
+        // Until it runs.
+        while let Some(event) = watch.next().await {
+            if let longhaul::WatchEvent::Updated { id, metadata, .. } = event?
+                && (id, metadata.progress.is_some()) == (task.id, true)
+            {
+                break;
+            }
+        }
+        if name == "blocking" {
+            client.kill(&task).await?;
+        } else {
+            client.cancel(&task).await?;
+        }
+        match client.wait::<Text>(&task).await {
+            Err(WaitError::Failed { outcome, attempts, .. }) => {
+                println!("{name}: {outcome:?} after {attempts} attempt");
+            }
+            other => println!("{name}: {other:?}"),
+        }
+    }
+    println!("left behind: {}", worker.stats().left_behind);
+    worker.drain(Duration::from_secs(10)).await?;
+    Ok(())
+}
