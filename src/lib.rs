@@ -21,6 +21,7 @@ mod client;
 mod config;
 mod ledger;
 mod protocol;
+mod register;
 mod supervise;
 mod task;
 mod transport;
@@ -64,6 +65,11 @@ pub mod internals {
     /// How entries of the ledger are written and read.
     pub mod ledger {
         pub use crate::ledger::*;
+    }
+
+    /// How entries of the register are written and read.
+    pub mod register {
+        pub use crate::register::*;
     }
 
     /// The rules of the task protocol.

@@ -85,6 +85,7 @@ impl Simulation {
         let mut rng = fastrand::Rng::with_seed(setting.seed ^ 0x5eed);
         let fleet = Fleet::new(&setting, &broker, &names, &mut rng);
         broker.create_topic(&names.dead_letters, None, false);
+        broker.create_topic(&names.register, None, setting.deduplication);
         let partitions = setting.partitions;
         let (submitted, gained) = (BTreeMap::new(), 0);
         let passed = broker.clock().now();

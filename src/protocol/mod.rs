@@ -18,6 +18,7 @@ pub mod next_attempt;
 #[cfg(test)]
 pub(crate) mod properties;
 pub mod rank;
+pub mod register;
 pub mod retry;
 pub mod seal;
 pub mod silence;

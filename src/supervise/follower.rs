@@ -37,6 +37,14 @@ impl KeptFollower {
         matches!(self.follow.start, Start::After(_))
     }
 
+    /// The last message that was read.
+    pub(crate) const fn read_to(&self) -> Option<Position> {
+        match self.follow.start {
+            Start::After(position) => Some(position),
+            Start::Earliest | Start::Latest => None,
+        }
+    }
+
     /// Opens a session if none is open.
     pub(crate) async fn open(&mut self) -> Result<&mut dyn Follower, TransportError> {
         let open = match self.follower.take() {

@@ -5,6 +5,7 @@
 //!
 //! - [`Service`]: opens sessions of any kind, and waits between them as long as they fail.
 //! - [`KeptFollower`] goes on behind the last message that it has read, [`KeptPublisher`] with the next message.
+//! - [`WholeFollower`] reads a topic to its end first, and says when it is there.
 //! - [`count`] and [`recount`]: how many partitions topics have.
 //! - [`Connections`]: whether all sessions of a worker are open; the log tells each outage once.
 
@@ -15,6 +16,7 @@ mod landmark;
 mod partitions;
 mod publisher;
 mod service;
+mod whole;
 
 #[cfg(test)]
 pub(crate) use backoff::BACKOFF_MAX;
@@ -26,3 +28,4 @@ pub(crate) use landmark::Landmark;
 pub(crate) use partitions::{count, recount};
 pub(crate) use publisher::KeptPublisher;
 pub(crate) use service::{Service, no_answer, persistently};
+pub(crate) use whole::{Reading, WholeFollower};

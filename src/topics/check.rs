@@ -159,7 +159,7 @@ pub(super) fn findings(
     settings: &TopicSettings,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for role in [Role::Task, Role::Ledger, Role::Metadata, Role::DeadLetters] {
+    for role in [Role::Task, Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters] {
         let judge = Judge { role, topic: names.of(role), names };
         match observed.topic(role) {
             None => findings.push(judge.topic_missing()),
@@ -175,7 +175,8 @@ pub(super) fn findings(
     }
     findings.extend(subscription(observed, names, settings));
     findings.extend(dead_letter_subscription(observed, names));
-    let topics = [&observed.task, &observed.ledger, &observed.metadata, &observed.dead_letters];
+    let Observed { task, ledger, metadata, register, dead_letters, .. } = observed;
+    let topics = [task, ledger, metadata, register, dead_letters];
     if topics.into_iter().flatten().any(|topic| topic.policies.source == PolicySource::Namespace) {
         // Once: it is the broker's doing, not the topic's.
         let judge = Judge { role: Role::Task, topic: &names.task, names };
@@ -225,6 +226,9 @@ impl Judge<'_> {
             }
             Role::Metadata => {
                 "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
+            }
+            Role::Register => {
+                "workers take no tasks before they have read it, and a topic that the broker makes by itself forgets keys"
             }
             Role::DeadLetters => {
                 "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
@@ -278,7 +282,11 @@ impl Judge<'_> {
                     remedy,
                 ));
             }
-            (Role::DeadLetters, Shape::Unpartitioned, _) => return None,
+            (Role::Register | Role::DeadLetters, Shape::Unpartitioned, _) => return None,
+            (Role::Register, found @ Shape::Partitioned(_), _) => (
+                format!("the topic has {found}, and a register has none"),
+                format!("stop the workers, delete {}, then {}", self.topic, self.setup()),
+            ),
             (Role::DeadLetters, found @ Shape::Partitioned(_), _) => {
                 let what = format!("the topic has {found}, and dead letters go to a topic without");
                 let risk =
@@ -301,7 +309,11 @@ impl Judge<'_> {
                 (what, format!("stop the workers, delete {}, then {}", self.topic, self.setup()))
             }
         };
-        let risk = "tasks of the partitions that are not covered are held and never run";
+        let risk = if self.role == Role::Register {
+            "workers cannot read it, and take no tasks"
+        } else {
+            "tasks of the partitions that are not covered are held and never run"
+        };
         Some(self.finding(FindingKind::PartitionsDiffer, Severity::Error, what, risk, remedy))
     }
 
@@ -352,9 +364,7 @@ impl Judge<'_> {
     }
 
     fn compaction_cursor(&self, state: &TopicState) -> Option<Finding> {
-        if !matches!(self.role, Role::Metadata | Role::Ledger)
-            || state.policies.compaction_threshold_bytes == 0
-        {
+        if !self.role.is_compacted() || state.policies.compaction_threshold_bytes == 0 {
             // Without a threshold there is no cursor, and that is a finding already.
             return None;
         }

@@ -23,7 +23,7 @@ const DEFAULT_TENANT: &str = "public";
 const DEFAULT_NAMESPACE: &str = "default";
 const PARTITION_SUFFIX: &str = "-partition-";
 /// What the names of topics end with that belong to a task topic, and that are no task topics themselves.
-const COMPANIONS: [&str; 2] = ["-metadata", "-ledger"];
+const COMPANIONS: [&str; 3] = ["-metadata", "-ledger", "-register"];
 
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum TopicNameError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The name ends as those of metadata topics and ledgers do: a task there would be lost, or take the place of an entry.
+    /// The name ends as those of metadata topics, ledgers and registers do: a task there would be lost, or take the place of an entry.
     #[error("`{name}` belongs to the task topic `{of}`: give the name of that one")]
     Companion {
         /// Full name.
@@ -237,7 +237,7 @@ pub struct TopicNames {
     pub metadata: String,
     /// Claims and outcomes, by which workers decide.
     pub ledger: String,
-    /// Idempotency keys.
+    /// What belongs to the queue and not to one task, such as idempotency keys.
     pub register: String,
     /// Tasks that failed for good.
     pub dead_letters: String,
@@ -266,8 +266,8 @@ impl TopicOverrides {
 impl TopicNames {
     /// Derives the names from those of the task topic and the subscription.
     ///
-    /// Two subscriptions of one task topic share nothing but the tasks and the register: the names of the others carry the
-    /// subscription. Only the default subscription is left out, and never from the dead letters, which keep Pulsar's convention.
+    /// Two subscriptions of one task topic share nothing but the tasks: the names of the others carry the subscription. Only the default
+    /// subscription is left out, and never from the dead letters, which keep Pulsar's convention.
     ///
     /// # Errors
     /// When one of the names, given or derived, is not usable; see [`TopicNameError`].
@@ -298,7 +298,7 @@ impl TopicNames {
         let names = Self {
             metadata: name(&overrides.metadata, format!("{task}{infix}-metadata"))?,
             ledger: name(&overrides.ledger, format!("{task}{infix}-ledger"))?,
-            register: name(&overrides.register, format!("{task}-register"))?,
+            register: name(&overrides.register, format!("{task}{infix}-register"))?,
             dead_letters: name(&overrides.dead_letters, format!("{task}-{subscription}-DLQ"))?,
             task,
         };
@@ -364,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn another_subscription_gets_topics_of_its_own_but_shares_the_register() {
+    fn another_subscription_gets_topics_of_its_own() {
         let names = TopicNames::new("tasks", "audit").unwrap();
         assert_eq!(names.metadata, "persistent://public/default/tasks-audit-metadata");
         assert_eq!(names.ledger, "persistent://public/default/tasks-audit-ledger");
-        assert_eq!(names.register, "persistent://public/default/tasks-register");
+        assert_eq!(names.register, "persistent://public/default/tasks-audit-register");
         assert_eq!(names.dead_letters, "persistent://public/default/tasks-audit-DLQ");
     }
 
@@ -415,7 +415,7 @@ mod tests {
         assert!(!apart(names("tasks", |_, _| {})));
         assert!(!apart(names("orders", |it, tasks| it.ledger = tasks.ledger.clone())));
         assert!(!apart(names("orders", |it, tasks| it.dead_letters = tasks.metadata.clone())));
-        assert!(!apart(names("tasks-register", |_, _| {})));
+        assert!(!apart(names("orders", |it, tasks| it.task = tasks.register.clone())));
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
     /// A task that was submitted to `tasks-metadata` was stored there, and nobody ever ran it.
     #[test]
     fn what_belongs_to_a_task_topic_is_none() {
-        for name in ["tasks-metadata", "a/b/tasks-audit-ledger"] {
+        for name in ["tasks-metadata", "a/b/tasks-audit-ledger", "tasks-register"] {
             let refused = TopicNames::new(name, "longhaul").unwrap_err();
             assert!(matches!(refused, TopicNameError::Companion { .. }), "{refused:?}");
         }

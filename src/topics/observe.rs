@@ -18,7 +18,20 @@ pub(super) enum Role {
     Task,
     Metadata,
     Ledger,
+    Register,
     DeadLetters,
+}
+
+impl Role {
+    /// The broker compacts it, and readers see it from its start.
+    pub(super) const fn is_compacted(self) -> bool {
+        matches!(self, Self::Metadata | Self::Ledger | Self::Register)
+    }
+
+    /// One topic without partitions, whatever the task topic has.
+    pub(super) const fn is_single(self) -> bool {
+        matches!(self, Self::Register | Self::DeadLetters)
+    }
 }
 
 /// Whether a topic is partitioned. Pulsar changes the number later, but not from none to some.
@@ -79,6 +92,7 @@ pub(super) struct Observed {
     pub(super) task: Option<TopicState>,
     pub(super) metadata: Option<TopicState>,
     pub(super) ledger: Option<TopicState>,
+    pub(super) register: Option<TopicState>,
     pub(super) dead_letters: Option<TopicState>,
     /// `None` where it cannot be read.
     pub(super) bookies: Option<u32>,
@@ -90,6 +104,7 @@ impl Observed {
             Role::Task => self.task.as_ref(),
             Role::Metadata => self.metadata.as_ref(),
             Role::Ledger => self.ledger.as_ref(),
+            Role::Register => self.register.as_ref(),
             Role::DeadLetters => self.dead_letters.as_ref(),
         }
     }
@@ -111,6 +126,7 @@ impl TopicNames {
             Role::Task => &self.task,
             Role::Metadata => &self.metadata,
             Role::Ledger => &self.ledger,
+            Role::Register => &self.register,
             Role::DeadLetters => &self.dead_letters,
         }
     }
@@ -128,6 +144,7 @@ pub(super) async fn observe(
         task: topic(Role::Task).await?,
         metadata: topic(Role::Metadata).await?,
         ledger: topic(Role::Ledger).await?,
+        register: topic(Role::Register).await?,
         dead_letters: topic(Role::DeadLetters).await?,
         bookies: admin.bookies().await,
     })

@@ -37,12 +37,12 @@ pub(super) fn wanted(role: Role, settings: &TopicSettings) -> Vec<Policy> {
             policies.insert(0, Policy::UnackedPerConsumer(0));
             policies.insert(1, Policy::UnackedPerSubscription(0));
         }
-        Role::Metadata | Role::Ledger => {
+        Role::Metadata | Role::Ledger | Role::Register => {
             policies.push(Policy::CompactionThreshold { bytes: COMPACTION_THRESHOLD_BYTES });
         }
         Role::DeadLetters => {}
     }
-    if matches!(role, Role::Task | Role::Ledger) {
+    if matches!(role, Role::Task | Role::Ledger | Role::Register) {
         policies.push(Policy::Deduplication(true));
     }
     policies
@@ -69,7 +69,7 @@ pub(super) fn unmet(
             unmet.extend(unmet_deduplication(role, found));
         }
         Role::Metadata => unmet.extend(unmet_compaction(found)),
-        Role::Ledger => {
+        Role::Ledger | Role::Register => {
             unmet.extend(unmet_compaction(found));
             unmet.extend(unmet_deduplication(role, found));
         }
@@ -89,7 +89,9 @@ fn retention(role: Role, settings: &TopicSettings) -> Policy {
 fn wanted_minutes(role: Role, settings: &TopicSettings) -> i64 {
     match role {
         Role::Task => settings.task_retention_minutes(),
-        Role::Metadata | Role::Ledger | Role::DeadLetters => settings.history_minutes(),
+        Role::Metadata | Role::Ledger | Role::Register | Role::DeadLetters => {
+            settings.history_minutes()
+        }
     }
 }
 
@@ -104,7 +106,7 @@ fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Op
     let wanted = wanted_minutes(role, settings);
     let too_long = match role {
         Role::Task => kept < 0 || kept > wanted,
-        Role::Metadata | Role::Ledger => kept < 0 && wanted >= 0,
+        Role::Metadata | Role::Ledger | Role::Register => kept < 0 && wanted >= 0,
         // They are few, and may be somebody's archive.
         Role::DeadLetters => false,
     };
@@ -125,6 +127,9 @@ fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Op
         (Role::Ledger, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Error, LEDGER_TRIMMED)
         }
+        (Role::Register, true, _) => {
+            (FindingKind::RetentionTooShort, Severity::Error, REGISTER_TRIMMED)
+        }
         (Role::Metadata, true, _) => {
             (FindingKind::RetentionTooShort, Severity::Warning, METADATA_TRIMMED)
         }
@@ -133,7 +138,7 @@ fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Op
         (_, UNLIMITED) => "unlimited in time and in size".to_owned(),
         (Role::Task, 0) => "none".to_owned(),
         (Role::Task, minutes) => format!("{minutes} min, unlimited in size"),
-        (Role::Metadata | Role::Ledger, minutes) => {
+        (Role::Metadata | Role::Ledger | Role::Register, minutes) => {
             format!("at least {minutes} min but not unlimited, and unlimited in size")
         }
         (Role::DeadLetters, minutes) => format!("at least {minutes} min, and unlimited in size"),
@@ -144,6 +149,8 @@ fn unmet_retention(role: Role, found: &Policies, settings: &TopicSettings) -> Op
 
 const LEDGER_TRIMMED: &str = "a worker that reads slowly silently skips ledger entries that the broker has already \
     deleted, and may run a finished task again";
+const REGISTER_TRIMMED: &str = "a worker or client that reads slowly silently skips entries that the broker has already \
+    deleted, and may run a second task of one key";
 const METADATA_TRIMMED: &str = "watchers that read slowly silently miss states of tasks";
 const TASKS_REMAIN: &str = "acknowledged tasks outlive their ledger entries: they run again if the subscription is ever \
     reset or made anew";
@@ -167,7 +174,7 @@ fn unmet_ttl(role: Role, found: &Policies) -> Option<Unmet> {
             Severity::Error,
             "the broker drops every dead letter that nobody has handled in that time, and nobody is told",
         ),
-        Role::Metadata | Role::Ledger => (
+        Role::Metadata | Role::Ledger | Role::Register => (
             Severity::Warning,
             "the broker acknowledges old entries in the name of durable readers, which then never see them",
         ),
@@ -190,6 +197,10 @@ fn unmet_deletion(role: Role, found: &Policies) -> Option<Unmet> {
         Role::Ledger => (
             Severity::Error,
             "the broker may delete the ledger while it is idle, and finished tasks may run again",
+        ),
+        Role::Register => (
+            Severity::Error,
+            "the broker may delete the register while it is idle, and a second task of one key may run",
         ),
         Role::DeadLetters if found.inactive.ignores_subscriptions() => (
             Severity::Error,
@@ -249,7 +260,7 @@ fn unmet_deduplication(role: Role, found: &Policies) -> Option<Unmet> {
             "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
         ),
         // Workers never send an entry twice, so this guards against what others do.
-        Role::Ledger | Role::Metadata | Role::DeadLetters => (
+        Role::Ledger | Role::Register | Role::Metadata | Role::DeadLetters => (
             Severity::Warning,
             "workers send no entry twice, but an entry that another client sends twice can overrule what lies between, and \
              a task may run twice or lose its outcome",

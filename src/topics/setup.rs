@@ -304,10 +304,9 @@ pub(super) fn plan(
     let shape = wanted_shape(observed.task.as_ref(), &names.task, settings)?;
     let mut steps = Vec::new();
     // The task topic comes last: a task on it must find its partition of the ledger.
-    for role in [Role::Ledger, Role::Metadata, Role::DeadLetters, Role::Task] {
+    for role in [Role::Ledger, Role::Metadata, Role::Register, Role::DeadLetters, Role::Task] {
         let topic = names.of(role);
-        // Workers publish dead letters to the topic as such, whatever partitions the task topic has.
-        let shape = if role == Role::DeadLetters { Shape::Unpartitioned } else { shape };
+        let shape = if role.is_single() { Shape::Unpartitioned } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
             Some(state) => {
@@ -360,7 +359,7 @@ fn subscription(role: Role, settings: &TopicSettings) -> Option<String> {
     match role {
         Role::Task => Some(settings.subscription.clone()),
         Role::DeadLetters => Some(DEAD_LETTER_SUBSCRIPTION.to_owned()),
-        Role::Metadata | Role::Ledger => None,
+        Role::Metadata | Role::Ledger | Role::Register => None,
     }
 }
 
@@ -412,7 +411,7 @@ fn policies(
         .collect();
     let bytes = state.policies.compaction_threshold_bytes;
     let no_cursor = state.partitions.iter().any(|p| p.exists && !p.compaction_cursor);
-    if matches!(role, Role::Metadata | Role::Ledger) && bytes > 0 && no_cursor {
+    if role.is_compacted() && bytes > 0 && no_cursor {
         // The broker makes the cursor when the threshold is set, even to the same value.
         policies.push(Policy::CompactionThreshold { bytes });
     }

@@ -83,6 +83,10 @@ impl Traits {
                 Severity::Error,
                 "workers name no schema, so the broker refuses their claims, and no task is run",
             ),
+            Role::Register => (
+                Severity::Error,
+                "workers and clients name no schema, so the broker refuses their entries, and tasks with a key wait for ever",
+            ),
             Role::DeadLetters => (
                 Severity::Error,
                 "workers name no schema, so the broker refuses dead letters, and tasks that failed for good stay open",
@@ -110,6 +114,9 @@ impl Traits {
                  fails for good"
             }
             Role::Ledger => "longhaul does not encrypt: claims are refused, and no task is run",
+            Role::Register => {
+                "longhaul does not encrypt: its entries are refused, and tasks with a key wait for ever"
+            }
             Role::Metadata => {
                 "longhaul does not encrypt: states and results are refused, and finished tasks stay open"
             }
@@ -141,7 +148,7 @@ impl Traits {
                  was submitted, and dropped elsewhere unless workers are told to run such tasks, once in each cluster",
                 "replicate the task topic to one cluster only",
             ),
-            Role::Ledger | Role::Metadata | Role::DeadLetters => (
+            Role::Ledger | Role::Metadata | Role::Register | Role::DeadLetters => (
                 "nothing that workers publish here leaves their cluster: people in another one see nothing, and the broker may \
                  keep the log for a cluster that does not read it",
                 "replicate the topic to one cluster only",

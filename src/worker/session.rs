@@ -2,8 +2,10 @@
 //! was lost, that the fate of a publish is unknown.
 
 mod publishing;
+mod whole;
 
 pub(super) use publishing::{Publish, publish};
+pub(super) use whole::{FollowedWhole, follow_whole};
 
 use super::driver::Event;
 use super::mailbox::Mailbox;

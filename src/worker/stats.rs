@@ -28,6 +28,7 @@ pub(super) struct Stats {
     replicated: AtomicU64,
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
+    registers_lost: AtomicU64,
     violations: AtomicU64,
     refusals: AtomicU64,
     /// The partitions whose ledger has been read, and that are worked on.
@@ -107,6 +108,9 @@ pub struct WorkerStats {
     pub refusals: u64,
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or what took its place, from its start.
     pub ledgers_lost: u64,
+    /// Times that the register was deleted under the worker, which then read what took its place from its start: keys that were bound are
+    /// forgotten.
+    pub registers_lost: u64,
     /// Tasks that this worker has set aside because its next step about them would have broken an invariant of the protocol: the step
     /// was not taken, and other workers go on with the task. Always zero, unless longhaul has a bug: the log names the invariant.
     pub violations: u64,
@@ -203,6 +207,9 @@ impl Stats {
     pub(super) fn ledger_lost(&self) {
         count(&self.ledgers_lost);
     }
+    pub(super) fn register_lost(&self) {
+        count(&self.registers_lost);
+    }
     pub(super) fn refused(&self) {
         count(&self.refusals);
     }
@@ -289,6 +296,7 @@ impl Stats {
             stalls: 0,
             refusals: read(&self.refusals),
             ledgers_lost: read(&self.ledgers_lost),
+            registers_lost: read(&self.registers_lost),
             violations: read(&self.violations),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
         }

@@ -63,7 +63,12 @@ pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
             retention: history,
             ..ends("-ledger")
         },
-        TopicDefaults { deduplication: true, ..ends("-register") },
+        TopicDefaults {
+            deduplication: true,
+            compaction_threshold_bytes: compacted,
+            retention: history,
+            ..ends("-register")
+        },
         TopicDefaults {
             compaction_threshold_bytes: compacted,
             retention: history,
@@ -142,6 +147,7 @@ mod tests {
         assert_eq!(found.retention, Some(Retention { minutes: 240, megabytes: -1 }));
         assert_eq!(found.compaction_threshold_bytes, Some(64 << 20));
         assert_eq!((found.deduplication, found.unacked_per_consumer), (Some(false), Some(0)));
+        assert_eq!(policies(row("t-register")), policies(row("t-ledger")));
         assert_eq!(policies(None).retention, None);
         let around: Vec<_> = neighbours(&rows, "persistent://p/d/t-ledger").collect();
         assert_eq!(around, ["persistent://p/d/t"]);

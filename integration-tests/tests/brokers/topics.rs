@@ -88,9 +88,9 @@ impl Bench {
 
     /// Waits until check finds this of each topic, and nothing else.
     async fn found_everywhere(&self, kind: FindingKind, severity: Severity) -> Result<()> {
-        let TopicNames { task, metadata, ledger, dead_letters, .. } = &self.names;
-        let mut expected =
-            [task, metadata, ledger, dead_letters].map(|topic| (topic.clone(), kind, severity));
+        let TopicNames { task, metadata, ledger, register, dead_letters, .. } = &self.names;
+        let mut expected = [task, metadata, ledger, register, dead_letters]
+            .map(|topic| (topic.clone(), kind, severity));
         expected.sort_by(|one, other| one.0.cmp(&other.0));
         self.until_found(&expected).await
     }
@@ -127,8 +127,8 @@ impl Bench {
     }
 
     async fn cleanup(self) {
-        let TopicNames { task, metadata, ledger, dead_letters, .. } = &self.names;
-        for topic in [task, metadata, ledger, dead_letters] {
+        let TopicNames { task, metadata, ledger, register, dead_letters, .. } = &self.names;
+        for topic in [task, metadata, ledger, register, dead_letters] {
             // A leftover topic hurts nobody.
             self.admin.delete_topic(topic).await.ok();
         }
@@ -149,10 +149,10 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
     );
     let missing = bench.check().await?;
     assert!(missing.iter().all(|f| f.kind == FindingKind::TopicMissing), "{missing:#?}");
-    assert_eq!(missing.len(), 4);
+    assert_eq!(missing.len(), 5);
 
     let planned = dry_run(&bench.admin, &bench.names, &bench.settings).await?;
-    assert_eq!(bench.check().await?.len(), 4, "a dry run changes nothing");
+    assert_eq!(bench.check().await?.len(), 5, "a dry run changes nothing");
     let taken = bench.setup().await?;
     // Brokers up to 3.0 forget a policy when the next one follows at once: it is then set again.
     assert!(taken.starts_with(&planned), "{taken:#?}");
@@ -268,8 +268,8 @@ async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()>
 async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<()> {
     let Some(bench) = Bench::new("missing").await? else { return Ok(()) };
     bench.setup().await?;
-    let TopicNames { task, metadata, ledger, dead_letters, .. } = bench.names.clone();
-    for topic in [&metadata, &ledger, &dead_letters, &task] {
+    let TopicNames { task, metadata, ledger, register, dead_letters, .. } = bench.names.clone();
+    for topic in [&metadata, &ledger, &register, &dead_letters, &task] {
         bench.admin.delete_topic(topic).await?;
         bench.found_and_mended(topic, FindingKind::TopicMissing).await?;
     }

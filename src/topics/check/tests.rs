@@ -44,6 +44,7 @@ fn healthy(shape: Shape) -> Observed {
         task: Some(topic(shape, 60)),
         metadata: Some(topic(shape, 240)),
         ledger: Some(topic(shape, 240)),
+        register: Some(topic(Shape::Unpartitioned, 240)),
         dead_letters: Some(topic(Shape::Unpartitioned, 240)),
         bookies: Some(4),
     }
@@ -98,6 +99,7 @@ fn a_missing_topic_is_named() {
     check(("tasks-metadata", TopicMissing, Severity::Error), "does not exist", |o| {
         o.metadata = None
     });
+    check(("tasks-register", TopicMissing, Severity::Error), "forgets keys", |o| o.register = None);
     check(("tasks", TopicMissing, Severity::Error), "does not exist", |o| o.task = None);
 }
 
@@ -110,6 +112,9 @@ fn partitions_that_differ_are_counted() {
     });
     check(("tasks-metadata", PartitionsDiffer, Severity::Error), "delete persistent://", |o| {
         *metadata(o) = topic(Shape::Unpartitioned, 240);
+    });
+    check(("tasks-register", PartitionsDiffer, Severity::Error), "a register has none", |o| {
+        o.register = Some(topic(Shape::Partitioned(2), 240));
     });
     check(("tasks-ledger", PartitionsMissing, Severity::Error), "partition 1", |o| {
         ledger(o).partitions[1].exists = false;
@@ -235,7 +240,7 @@ fn an_ensemble_of_all_bookies_is_a_warning() {
     let mut observed = healthy(Shape::Unpartitioned);
     observed.bookies = Some(3);
     let found = findings(&observed, &names(), &TopicSettings::default());
-    assert_eq!(found.len(), 4);
+    assert_eq!(found.len(), 5);
     assert!(
         found.iter().all(|f| f.kind == FindingKind::Ensemble && f.severity == Severity::Warning)
     );
@@ -269,9 +274,14 @@ fn needs_follow_the_ledger_retention() {
         .map(|finding| (finding.topic.rsplit('/').next().unwrap().to_owned(), finding.kind))
         .collect();
     let short = FindingKind::RetentionTooShort;
-    let expected = ["tasks-ledger", "tasks", "tasks-metadata", "tasks-longhaul-DLQ"]
-        .map(|topic| (topic.to_owned(), short));
+    let expected =
+        ["tasks-ledger", "tasks-register", "tasks", "tasks-metadata", "tasks-longhaul-DLQ"]
+            .map(|topic| (topic.to_owned(), short));
     assert_eq!(kinds, expected);
+}
+
+fn register(observed: &mut Observed) -> &mut TopicState {
+    observed.register.as_mut().unwrap()
 }
 
 fn letters(observed: &mut Observed) -> &mut TopicState {
@@ -324,7 +334,7 @@ fn history(
 ) -> Vec<(String, Severity, String)> {
     let settings = TopicSettings { history_retention, ..TopicSettings::default() };
     let mut observed = healthy(Shape::Unpartitioned);
-    for topic in [ledger as fn(&mut Observed) -> &mut TopicState, metadata, letters] {
+    for topic in [ledger as fn(&mut Observed) -> &mut TopicState, metadata, register, letters] {
         topic(&mut observed).policies.retention.minutes = found_minutes;
     }
     let found = findings(&observed, &names(), &settings);
@@ -352,7 +362,7 @@ fn history_is_as_long_as_asked_for_and_never_shorter_than_is_safe() {
         [(day, "at least 1440 min"), (HistoryRetention::Unlimited, "unlimited in time and in size")]
     {
         let found = history(wanted, 240);
-        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found.len(), 4, "{found:?}");
         assert!(found.iter().all(|(_, severity, what)| {
             *severity == Severity::Warning && what.starts_with(needed)
         }));
@@ -360,7 +370,11 @@ fn history_is_as_long_as_asked_for_and_never_shorter_than_is_safe() {
         assert_eq!((topic.as_str(), *severity), ("tasks-ledger", Severity::Error));
     }
     let topics: Vec<_> = history(day, -1).into_iter().map(|(topic, ..)| topic).collect();
-    assert_eq!(topics, ["tasks-ledger", "tasks-metadata"], "dead letters may be an archive");
+    assert_eq!(
+        topics,
+        ["tasks-ledger", "tasks-metadata", "tasks-register"],
+        "dead letters may be an archive"
+    );
 }
 
 #[test]
@@ -377,6 +391,9 @@ fn an_enforced_schema_matters_only_where_the_topic_has_one_and_we_name_none() {
     check(("tasks-longhaul-DLQ", SchemaEnforced, Severity::Error), "stay open", |o| {
         enforce(letters(o))
     });
+    check(("tasks-register", SchemaEnforced, Severity::Error), "wait for ever", |o| {
+        enforce(register(o))
+    });
     let mut observed = healthy(Shape::Unpartitioned);
     enforce(metadata(&mut observed));
     ledger(&mut observed).traits.schema_enforced = true;
@@ -392,6 +409,7 @@ fn required_encryption_is_an_error_on_every_topic() {
         ("tasks", task as fn(&mut Observed) -> &mut TopicState),
         ("tasks-ledger", ledger),
         ("tasks-metadata", metadata),
+        ("tasks-register", register),
         ("tasks-longhaul-DLQ", letters),
     ];
     for (name, topic) in topics {

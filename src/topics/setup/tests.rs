@@ -8,7 +8,14 @@ fn names() -> TopicNames {
 }
 
 fn nothing() -> Observed {
-    Observed { task: None, metadata: None, ledger: None, dead_letters: None, bookies: None }
+    Observed {
+        task: None,
+        metadata: None,
+        ledger: None,
+        register: None,
+        dead_letters: None,
+        bookies: None,
+    }
 }
 
 /// A topic as the broker makes it when nobody sets anything up.
@@ -64,6 +71,12 @@ fn from_nothing_the_ledger_comes_first_and_the_task_topic_last() {
             "set message TTL 0 s on tasks-metadata",
             "set deletion while inactive off on tasks-metadata",
             "set compaction threshold 67108864 bytes on tasks-metadata",
+            "create tasks-register with no partitions",
+            "set retention 240 min, unlimited in size on tasks-register",
+            "set message TTL 0 s on tasks-register",
+            "set deletion while inactive off on tasks-register",
+            "set compaction threshold 67108864 bytes on tasks-register",
+            "set deduplication on on tasks-register",
             "create tasks-longhaul-DLQ with no partitions",
             "create the subscription `dead-letters` of tasks-longhaul-DLQ at the earliest message",
             "set retention 240 min, unlimited in size on tasks-longhaul-DLQ",
@@ -91,7 +104,7 @@ fn an_existing_task_topic_gives_the_others_its_partitions() {
             created.push(*partitions);
         }
     }
-    assert_eq!(created, [Some(3), Some(3), None]);
+    assert_eq!(created, [Some(3), Some(3), None, None]);
 }
 
 #[test]

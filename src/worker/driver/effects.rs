@@ -27,11 +27,7 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match effect {
             Effect::Do(action) => self.act(id, action),
-            Effect::Ready => {
-                tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");
-                self.stats.ready(id);
-                lane.start_consuming(&mut self.env, &mut self.services);
-            }
+            Effect::Ready => self.take_tasks(id),
             Effect::Fenced => {
                 tracing::warn!(
                     topic = %lane.topics.task,

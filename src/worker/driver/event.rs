@@ -7,7 +7,7 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
-use crate::worker::session::{Consumed, Followed};
+use crate::worker::session::{Consumed, Followed, FollowedWhole};
 
 /// Everything that can happen.
 pub(in crate::worker) enum Event {
@@ -99,6 +99,11 @@ pub(in crate::worker) enum Event {
         lane: LaneId,
         id: TaskId,
         epoch: Epoch,
+    },
+    Register {
+        register: usize,
+        generation: u64,
+        followed: FollowedWhole,
     },
     /// The partitions of the task topic with this number were counted.
     Partitions(u16, Counts),

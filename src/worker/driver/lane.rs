@@ -354,10 +354,14 @@ impl Lane {
         self.metadata.keeper.ended(id, &fold, live, now);
     }
 
-    /// Starts the consumer service, if none runs.
-    pub(super) fn start_consuming(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    /// Starts the consumer service; false if one runs.
+    pub(super) fn start_consuming(
+        &mut self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+    ) -> bool {
         if self.consumer_service.is_some() {
-            return;
+            return false;
         }
         self.service += 1;
         let (lane, service) = (self.id(), self.service);
@@ -368,6 +372,7 @@ impl Lane {
         let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
         let consuming = consume(task_service, subscription, commands, sink, open);
         self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
+        true
     }
 
     /// Ends the consumer session; the broker delivers what it held to others, or again.

@@ -15,6 +15,7 @@ mod peers;
 mod pump;
 mod refusals;
 mod remains;
+mod register;
 mod remarks;
 mod renewing;
 mod showing;
@@ -48,6 +49,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 pub(super) use lanes::LaneId;
 use lanes::Lanes;
+use register::OwnRegister;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,6 +125,7 @@ pub(super) struct Driver {
     topics: Vec<TaskTopic>,
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
+    registers: Vec<OwnRegister>,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     slots: Slots,
@@ -169,6 +172,7 @@ impl Driver {
             topics: Vec::new(),
             processor,
             lanes: Lanes::default(),
+            registers: Vec::new(),
             without_credit: BTreeSet::new(),
             slots,
             stuck: StuckBodies::default(),
@@ -318,6 +322,9 @@ impl Driver {
             Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
+            Event::Register { register, generation, followed } => {
+                self.handle_register(register, generation, followed);
+            }
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;

@@ -13,13 +13,16 @@ use std::sync::Arc;
 pub(super) struct TaskTopic {
     names: TopicNames,
     growth: Growth,
+    /// Which of the worker's registers is that of its queue: topics of one queue share it.
+    pub(super) register: usize,
 }
 
 impl Driver {
     /// Works on one more topic, with so many partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
-        self.topics.push(TaskTopic { names, growth: Growth::default() });
+        let register = self.open_register(&names.register);
+        self.topics.push(TaskTopic { names, growth: Growth::default(), register });
         self.open_lanes(topic, partitions);
         self.recount_partitions(topic);
     }
@@ -27,7 +30,7 @@ impl Driver {
     /// The partitions of a topic were counted again.
     pub(super) fn handle_partitions(&mut self, topic: u16, counts: Counts) {
         let open = self.lanes.count_of(topic);
-        let Some(TaskTopic { names, growth }) = self.topics.get_mut(usize::from(topic)) else {
+        let Some(TaskTopic { names, growth, .. }) = self.topics.get_mut(usize::from(topic)) else {
             return;
         };
         let partitions = growth.judge(counts, open, names);

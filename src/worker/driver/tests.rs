@@ -32,6 +32,7 @@ mod killing;
 mod late;
 mod limits;
 mod lines;
+mod register;
 mod repairing;
 mod routing;
 mod telling;
@@ -94,6 +95,7 @@ impl Bench {
             broker.create_topic(topic, partitions, false);
         }
         broker.create_topic(&names.ledger, partitions, true);
+        broker.create_topic(&names.register, None, true);
         broker.create_topic(&names.dead_letters, None, false);
         let bench = Self::on(broker, "worker", config, partitions, body);
         for partition in bench.driver.lanes.values().map(Lane::partition) {
@@ -160,6 +162,7 @@ impl Bench {
         {
             self.broker.create_topic(topic, partitions, deduplication);
         }
+        self.broker.create_topic(&names.register, None, true);
         self.broker.create_topic(&names.dead_letters, None, false);
         let count = partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap());
         for partition in count {

@@ -39,7 +39,8 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     assert_eq!(client.setup_topics(&bench.names.task).await?.steps, []);
     let names = TopicNames::new(&bench.names.task, "audit")?;
     assert_eq!(bench.admin.subscriptions(&names.task).await?, ["audit"]);
-    for topic in [&names.task, &names.metadata, &names.ledger, &names.dead_letters] {
+    for topic in [&names.task, &names.metadata, &names.ledger, &names.register, &names.dead_letters]
+    {
         bench.admin.delete_topic(topic).await?;
     }
     Ok(())

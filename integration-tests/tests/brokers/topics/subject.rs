@@ -21,11 +21,16 @@ async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
     for (wanted, minutes) in [(day, 1440), (HistoryRetention::Unlimited, -1)] {
         bench.settings.history_retention = wanted;
         let found = bench.check().await?;
-        assert_eq!(found.len(), 3, "{found:#?}");
+        assert_eq!(found.len(), 4, "{found:#?}");
         assert!(found.iter().all(|finding| finding.severity == Severity::Warning), "{found:#?}");
-        assert_eq!(bench.setup().await?.len(), 3);
+        assert_eq!(bench.setup().await?.len(), 4);
         assert_eq!(bench.check().await?, []);
-        for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.dead_letters] {
+        for topic in [
+            &bench.names.ledger,
+            &bench.names.metadata,
+            &bench.names.register,
+            &bench.names.dead_letters,
+        ] {
             assert_eq!(retention(&bench, topic).await?, minutes, "{topic}");
         }
     }
@@ -43,7 +48,9 @@ async fn enforced_schemas_are_found_where_the_topic_has_one() -> Result<()> {
     let Some(bench) = Bench::new("schema").await? else { return Ok(()) };
     bench.setup().await?;
     let admin = bench.sandbox.admin();
-    for topic in [&bench.names.ledger, &bench.names.task, &bench.names.dead_letters] {
+    for topic in
+        [&bench.names.ledger, &bench.names.task, &bench.names.register, &bench.names.dead_letters]
+    {
         admin.set_policy(topic, "schemaValidationEnforced", &json!(true)).await?;
         assert_eq!(bench.check().await?, [], "without a schema nothing is enforced");
         let schema = json!({ "type": "STRING", "schema": "", "properties": {} });

@@ -1,0 +1,324 @@
+//! Entries of the register, and their form as messages: the properties say what an entry is, the body is a form byte.
+//!
+//! | property | meaning |
+//! |---|---|
+//! | `k` | kind: `bind`, `release`, `floor`, `start` |
+//! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
+//! | `e` | of a floor: the epoch |
+//!
+//! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, `floor/<writer>/<serial>`,
+//! `start/<writer>/<serial>`. A name may hold any text, slashes too, so such a key is read from its end.
+
+use crate::protocol::body;
+use crate::protocol::key::{Epoch, OwnerId, parse_owner};
+use crate::task::{Properties, PropertyWriter, TaskId};
+use bytes::Bytes;
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name of a key, in bytes.
+pub(super) const KEY_NAME_BYTES_MAX: usize = 256;
+
+/// An entry of the register.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// The first entry of a register, by which it is known again. Never removed.
+    Start(Stamp),
+    /// Asks that a task holds a key.
+    Bind(Hold),
+    /// Says that the holder of a key holds it no longer.
+    Release(HoldKey),
+    /// No key is bound under this epoch or a lower one from here on.
+    Floor(Floor),
+    /// The key is of no more use.
+    Tombstone(Key),
+}
+
+/// Makes a key that no other publish has: who publishes, and a counter of theirs that never repeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stamp {
+    /// Who publishes: 128 random bits, drawn anew by each process.
+    pub writer: OwnerId,
+    /// Counter of that writer.
+    pub serial: u64,
+}
+
+/// What a key is for. The same text may be a key of each kind: they have nothing to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeyKind {
+    /// One task ever.
+    Idempotency,
+    /// One task that is not over.
+    Dedupe,
+}
+
+/// The name of a key, as its submitter chose it: 1 to 256 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyName {
+    kind: KeyKind,
+    text: Box<str>,
+}
+
+/// The name is empty, or longer than 256 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key has 1 to {KEY_NAME_BYTES_MAX} bytes, this one has {0}")]
+pub struct KeyNameError(pub usize);
+
+/// What a bind or a release is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HoldKey {
+    /// The key.
+    pub name: KeyName,
+    /// Numbers the holders of the key.
+    pub epoch: Epoch,
+    /// The task that is to hold it, or held it.
+    pub task: TaskId,
+    /// Makes the entry's key unique.
+    pub stamp: Stamp,
+}
+
+/// Asks that a task holds a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// Which key, which task, under which epoch.
+    pub key: HoldKey,
+    /// Of the task's payload, so that another task with the same key can be told from a repetition.
+    pub digest: Option<Digest>,
+}
+
+/// Keys whose entries are about to be removed had this epoch at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Floor {
+    /// Makes the entry's key unique.
+    pub stamp: Stamp,
+    /// The epoch.
+    pub epoch: Epoch,
+}
+
+/// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may say what they like anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest(pub u128);
+
+impl Digest {
+    /// The digest of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        Self(bytes.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME)))
+    }
+}
+
+/// The key of an entry: used by exactly one publish, ever.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// See [`Entry::Start`].
+    Start(Stamp),
+    /// See [`Entry::Bind`].
+    Hold(HoldKey),
+    /// See [`Entry::Release`].
+    Release(HoldKey),
+    /// See [`Entry::Floor`].
+    Floor(Stamp),
+}
+
+/// The message is not an entry of the register that this version knows; the fold ignores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// It was published in another cluster, where the ids of tasks mean other tasks.
+    #[error("it comes from another cluster")]
+    Replicated,
+    /// It has no key, or one of another form.
+    #[error("key is missing or of an unknown form")]
+    Key,
+    /// Its body is empty, or has a form that this version does not know.
+    #[error("the body is empty or of an unknown form")]
+    Body,
+    /// A property is missing, malformed, or contradicts the key.
+    #[error("property `{0}` is missing, malformed or contradicts the key")]
+    Property(&'static str),
+}
+
+impl KeyKind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Idempotency => "idem",
+            Self::Dedupe => "dedupe",
+        }
+    }
+}
+
+impl KeyName {
+    /// A name that somebody chose.
+    ///
+    /// # Errors
+    /// When it is empty or longer than 256 bytes.
+    pub fn new(kind: KeyKind, text: impl Into<Box<str>>) -> Result<Self, KeyNameError> {
+        let text = text.into();
+        if !(1..=KEY_NAME_BYTES_MAX).contains(&text.len()) {
+            return Err(KeyNameError(text.len()));
+        }
+        Ok(Self { kind, text })
+    }
+
+    /// What the key is for.
+    #[must_use]
+    pub const fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.word(), self.text)
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.writer, self.serial)
+    }
+}
+
+impl fmt::Display for HoldKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, epoch, task, stamp } = self;
+        write!(f, "{name}/{epoch}/{task}/{stamp}")
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(stamp) => write!(f, "start/{stamp}"),
+            Self::Hold(key) => write!(f, "bind/{key}"),
+            Self::Release(key) => write!(f, "release/{key}"),
+            Self::Floor(stamp) => write!(f, "floor/{stamp}"),
+        }
+    }
+}
+
+impl FromStr for Key {
+    type Err = EntryError;
+
+    fn from_str(text: &str) -> Result<Self, EntryError> {
+        parse(text).ok_or(EntryError::Key)
+    }
+}
+
+fn parse(text: &str) -> Option<Key> {
+    let (kind, rest) = text.split_once('/')?;
+    match kind {
+        "start" => parse_stamp(rest).map(Key::Start),
+        "floor" => parse_stamp(rest).map(Key::Floor),
+        "bind" => parse_hold(rest).map(Key::Hold),
+        "release" => parse_hold(rest).map(Key::Release),
+        _ => None,
+    }
+}
+
+fn parse_stamp(text: &str) -> Option<Stamp> {
+    let (writer, serial) = text.split_once('/')?;
+    Some(Stamp { writer: parse_owner(writer)?, serial: number(serial)? })
+}
+
+fn parse_hold(text: &str) -> Option<HoldKey> {
+    let (kind, rest) = text.split_once('/')?;
+    let kind = [KeyKind::Idempotency, KeyKind::Dedupe].into_iter().find(|it| it.word() == kind)?;
+    let mut parts = rest.rsplitn(5, '/');
+    let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
+    let (task, epoch) = (parts.next()?.parse().ok()?, number(parts.next()?)?);
+    let name = KeyName::new(kind, parts.next()?).ok()?;
+    let stamp = Stamp { writer, serial };
+    Some(HoldKey { name, epoch: Epoch(epoch), task, stamp })
+}
+
+/// A key has one text: what can be written in two ways would be two keys to a compaction.
+fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
+    let number: N = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+impl Entry {
+    /// The key under which the entry is published.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Start(stamp) => Key::Start(*stamp),
+            Self::Bind(hold) => Key::Hold(hold.key.clone()),
+            Self::Release(key) => Key::Release(key.clone()),
+            Self::Floor(floor) => Key::Floor(floor.stamp),
+            Self::Tombstone(key) => key.clone(),
+        }
+    }
+
+    /// The properties of the entry's message. A tombstone has none.
+    #[must_use]
+    pub fn properties(&self) -> Properties {
+        let mut out = PropertyWriter::new();
+        match self {
+            Self::Start(_) => out.put_word("k", "start"),
+            Self::Bind(hold) => {
+                out.put_word("k", "bind");
+                if let Some(Digest(digest)) = hold.digest {
+                    out.put("h", format_args!("{digest:032x}"));
+                }
+            }
+            Self::Release(_) => out.put_word("k", "release"),
+            Self::Floor(floor) => {
+                out.put_word("k", "floor");
+                out.put("e", floor.epoch);
+            }
+            Self::Tombstone(_) => return Properties::new(),
+        }
+        out.finish()
+    }
+
+    /// The body of the entry's message. Only a tombstone's is empty.
+    #[must_use]
+    pub fn body(&self) -> Bytes {
+        match self {
+            Self::Tombstone(_) => Bytes::new(),
+            Self::Start(_) | Self::Bind(_) | Self::Release(_) | Self::Floor(_) => body::encode(b""),
+        }
+    }
+
+    /// Reads an entry from a message's key, properties and body; `null` says that the message is a tombstone.
+    ///
+    /// # Errors
+    /// When the message is not an entry that this version knows.
+    pub fn read(
+        key: Option<&str>,
+        properties: &Properties,
+        body: &Bytes,
+        null: bool,
+    ) -> Result<Self, EntryError> {
+        let key: Key = key.unwrap_or_default().parse()?;
+        if null {
+            return Ok(Self::Tombstone(key));
+        }
+        // A compaction would remove what is empty: what some readers may never see, none must act upon.
+        body::decode(body).ok_or(EntryError::Body)?;
+        match (properties.get("k").unwrap_or_default(), key) {
+            ("start", Key::Start(stamp)) => Ok(Self::Start(stamp)),
+            ("bind", Key::Hold(key)) => {
+                let digest = properties.get("h").map(|text| {
+                    parse_owner(text).map(|id| Digest(id.0)).ok_or(EntryError::Property("h"))
+                });
+                Ok(Self::Bind(Hold { key, digest: digest.transpose()? }))
+            }
+            ("release", Key::Release(key)) => Ok(Self::Release(key)),
+            ("floor", Key::Floor(stamp)) => {
+                let epoch = properties.get("e").and_then(number).map(Epoch);
+                Ok(Self::Floor(Floor { stamp, epoch: epoch.ok_or(EntryError::Property("e"))? }))
+            }
+            _ => Err(EntryError::Property("k")),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Properties of entries and of the fold, over random registers.
+
+use super::*;
+use crate::protocol::body;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::task::TaskId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn name(text: &str) -> KeyName {
+    KeyName::new(KeyKind::Idempotency, text).unwrap()
+}
+
+const fn task(entry: u64) -> TaskId {
+    TaskId { ledger: 0, entry, partition: -1, batch_index: None }
+}
+
+fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
+    let stamp = Stamp { writer: OwnerId(7), serial };
+    HoldKey { name: name(text), epoch: Epoch(epoch), task: task(entry), stamp }
+}
+
+fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
+    Entry::Bind(Hold { key: hold(text, epoch, entry, serial), digest: None })
+}
+
+fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
+    Entry::Release(hold(text, epoch, entry, serial))
+}
+
+fn floor(epoch: u32, serial: u64) -> Entry {
+    let stamp = Stamp { writer: OwnerId(7), serial };
+    Entry::Floor(Floor { stamp, epoch: Epoch(epoch) })
+}
+
+const fn position(entry: u64) -> Position {
+    Position { ledger: 0, entry, batch_index: None }
+}
+
+fn verdicts(log: &[Entry]) -> Vec<Verdict> {
+    let mut register = Register::default();
+    let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at), at);
+    log.iter().zip(1..).filter_map(apply).collect()
+}
+
+fn holder(register: &Register, text: &str) -> Option<TaskId> {
+    register.keys().holder(&name(text)).map(|holding| holding.task)
+}
+
+fn any_stamp() -> impl Strategy<Value = Stamp> {
+    let parts = any::<(u128, u64)>();
+    parts.prop_map(|(writer, serial)| Stamp { writer: OwnerId(writer), serial })
+}
+
+fn any_hold() -> impl Strategy<Value = HoldKey> {
+    let kind = prop_oneof![Just(KeyKind::Idempotency), Just(KeyKind::Dedupe)];
+    let task = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
+    let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
+    (kind, text, any::<u32>(), task, any_stamp()).prop_map(
+        |(kind, text, epoch, (ledger, entry, partition, batch_index), stamp)| {
+            let task = TaskId { ledger, entry, partition, batch_index };
+            HoldKey { name: KeyName::new(kind, text).unwrap(), epoch: Epoch(epoch), task, stamp }
+        },
+    )
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let bind = (any_hold(), any::<Option<u128>>());
+    prop_oneof![
+        any_stamp().prop_map(Entry::Start),
+        bind.prop_map(|(key, digest)| Entry::Bind(Hold { key, digest: digest.map(Digest) })),
+        any_hold().prop_map(Entry::Release),
+        (any_stamp(), any::<u32>())
+            .prop_map(|(stamp, epoch)| Entry::Floor(Floor { stamp, epoch: Epoch(epoch) })),
+        any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
+        any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
+    ]
+}
+
+#[test]
+fn the_first_bind_of_a_free_key_holds_it() {
+    use Verdict::{Accepted, Ignored as No, Lost};
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("k", 1, 8, 1),
+        bind("k", 1, 7, 2),
+        bind("l", 1, 8, 3),
+        release("k", 1, 8, 4),
+        release("k", 1, 7, 5),
+        // Written before the release was read.
+        bind("k", 1, 7, 6),
+        bind("k", 1, 9, 7),
+        bind("k", 2, 9, 8),
+        // The loser of the first epoch stays one.
+        bind("k", 1, 8, 9),
+    ];
+    let (repeated, stale) = (No(Ignored::Repeated), No(Ignored::Stale));
+    let expected = [
+        Accepted,
+        Lost(task(7)),
+        repeated,
+        Accepted,
+        No(Ignored::NotHeld),
+        Accepted,
+        stale,
+        stale,
+        Accepted,
+        Lost(task(7)),
+    ];
+    assert_eq!(verdicts(&log), expected);
+}
+
+#[test]
+fn what_was_written_before_a_floor_binds_nothing_that_was_removed() {
+    let mut register = Register::default();
+    let log = [
+        bind("k", 1, 7, 0),
+        floor(1, 1),
+        Entry::Tombstone(bind("k", 1, 7, 0).key()),
+        bind("k", 1, 8, 2),
+    ];
+    for (entry, at) in log.iter().zip(1..) {
+        register.apply(entry, position(at), 0);
+    }
+    assert_eq!(holder(&register, "k"), None);
+    assert_eq!(register.keys().next_epoch(&name("k")), Epoch(2));
+    register.apply(&bind("k", 2, 8, 3), position(9), 0);
+    assert_eq!(holder(&register, "k"), Some(task(8)));
+}
+
+#[test]
+fn a_name_has_one_to_256_bytes() {
+    for (bytes, fits) in [(0, false), (1, true), (256, true), (257, false)] {
+        assert_eq!(KeyName::new(KeyKind::Dedupe, "x".repeat(bytes)).is_ok(), fits, "{bytes}");
+    }
+}
+
+/// The digest stands on the register: it must be the same in each version. Values of the published test suite of FNV.
+#[test]
+fn a_digest_never_changes() {
+    let basis = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    assert_eq!(Digest::of(b""), Digest(basis));
+    assert_eq!(Digest::of(b"a"), Digest(0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964));
+}
+
+proptest! {
+    #[test]
+    fn an_entry_survives_its_message(entry in any_entry()) {
+        let null = matches!(entry, Entry::Tombstone(_));
+        let key = entry.key().to_string();
+        prop_assert_eq!(entry.body().is_empty(), null);
+        prop_assert_eq!(Entry::read(Some(&key), &entry.properties(), &entry.body(), null), Ok(entry));
+    }
+
+    /// A key that can be written in two ways would be two keys to a compaction.
+    #[test]
+    fn garbage_is_refused_and_what_is_read_is_written_the_same(
+        text in prop_oneof![".*", "(bind|release|floor|start)/(idem|dedupe)?[0-9a-f/:+-]{0,80}"],
+    ) {
+        if let Ok(key) = text.parse::<Key>() {
+            prop_assert_eq!(key.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_empty_body_is_no_entry(entry in any_entry()) {
+        let key = entry.key().to_string();
+        let properties = entry.properties();
+        let empty = bytes::Bytes::new();
+        prop_assert!(Entry::read(Some(&key), &properties, &empty, false).is_err());
+        prop_assert!(Entry::read(None, &properties, &body::encode(b""), false).is_err());
+    }
+
+    /// C-13, and C-02: no key repeats, so that compaction removes nothing.
+    #[test]
+    fn reading_the_register_again_changes_nothing(
+        log in vec((0..3_u8, 1..3_u32, 0..4_u64, 0..4_u8), 0..20),
+    ) {
+        let log: Vec<Entry> = log
+            .into_iter()
+            .zip(0..)
+            .map(|((key, epoch, entry, kind), serial)| match kind {
+                0 => release(&key.to_string(), epoch, entry, serial),
+                _ => bind(&key.to_string(), epoch, entry, serial),
+            })
+            .collect();
+        let keys: std::collections::BTreeSet<_> = log.iter().map(Entry::key).collect();
+        prop_assert_eq!(keys.len(), log.len());
+        let mut once = Register::default();
+        for (entry, at) in log.iter().zip(1..) {
+            once.apply(entry, position(at), 0);
+        }
+        let mut twice = once.clone();
+        for (entry, at) in log.iter().zip(1..) {
+            prop_assert_eq!(twice.apply(entry, position(at), 0), None);
+        }
+        prop_assert_eq!(once, twice);
+    }
+}

@@ -1,0 +1,195 @@
+//! The register of a queue: followed from its start, once, whatever the number of topics and partitions. The worker takes no tasks before it
+//! has read it to its end.
+//!
+//! A register that is deleted is followed from the start of the one that takes its place. What it said of keys is forgotten: a key
+//! that was bound is free, and a second task may run with it. Tasks that were claimed go on, for what the ledger says of them stands.
+
+use super::lane::Lane;
+use super::lanes::LaneId;
+use super::{Driver, Environment, Event};
+use crate::protocol::key::OwnerId;
+use crate::protocol::register::{Entry, EntryError, Register, Stamp};
+use crate::register;
+use crate::supervise::Landmark;
+use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
+use crate::worker::mailbox::Mailbox;
+use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// The register as this worker sees it.
+pub(super) struct OwnRegister {
+    pub(super) fold: Register,
+    topic: TopicPartition,
+    /// Its place among the worker's.
+    number: usize,
+    /// It was read to its end.
+    read: bool,
+    /// Counts the followers, so that what an ended one left in the queue is told from the new one's.
+    generation: u64,
+    landmark: Landmark,
+    follower: Option<AbortHandle>,
+    publishes: Option<Mailbox<Publish>>,
+    writer: OwnerId,
+    serial: u64,
+}
+
+impl OwnRegister {
+    /// Follows the register from its start.
+    fn open(env: &mut Environment, services: &mut JoinSet<()>, topic: &str, number: usize) -> Self {
+        let mut opened = Self {
+            fold: Register::default(),
+            number,
+            topic: TopicPartition { topic: topic.to_owned(), partition: -1 },
+            read: false,
+            generation: 0,
+            landmark: Landmark::default(),
+            follower: None,
+            publishes: None,
+            writer: Lane::draw_owner(env),
+            serial: 0,
+        };
+        opened.read_from_start(env, services);
+        opened
+    }
+
+    /// Whether it was read to its end.
+    pub(super) const fn is_read(&self) -> bool {
+        self.read
+    }
+
+    /// A stamp that no other entry has.
+    pub(super) const fn next_stamp(&mut self) -> Stamp {
+        self.serial += 1;
+        Stamp { writer: self.writer, serial: self.serial }
+    }
+
+    fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+        self.generation += 1;
+        self.read = false;
+        self.fold = Register::default();
+        self.landmark = Landmark::default();
+        let (register, generation) = (self.number, self.generation);
+        let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
+            register,
+            generation,
+            followed,
+        });
+        let following = follow_whole(env.service(&self.topic), self.landmark.clone(), sink);
+        let service = services.spawn(env.gate.wrap(following));
+        if let Some(before) = self.follower.replace(service) {
+            before.abort();
+        }
+    }
+
+    /// Publishes an entry. The first one opens the publisher: most workers never need it.
+    pub(super) fn publish(
+        &mut self,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+        entry: &Entry,
+        on_receipt: OnReceipt,
+    ) {
+        let mailbox = self.publishes.get_or_insert_with(|| {
+            let mailbox = Mailbox::new();
+            let service = env.service(&self.topic);
+            let publishing = publish(service, Batching::On, Schema::None, mailbox.clone());
+            services.spawn(env.gate.wrap(publishing));
+            mailbox
+        });
+        mailbox.put(Publish { message: register::message(entry), on_receipt, expires: None });
+    }
+}
+
+impl Driver {
+    /// Follows the register of this name, if none of the worker's topics has it yet. Returns its number.
+    pub(super) fn open_register(&mut self, topic: &str) -> usize {
+        let known = self.registers.iter().position(|register| register.topic.topic == topic);
+        known.unwrap_or_else(|| {
+            let number = self.registers.len();
+            let Self { env, services, registers, .. } = self;
+            registers.push(OwnRegister::open(env, services, topic, number));
+            number
+        })
+    }
+
+    /// The register of a lane's queue.
+    pub(super) fn register_of(&self, lane: LaneId) -> Option<&OwnRegister> {
+        let topic = self.topics.get(usize::from(lane.topic))?;
+        self.registers.get(topic.register)
+    }
+
+    pub(super) fn handle_register(
+        &mut self,
+        number: usize,
+        generation: u64,
+        followed: FollowedWhole,
+    ) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        if generation != register.generation {
+            return;
+        }
+        match followed {
+            FollowedWhole::Messages(messages) => {
+                for message in &messages {
+                    self.handle_register_entry(number, message);
+                }
+            }
+            FollowedWhole::ToEnd => self.handle_register_read(number),
+            FollowedWhole::Gone => {
+                tracing::error!(
+                    topic = %register.topic,
+                    "the register was deleted or replaced: keys that were bound are free again, and a second task may run with one of them"
+                );
+                self.stats.register_lost();
+                register.read_from_start(&mut self.env, &mut self.services);
+            }
+        }
+    }
+
+    fn handle_register_entry(&mut self, number: usize, message: &Message) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        match register::read(message) {
+            Ok(entry) => {
+                if matches!(entry, Entry::Start(_)) {
+                    register.landmark.set(Some(message));
+                }
+                register.fold.apply(&entry, message.position, message.publish_time_ms);
+            }
+            Err(EntryError::Replicated) => self.stats.replicated(),
+            Err(error) => {
+                tracing::debug!(position = ?message.position, %error, "not an entry of the register");
+                self.stats.malformed();
+            }
+        }
+    }
+
+    /// A register was read to its end: lanes that have waited for it begin.
+    fn handle_register_read(&mut self, number: usize) {
+        let Self { registers, env, services, .. } = self;
+        let Some(register) = registers.get_mut(number) else { return };
+        register.read = true;
+        if !register.fold.has_start() {
+            let start = Entry::Start(register.next_stamp());
+            // Should it get lost the next worker writes another one.
+            register.publish(env, services, &start, OnReceipt::new(|_| {}));
+        }
+        let lanes: Vec<LaneId> = self.lanes.keys().collect();
+        for id in lanes {
+            if self.lanes.get(&id).is_some_and(|lane| lane.core.machine().is_ready()) {
+                self.take_tasks(id);
+            }
+        }
+    }
+
+    /// A lane has read its ledger: it takes tasks as soon as the register is read, too.
+    pub(super) fn take_tasks(&mut self, id: LaneId) {
+        if self.register_of(id).is_none_or(|register| !register.is_read()) {
+            return;
+        }
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.start_consuming(&mut self.env, &mut self.services) {
+            tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");
+            self.stats.ready(id);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Follows a topic that is read whole before anything is done by it, and tells the driver.
+
+use super::Sink;
+use crate::supervise::{KeptFollower, Landmark, Reading, Service, WholeFollower};
+use crate::transport::{Follow, Message, Start, TransportError, TransportErrorKind};
+use std::time::Duration;
+
+/// A first read that takes longer is told: the worker waits for it.
+const TOLD_AFTER: Duration = Duration::from_secs(10);
+
+/// What the service tells the driver.
+pub(in crate::worker) enum FollowedWhole {
+    /// Messages, in order.
+    Messages(Vec<Message>),
+    /// All is read that stood there when the service began.
+    ToEnd,
+    /// The topic is not there any more, or another one is in its place.
+    Gone,
+}
+
+/// Follows a topic from its start, through its compacted view. After an error it goes on behind what it has passed on, in the same topic where
+/// the landmark tells. It ends when that one is gone.
+pub(in crate::worker) async fn follow_whole(
+    service: Service,
+    landmark: Landmark,
+    sink: Sink<FollowedWhole>,
+) {
+    let (topic, clock) = (service.topic.clone(), service.clock);
+    let since = clock.now();
+    let from_start = Follow { start: Start::Earliest, compacted: true };
+    let follower = KeptFollower::new(service, from_start).only_where(Some(landmark));
+    let mut follower = WholeFollower::new(follower);
+    let (mut to_end, mut told) = (false, false);
+    loop {
+        let followed = match follower.next().await {
+            Ok(Reading::Messages(messages)) => FollowedWhole::Messages(messages),
+            Ok(Reading::ToEnd) => {
+                to_end = true;
+                FollowedWhole::ToEnd
+            }
+            Err(TransportError { kind: TransportErrorKind::NotFound, .. })
+                if follower.has_read() =>
+            {
+                FollowedWhole::Gone
+            }
+            Err(error) => {
+                let patient = error.kind == TransportErrorKind::Unreachable
+                    && clock.now().since(since) < TOLD_AFTER;
+                if !to_end && !told && !patient {
+                    told = true;
+                    tracing::warn!(%topic, %error, "the register cannot be read: until it can, this worker takes no tasks");
+                }
+                continue;
+            }
+        };
+        let gone = matches!(followed, FollowedWhole::Gone);
+        if sink.send(followed).await.is_err() || gone {
+            return;
+        }
+    }
+}
