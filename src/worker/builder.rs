@@ -4,6 +4,7 @@ use super::handle::{Plan, WorkerError, WorkerHandle, start};
 use super::middleware::{Middleware, With};
 use super::preflight::Preflight;
 use super::processor::TaskProcessor;
+use super::shares::Share;
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
 use crate::task::Codecs;
@@ -39,7 +40,8 @@ pub struct WorkerBuilder<P> {
     preflight: Preflight,
     task_topic: String,
     overrides: TopicOverrides,
-    others: Vec<String>,
+    share: Share,
+    others: Vec<(String, Share)>,
     /// What the client knows of topics, by the full names of task topics.
     known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
@@ -56,7 +58,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         processor: P,
     ) -> Self {
         let overrides = TopicOverrides::of(&known_overrides, &task_topic);
-        let (others, config) = (Vec::new(), WorkerConfig::default());
+        let (share, others, config) = (Share::default(), Vec::new(), WorkerConfig::default());
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
@@ -65,6 +67,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             preflight,
             task_topic,
             overrides,
+            share,
             others,
             known_overrides,
             config,
@@ -80,6 +83,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             preflight,
             task_topic,
             overrides,
+            share,
             others,
             known_overrides,
             config,
@@ -92,6 +96,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             preflight,
             task_topic,
             overrides,
+            share,
             others,
             known_overrides,
             config,
@@ -122,8 +127,32 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// client.worker("orders", processor).also("mails").also("reports").start().await
     /// # }
     /// ```
-    pub fn also(mut self, task_topic: impl Into<String>) -> Self {
-        self.others.push(task_topic.into());
+    pub fn also(self, task_topic: impl Into<String>) -> Self {
+        self.also_with(task_topic, Share::default())
+    }
+
+    /// Works on one more task topic, with this share of the slots: by weight, or before all topics of a lower precedence.
+    ///
+    /// ```no_run
+    /// # use longhaul::{Client, Share, TaskProcessor, WorkerError, WorkerHandle};
+    /// # async fn start(client: &Client, processor: impl TaskProcessor) -> Result<WorkerHandle, WorkerError> {
+    /// client
+    ///     .worker("orders", processor)
+    ///     .share(Share::weight(3))
+    ///     .also_with("reports", Share::weight(1))
+    ///     .also_with("alarms", Share::default().precedence(1))
+    ///     .start()
+    ///     .await
+    /// # }
+    /// ```
+    pub fn also_with(mut self, task_topic: impl Into<String>, share: Share) -> Self {
+        self.others.push((task_topic.into(), share));
+        self
+    }
+
+    /// The share of the slots that the topic has which the worker was made for. By default weight 1, as each [`also`](Self::also) has.
+    pub fn share(mut self, share: Share) -> Self {
+        self.share = share;
         self
     }
 
@@ -235,6 +264,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             preflight,
             task_topic,
             overrides,
+            share,
             others,
             known_overrides,
             mut config,
@@ -243,14 +273,14 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         } = self;
         config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
-        let mut plan = Plan::with_codecs(config, topics, processor, codecs)?;
-        for other in others {
+        let mut plan = Plan::with_codecs(config, topics, processor, codecs)?.share(share)?;
+        for (other, share) in others {
             let overrides = TopicOverrides::of(&known_overrides, &other);
             let subscription = &plan.config.subscription;
             let topics = TopicNames::with_overrides(&other, subscription, &overrides)?;
-            plan = plan.and(topics)?;
+            plan = plan.and(topics, share)?;
         }
-        for topics in &plan.topics {
+        for (topics, _) in &plan.topics {
             tracing::info!(worker = options.name, topic = topics.task, "starting a worker");
             preflight.look(&options, topics, &plan.config).await?;
         }

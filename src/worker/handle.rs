@@ -5,6 +5,7 @@ use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::erased::ErasedProcessor;
 use super::mailbox::Mailbox;
 use super::processor::TaskProcessor;
+use super::shares::Share;
 use super::stats::{Stats, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
@@ -213,8 +214,8 @@ async fn signal() {
 pub struct Plan {
     /// Its settings, validated.
     pub config: WorkerConfig,
-    /// Its task topics, with what belongs to each.
-    pub topics: Vec<TopicNames>,
+    /// Its task topics, with what belongs to each, and its share of the slots.
+    pub topics: Vec<(TopicNames, Share)>,
     pub(super) processor: Arc<dyn ErasedProcessor>,
 }
 
@@ -240,19 +241,34 @@ impl Plan {
     ) -> Result<Self, ConfigError> {
         config.validate()?;
         let processor = Arc::new(Coded { processor: Arc::new(processor), codecs });
-        Ok(Self { config, topics: vec![topics], processor })
+        let topics = vec![(topics, Share::default())];
+        Ok(Self { config, topics, processor })
     }
 
     /// The same with one more task topic, whose tasks share the worker's slots.
     ///
     /// # Errors
-    /// When one of these names has another use already. Two topics may have their dead letters, and their register, in common.
-    pub fn and(mut self, topics: TopicNames) -> Result<Self, TopicNameError> {
+    /// When one of these names has another use already, or the weight is out of its bounds. Two topics may have their dead letters, and
+    /// their register, in common.
+    pub fn and(mut self, topics: TopicNames, share: Share) -> Result<Self, WorkerError> {
         if self.topics.len() >= TOPICS_MAX {
-            return Err(TopicNameError::TooMany(TOPICS_MAX));
+            return Err(TopicNameError::TooMany(TOPICS_MAX).into());
         }
-        self.topics.iter().try_for_each(|other| other.check_apart(&topics))?;
-        self.topics.push(topics);
+        share.validate()?;
+        self.topics.iter().try_for_each(|(other, _)| other.check_apart(&topics))?;
+        self.topics.push((topics, share));
+        Ok(self)
+    }
+
+    /// Sets the share of the first topic.
+    ///
+    /// # Errors
+    /// When the weight is out of its bounds.
+    pub fn share(mut self, share: Share) -> Result<Self, WorkerError> {
+        share.validate()?;
+        if let Some((_, first)) = self.topics.first_mut() {
+            *first = share;
+        }
         Ok(self)
     }
 }
@@ -313,7 +329,7 @@ pub async fn prepare(
         heartbeat,
     };
     let counted = Arc::clone(&stats);
-    let partitions = topics.iter().map(|(_, count)| u64::from(count.unwrap_or(1))).sum();
+    let partitions = topics.iter().map(|(.., count)| u64::from(count.unwrap_or(1))).sum();
     let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
     let handle = WorkerHandle { stop_request, ended, stats, connections, clock, partitions };
@@ -329,11 +345,11 @@ pub async fn prepare(
 /// The task topics with the number of partitions of each.
 async fn count_partitions(
     transport: &Arc<dyn Transport>,
-    topics: Vec<TopicNames>,
-) -> Result<Vec<(TopicNames, Option<u32>)>, TransportError> {
-    let count = |topics: TopicNames| async move {
+    topics: Vec<(TopicNames, Share)>,
+) -> Result<Vec<(TopicNames, Share, Option<u32>)>, TransportError> {
+    let count = |(topics, share): (TopicNames, Share)| async move {
         let partitions = transport.partitions(&topics.task).await?;
-        Ok((topics, partitions))
+        Ok((topics, share, partitions))
     };
     stream::iter(topics).map(count).buffered(COUNTED_AT_ONCE).try_collect().await
 }

@@ -78,7 +78,10 @@ impl Driver {
             Action::ShowOutcome(task) => self.show_end_unless_shown(id, task, Showing::Outcome),
             Action::DeadLetter(task) => self.dead_letter(id, task),
             Action::Ack(entry) => lane.consumer.put(ConsumerCommand::Ack(entry)),
-            Action::HandBack(entry) => lane.consumer.put(ConsumerCommand::HandBack(entry)),
+            Action::HandBack(entry) => {
+                lane.consumer.put(ConsumerCommand::HandBack(entry));
+                self.shares.may_have_more(id.topic, self.env.clock.now());
+            }
             Action::Tombstone(keys) => self.tombstone(id, &keys),
             Action::SetAside { violation, epoch } => self.set_aside(id, violation, epoch),
         }

@@ -137,6 +137,9 @@ impl Driver {
             return;
         }
         lane.credit = lane.credit.saturating_sub(1);
+        if lane.credit == 0 {
+            self.shares.may_have_more(id.topic, now);
+        }
         if is_replica(&message) && !self.config.run_replicated {
             lane.drop_replica(&message, now);
             return self.stats.replicated();

@@ -29,6 +29,7 @@ use crate::worker::metadata::Metadata;
 use crate::worker::metadata::entry::Body;
 use crate::worker::partition::Partition;
 use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, consume, follow, publish};
+use crate::worker::shares::Use;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -124,6 +125,8 @@ pub(super) struct Lane {
     pub(super) credit: usize,
     /// What it held when it was counted last, for the sum of all lanes.
     counted: Load,
+    /// The slots that it held, and the tasks that waited for one, when it was looked at last.
+    uses: Use,
     /// Counts the followers of the ledger, so that what an ended one left in the queue is told from the new one's.
     pub(super) generation: u64,
     /// Counts the consumer services, for the same reason.
@@ -230,6 +233,7 @@ impl Lane {
             session: None,
             credit: 0,
             counted: Load::default(),
+            uses: Use::default(),
             generation: 0,
             service: 0,
             landmark: Landmark::default(),
@@ -325,6 +329,12 @@ impl Lane {
     pub(super) fn counted_anew(&mut self, sum: Load) -> Load {
         let load = self.load();
         sum - std::mem::replace(&mut self.counted, load) + load
+    }
+
+    /// What it has of its tasks, before and now.
+    pub(super) fn used_anew(&mut self) -> (Use, Use) {
+        let uses = Use { held: self.core.held_slots(), waiting: self.core.waiting() };
+        (std::mem::replace(&mut self.uses, uses), uses)
     }
 
     /// When to look at it, if nothing happens to it.

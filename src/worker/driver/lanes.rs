@@ -10,6 +10,7 @@ use crate::protocol::moment::Moment;
 use crate::worker::agenda::Agenda;
 use crate::worker::intake::Load;
 use crate::worker::partition::Effect;
+use crate::worker::shares::Use;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
@@ -151,6 +152,11 @@ impl Lanes {
         self.waiting.len()
     }
 
+    /// Which they are.
+    pub(super) const fn waiting_lanes(&self) -> &BTreeSet<LaneId> {
+        &self.waiting
+    }
+
     /// The next of them, in turns.
     pub(super) fn next_waiting(&mut self) -> Option<LaneId> {
         let behind = (Bound::Excluded(self.served), Bound::Unbounded);
@@ -164,9 +170,9 @@ impl Lanes {
         self.lanes.get_mut(&id)
     }
 
-    /// Nothing is left to be done about a lane now.
-    pub(super) fn looked_at(&mut self, id: LaneId) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+    /// Nothing is left to be done about a lane now. Returns what it had of its tasks before, and now.
+    pub(super) fn looked_at(&mut self, id: LaneId) -> Option<(Use, Use)> {
+        let lane = self.lanes.get_mut(&id)?;
         self.fresh.retain(|fresh| *fresh != id);
         self.marked.remove(&id);
         self.alarms.set(id, lane.timeout());
@@ -180,6 +186,7 @@ impl Lanes {
         {
             self.looks += 1;
         }
+        Some(lane.used_anew())
     }
 }
 

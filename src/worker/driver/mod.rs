@@ -14,10 +14,11 @@ mod leaving;
 mod peers;
 mod pump;
 mod refusals;
-mod remains;
 mod register;
+mod remains;
 mod remarks;
 mod renewing;
+mod sharing;
 mod showing;
 mod stuck;
 mod task_topics;
@@ -29,6 +30,7 @@ use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::metadata::Showing;
 use super::partition::Slots;
+use super::shares::{Share, Shares};
 use super::stats::Stats;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
@@ -130,6 +132,8 @@ pub(super) struct Driver {
     without_credit: BTreeSet<LaneId>,
     slots: Slots,
     stuck: StuckBodies,
+    /// Between the topics.
+    shares: Shares,
     intake: Intake,
     services: JoinSet<()>,
     attempts: JoinSet<(LaneId, AttemptEnd)>,
@@ -157,12 +161,13 @@ impl Driver {
         mut env: Environment,
         events: mpsc::Receiver<Event>,
         config: WorkerConfig,
-        topics: Vec<(TopicNames, Option<u32>)>,
+        topics: Vec<(TopicNames, Share, Option<u32>)>,
         processor: Arc<dyn ErasedProcessor>,
         stop_request: watch::Receiver<StopRequest>,
         stats: Arc<Stats>,
     ) -> Self {
         let slots = Slots::new(config.concurrency);
+        let shares = Shares::new(config.concurrency);
         let intake = Intake::new(config.concurrency, config.held_bytes_max);
         let now = env.clock.now();
         env.rng = env.rng.fork();
@@ -176,6 +181,7 @@ impl Driver {
             without_credit: BTreeSet::new(),
             slots,
             stuck: StuckBodies::default(),
+            shares,
             intake,
             services: JoinSet::new(),
             attempts: JoinSet::new(),
@@ -190,8 +196,8 @@ impl Driver {
             refused: None,
             other_attempts: Vec::new(),
         };
-        for (names, partitions) in topics {
-            driver.add_topic(names, partitions);
+        for (names, share, partitions) in topics {
+            driver.add_topic(names, share, partitions);
         }
         driver
     }

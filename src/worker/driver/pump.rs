@@ -16,7 +16,7 @@ impl Driver {
     pub(super) fn timeout(&self) -> Moment {
         let next = self.lanes.timeout().unwrap_or(self.probe_at);
         let probe = if self.slots.free() == 0 { self.probe_at } else { next };
-        probe.min(next)
+        self.shares_again_at().unwrap_or(next).min(probe).min(next)
     }
 
     /// Performs the effects of what has happened. What comes next may be about the same task, so this is done after each event.
@@ -43,17 +43,10 @@ impl Driver {
         self.lanes.count_load();
         self.slots.set_room(self.room());
         let probe = now >= self.probe_at;
-        for id in self.lanes.take_due(now) {
-            self.look_at(id, now);
-            self.without_credit.insert(id);
-        }
-        // A slot that one of them has given back may be what others wait for.
-        for _ in 0..self.lanes.waiting() {
-            if self.slots.may_read()
-                && let Some(id) = self.lanes.next_waiting()
-            {
-                self.look_at(id, now);
-            }
+        if self.shares.is_single() {
+            self.look_at_due(now);
+        } else {
+            self.share_slots(now);
         }
         if probe {
             self.probe_at = now + PROBE_EVERY;
@@ -66,7 +59,22 @@ impl Driver {
         self.stats.hold(self.attempts.len(), self.lanes.load().tasks);
     }
 
-    fn look_at(&mut self, id: LaneId, now: Moment) {
+    fn look_at_due(&mut self, now: Moment) {
+        for id in self.lanes.take_due(now) {
+            self.look_at(id, now);
+            self.without_credit.insert(id);
+        }
+        // A slot that one of them has given back may be what others wait for.
+        for _ in 0..self.lanes.waiting() {
+            if self.slots.may_read()
+                && let Some(id) = self.lanes.next_waiting()
+            {
+                self.look_at(id, now);
+            }
+        }
+    }
+
+    pub(super) fn look_at(&mut self, id: LaneId, now: Moment) {
         loop {
             let Some(lane) = self.lanes.look_at(id) else { return };
             lane.core.run(now, &mut self.slots);
@@ -77,7 +85,9 @@ impl Driver {
                 break;
             }
         }
-        self.lanes.looked_at(id);
+        if let Some((before, uses)) = self.lanes.looked_at(id) {
+            self.shares.note(id.topic, before, uses);
+        }
     }
 
     /// How many deliveries more may come, of all that is held already.
@@ -88,11 +98,13 @@ impl Driver {
     /// Gives credit to the lanes that have asked for it. Those that get none ask again as soon as a slot is free.
     fn give_credits(&mut self, probe: bool, now: Moment) {
         let room = self.room();
-        if self.slots.free().min(room) == 0 && !probe {
+        let none = self.slots.free().min(room) == 0 && !probe;
+        if none && self.shares.is_single() {
             return;
         }
         for id in std::mem::take(&mut self.without_credit) {
-            if self.give_credit(id, room, probe, now) {
+            let lacks = none && !self.shares.has_at_hand(id.topic);
+            if lacks || self.give_credit(id, room, probe, now) {
                 self.without_credit.insert(id);
             }
         }
@@ -104,12 +116,17 @@ impl Driver {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
-        let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
-        let mut wanted = free.div_ceil(lanes);
-        if free == 0 && room > 0 && probe {
-            wanted = 1;
-        }
+        let wanted = if self.shares.is_single() {
+            let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
+            let least = usize::from(free == 0 && room > 0 && probe);
+            free.div_ceil(lanes).max(least)
+        } else {
+            self.shares.credit(id.topic, lane.core.waiting(), self.slots.free(), room, probe, now)
+        };
         if wanted > lane.credit {
+            if lane.credit == 0 {
+                self.shares.may_have_more(id.topic, now);
+            }
             let count = wanted - lane.credit;
             lane.credit = wanted;
             lane.consumer.put(ConsumerCommand::Credit { session, count });

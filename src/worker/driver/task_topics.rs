@@ -7,6 +7,7 @@ use super::lanes::LaneId;
 use super::{Driver, Event};
 use crate::supervise::recount;
 use crate::topics::TopicNames;
+use crate::worker::shares::Share;
 use std::sync::Arc;
 
 /// One of the task topics. Its number is its place among them.
@@ -15,14 +16,17 @@ pub(super) struct TaskTopic {
     growth: Growth,
     /// Which of the worker's registers is that of its queue: topics of one queue share it.
     pub(super) register: usize,
+    /// Its lane that a slot was offered to last.
+    pub(super) served: Option<LaneId>,
 }
 
 impl Driver {
     /// Works on one more topic, with so many partitions.
-    pub(super) fn add_topic(&mut self, names: TopicNames, partitions: Option<u32>) {
+    pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
         let register = self.open_register(&names.register);
-        self.topics.push(TaskTopic { names, growth: Growth::default(), register });
+        self.topics.push(TaskTopic { names, growth: Growth::default(), register, served: None });
+        self.shares.add(share);
         self.open_lanes(topic, partitions);
         self.recount_partitions(topic);
     }
@@ -64,6 +68,7 @@ impl Driver {
             let topics = LaneTopics::new(names, &self.config.subscription, partition);
             let lane = Lane::open(&mut self.env, &mut self.services, &self.config, id, topics);
             self.lanes.insert(id, lane);
+            self.shares.add_lane(topic);
         }
     }
 }

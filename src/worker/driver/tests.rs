@@ -35,6 +35,7 @@ mod lines;
 mod register;
 mod repairing;
 mod routing;
+mod sharing;
 mod telling;
 mod terms;
 mod topics;
@@ -136,7 +137,8 @@ impl Bench {
         };
         let Plan { config, topics, processor } = plan;
         let stats = Arc::default();
-        let topics = topics.into_iter().map(|topics| (topics, partitions)).collect();
+        let topics =
+            topics.into_iter().map(|(topics, share)| (topics, share, partitions)).collect();
         let driver = Driver::new(env, queue, config, topics, processor, stop_requested, stats);
         let bench = Self {
             broker,
@@ -155,7 +157,7 @@ impl Bench {
     }
 
     /// Makes a task topic with all that belongs to it, and has the worker work on it, too.
-    fn add_topic(&mut self, name: &str, partitions: Option<u32>) -> TopicNames {
+    fn add_topic(&mut self, name: &str, share: Share, partitions: Option<u32>) -> TopicNames {
         let names: TopicNames = name.parse().unwrap();
         for (topic, deduplication) in
             [(&names.task, false), (&names.metadata, false), (&names.ledger, true)]
@@ -168,7 +170,7 @@ impl Bench {
         for partition in count {
             self.broker.create_subscription(&self.at(&names.task, partition), "longhaul");
         }
-        self.driver.add_topic(names.clone(), partitions);
+        self.driver.add_topic(names.clone(), share, partitions);
         names
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Open {
     not_before: Moment,
     late_count: u32,
     unreadable_count: u32,
+    /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
+    granted: bool,
 }
 
 impl Open {
@@ -47,6 +49,7 @@ impl Open {
             not_before: now,
             late_count: 0,
             unreadable_count: 0,
+            granted: false,
         }
     }
 
@@ -194,6 +197,7 @@ impl Partition {
             }
             Decision::ReadPayload if slots.may_read() => {
                 slots.reading += usize::from(self.reading.insert(id));
+                self.grant(id, slots);
                 self.machine.read_payload(id);
             }
             Decision::ReadPayload => self.wait_for_slot(id, now),
@@ -215,14 +219,29 @@ impl Partition {
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
         if claim.kind == ClaimKind::Run {
-            if slots.free() == 0 {
+            let granted = self.open.get_mut(&id).is_some_and(|it| std::mem::take(&mut it.granted));
+            let may_take = if granted { slots.free() > 0 } else { slots.may_take() };
+            if !may_take {
                 self.wait_for_slot(id, now);
                 return;
             }
             slots.used += 1;
+            if !granted {
+                slots.take();
+            }
             self.claims.insert(id, now);
         }
         self.machine.claim(id, claim);
+    }
+
+    /// The payload of a task is read for a slot, which counts against the quota now and not again when the task is claimed.
+    fn grant(&mut self, id: TaskId, slots: &mut Slots) {
+        if slots.quota().is_some()
+            && let Some(open) = self.open.get_mut(&id)
+            && !std::mem::replace(&mut open.granted, true)
+        {
+            slots.take();
+        }
     }
 
     /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.

@@ -9,13 +9,15 @@ pub struct Slots {
     pub(super) reading: usize,
     /// The worker holds as much as it may: no payload is to be read in.
     pub(super) full: bool,
+    /// How many of the free ones may be taken, where others are to have the rest.
+    quota: Option<usize>,
 }
 
 impl Slots {
     /// All free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
-        Self { total, used: 0, reading: 0, full: false }
+        Self { total, used: 0, reading: 0, full: false, quota: None }
     }
 
     /// Tells how many payloads more the worker may hold.
@@ -29,10 +31,37 @@ impl Slots {
         self.total.saturating_sub(self.used)
     }
 
-    /// Whether a slot is free that no payload is being read for.
+    /// Whether a slot is free that no payload is being read for, and may be taken.
     #[must_use]
     pub const fn may_read(&self) -> bool {
-        self.free() > self.reading
+        self.free() > self.reading && self.is_within_quota()
+    }
+
+    /// Whether a slot is free and may be taken.
+    pub(super) const fn may_take(&self) -> bool {
+        self.free() > 0 && self.is_within_quota()
+    }
+
+    /// A slot is taken, or a payload is read for one: it counts once.
+    pub(super) const fn take(&mut self) {
+        if let Some(left) = self.quota {
+            self.quota = Some(left.saturating_sub(1));
+        }
+    }
+
+    /// Limits how many may be taken from now on; `None`: all that are free.
+    pub const fn set_quota(&mut self, quota: Option<usize>) {
+        self.quota = quota;
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub const fn quota(&self) -> Option<usize> {
+        self.quota
+    }
+
+    const fn is_within_quota(&self) -> bool {
+        !matches!(self.quota, Some(0))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Publishes a task to one partition of a topic.
-fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
+pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
     let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
     TaskId::new(bench.broker.publish(&bench.at(topic, partition), message), partition)
 }
@@ -30,7 +30,10 @@ async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
             Ok(Text("done".to_owned()))
         }
     });
-    let others = [bench.add_topic("orders", Some(3)), bench.add_topic("mails", None)];
+    let others = [
+        bench.add_topic("orders", Share::default(), Some(3)),
+        bench.add_topic("mails", Share::default(), None),
+    ];
     let all = [bench.names.clone(), others[0].clone(), others[1].clone()];
     let mut submitted = Vec::new();
     for _ in 0..10 {
@@ -67,7 +70,7 @@ async fn a_topic_that_gains_partitions_is_worked_on_whole() {
     use super::growth::Counts;
     let mut bench =
         Bench::new(WorkerConfig::default(), Some(2), |_| async { Ok(Text("done".to_owned())) });
-    let names = bench.add_topic("orders", Some(1));
+    let names = bench.add_topic("orders", Share::default(), Some(1));
     bench.run_for(2 * SECOND).await;
     bench.driver.handle(Event::Partitions(1, Counts { task: Some(2), ledger: Some(2) }));
     let lanes: Vec<_> = bench.driver.lanes.keys().collect();

@@ -1,0 +1,126 @@
+//! Who gets the slots of a worker on several topics.
+
+use super::topics::submit_to;
+use super::*;
+
+/// When which task began, by the name of its topic.
+type Starts = Arc<Mutex<Vec<(Duration, String, TaskId)>>>;
+
+/// A worker that notes each start, with this many slots; a task of a topic takes so long.
+fn noting(concurrency: usize, takes: fn(&str) -> Duration) -> (Bench, Starts) {
+    let starts = Starts::default();
+    let notes = Arc::clone(&starts);
+    let config = WorkerConfig { concurrency, ..WorkerConfig::default() };
+    let clock = longhaul_memory::simulated_clock(0);
+    let begin = clock.now();
+    let bench = Bench::new(config, None, move |context| {
+        let topic = context.topic().rsplit_once('/').map_or("", |(_, topic)| topic).to_owned();
+        let takes = takes(&topic);
+        notes.lock().unwrap().push((clock.now().since(begin), topic, context.task_id()));
+        async move {
+            tokio::time::sleep(takes).await;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, starts)
+}
+
+/// What the broker needs to deliver something, with room to spare.
+const DELIVERED: Duration = Duration::from_millis(100);
+
+/// Tasks of a topic of higher precedence were delivered with the others, and got a slot when their turn came.
+#[tokio::test(start_paused = true)]
+async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
+    for (concurrency, low) in [(1, 700), (4, 700), (3, 40), (1, 5), (16, 1500)] {
+        let takes = |topic: &str| match topic {
+            "tasks-high" => SECOND / 4,
+            "tasks" => SECOND / 2,
+            _ => unreachable!("{topic}"),
+        };
+        let (mut bench, starts) = noting(concurrency, takes);
+        let high = bench.add_topic("tasks-high", Share::default().precedence(1), Some(2));
+        let begin = bench.broker.clock().now();
+        for _ in 0..low {
+            submit_to(&bench, &bench.names.task, -1);
+        }
+        let mut submitted = Vec::new();
+        for round in 0..12 {
+            bench.run_for(Duration::from_millis(1700 + 130 * round)).await;
+            for number in 0..1 + 3 * i32::try_from(round).unwrap() {
+                let task = submit_to(&bench, &high.task, number % 2);
+                submitted.push((bench.broker.clock().now().since(begin), task));
+            }
+        }
+        bench.run_for(60 * SECOND).await;
+        let starts = starts.lock().unwrap().clone();
+        for (at, task) in &submitted {
+            let of_task =
+                |(_, topic, id): &&(Duration, String, TaskId)| topic == "tasks-high" && id == task;
+            let (begun, ..) = starts.iter().find(of_task).unwrap();
+            let passed_over = starts.iter().filter(|(other, topic, _)| {
+                topic == "tasks" && *other > *at + DELIVERED && other < begun
+            });
+            let passed_over = passed_over.count();
+            assert_eq!(
+                passed_over, 0,
+                "{task} of {at:?} began at {begun:?}, with {concurrency} slots"
+            );
+        }
+        let others = starts.iter().filter(|(_, topic, _)| topic == "tasks").count();
+        assert!(others > 3 * concurrency || others == low, "{others}");
+    }
+}
+
+/// Topics that share by weight: each gets its part, and the one with the least of it goes on all the time.
+#[tokio::test(start_paused = true)]
+async fn starts_follow_the_weights_and_none_is_starved() {
+    for concurrency in [1, 2, 8] {
+        let (mut bench, starts) = noting(concurrency, |_| SECOND / 5);
+        bench.driver.shares = Shares::new(concurrency);
+        bench.driver.shares.add(Share::weight(6));
+        bench.driver.shares.add_lane(0);
+        let others = [("half", 3), ("least", 1)];
+        let others =
+            others.map(|(name, weight)| bench.add_topic(name, Share::weight(weight), None));
+        let tasks = bench.names.task.clone();
+        for topic in [&tasks, &others[0].task, &others[1].task] {
+            for _ in 0..80 * concurrency {
+                submit_to(&bench, topic, -1);
+            }
+        }
+        bench.run_for(20 * SECOND).await;
+        let starts = starts.lock().unwrap().clone();
+        let of = |name: &str| starts.iter().filter(|(_, topic, _)| topic == name).count();
+        let counts = ["tasks", "half", "least"].map(of);
+        let tenth = counts.iter().sum::<usize>() as f64 / 10.0;
+        assert!(tenth > 8.0 * concurrency as f64, "the slots are used: {counts:?}");
+        for (count, part) in counts.iter().zip([6.0, 3.0, 1.0]) {
+            let error = (*count as f64 / tenth / part - 1.0).abs();
+            assert!(error < 0.15, "{counts:?} with {concurrency} slots");
+        }
+        let mut last = Duration::ZERO;
+        for (at, ..) in starts.iter().filter(|(_, topic, _)| topic == "least") {
+            let bound = SECOND / 5 * 14 / u32::try_from(concurrency).unwrap() + SECOND;
+            assert!(*at - last <= bound, "{:?} without one, with {concurrency} slots", *at - last);
+            last = *at;
+        }
+    }
+}
+
+/// A topic above that cannot be worked on, because its ledger is away for example, holds up nobody.
+#[tokio::test(start_paused = true)]
+async fn a_topic_above_that_cannot_be_worked_on_holds_up_none() {
+    let (mut bench, starts) = noting(2, |_| SECOND / 10);
+    let high = bench.add_topic("tasks-high", Share::default().precedence(1), None);
+    bench.run_for(2 * SECOND).await;
+    bench.broker.stall_publishes(&bench.at(&high.ledger, -1), 60 * SECOND);
+    bench.run_for(15 * SECOND).await;
+    for _ in 0..10 {
+        submit_to(&bench, &high.task, -1);
+        submit_to(&bench, &bench.names.task, -1);
+    }
+    bench.run_for(30 * SECOND).await;
+    let starts = starts.lock().unwrap().clone();
+    let of = |name: &str| starts.iter().filter(|(_, topic, _)| topic == name).count();
+    assert_eq!((of("tasks"), of("tasks-high")), (10, 0));
+}

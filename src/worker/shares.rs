@@ -1,0 +1,281 @@
+//! Who gets the next free slot of a worker that works on several task topics, and how many deliveries each of them is to have at hand for
+//! that. Pure.
+//!
+//! Of the topics that want a slot those of the highest precedence come first. Among these come first those that hold less than their share
+//! of the slots: the part that their weight is of the weights of all that want or hold one. Then the one that has started the fewest tasks
+//! for its weight, where a topic that had nothing to start gains nothing by that.
+//!
+//! So a topic without a running task of its own is passed over only a limited number of times, however long the tasks of the others
+//! take, and a topic that is alone has all slots.
+
+use crate::config::ConfigError;
+use crate::protocol::moment::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Deliveries of a topic that wait for a slot or are on their way while all slots are taken, for each partition: without one there the
+/// topic would miss its turn, and two show that more may come. Topics that share by weight have as many as they may start at once, up to
+/// a limit, for those that wait in vain are handed back after a second.
+const AT_HAND_MIN: usize = 2;
+const AT_HAND_MAX: usize = 16;
+
+/// With more partitions than that in all topics of a precedence only some of them have deliveries at hand: each would be handed back after
+/// a second.
+const AT_HAND_LANES_MAX: usize = 64;
+
+/// How long the broker may take to deliver what it has. After all credit of a topic was used, lower ones wait for so long.
+const SETTLES_WITHIN: Duration = Duration::from_millis(20);
+
+/// One start of a topic with weight 1.
+const STRIDE: u128 = 1 << 32;
+
+/// The greatest weight.
+const WEIGHT_MAX: u32 = 10_000;
+
+/// What part of a worker's slots a task topic gets while others want them, too; see [`WorkerBuilder::also_with`](crate::WorkerBuilder::also_with).
+/// What one topic does not need the others have.
+///
+/// ```
+/// use longhaul::Share;
+///
+/// // Three of four slots while another topic with weight 1 wants some.
+/// let large = Share::weight(3);
+/// // Before all topics of a lower precedence: these get what is left.
+/// let urgent = Share::default().precedence(1);
+/// # assert_ne!(large, urgent);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub(super) precedence: i32,
+    pub(super) weight: u32,
+}
+
+impl Default for Share {
+    /// Weight 1, precedence 0.
+    fn default() -> Self {
+        Self { precedence: 0, weight: 1 }
+    }
+}
+
+impl Share {
+    /// A part of the slots: the weight is compared with those of the other topics of the same precedence. From 1 to 10,000.
+    #[must_use]
+    pub const fn weight(weight: u32) -> Self {
+        Self { precedence: 0, weight }
+    }
+
+    /// Topics of a higher precedence always come first: what they leave is for those below, which wait as long as it takes.
+    #[must_use]
+    pub const fn precedence(self, precedence: i32) -> Self {
+        Self { precedence, ..self }
+    }
+
+    pub(super) fn validate(self) -> Result<(), ConfigError> {
+        if (1..=WEIGHT_MAX).contains(&self.weight) {
+            return Ok(());
+        }
+        let problem = format!("must be between 1 and {WEIGHT_MAX}, is {}", self.weight);
+        Err(ConfigError { field: "weight", problem })
+    }
+}
+
+/// What a topic, or one of its partitions, has of its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    /// Slots that it holds.
+    pub(super) held: usize,
+    /// Tasks that wait for one.
+    pub(super) waiting: usize,
+}
+
+impl Use {
+    /// Replaces what was counted of one part.
+    fn replace(&mut self, before: Self, now: Self) {
+        self.held = (self.held + now.held).saturating_sub(before.held);
+        self.waiting = (self.waiting + now.waiting).saturating_sub(before.waiting);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Topic {
+    share: Share,
+    uses: Use,
+    lanes: usize,
+    /// Its starts so far, by its weight.
+    turn: u128,
+}
+
+/// The topics of one precedence.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    topics: usize,
+    weights: u64,
+    lanes: usize,
+    uses: Use,
+    /// Which of them hold slots.
+    holding: BTreeSet<u16>,
+    /// The turn of the topic that was served last.
+    clock: u128,
+    /// When the broker has delivered what it had, as far as can be told.
+    settles_at: Moment,
+}
+
+/// See the module's documentation. Topics have the numbers in which they were added, from 0.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    slots: usize,
+    topics: Vec<Topic>,
+    groups: BTreeMap<i32, Group>,
+}
+
+impl Shares {
+    pub(super) const fn new(slots: usize) -> Self {
+        Self { slots, topics: Vec::new(), groups: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, share: Share) {
+        self.topics.push(Topic { share, uses: Use::default(), lanes: 0, turn: 0 });
+        let group = self.groups.entry(share.precedence).or_default();
+        group.topics += 1;
+        group.weights += u64::from(share.weight);
+    }
+
+    /// Whether there is nothing to share.
+    pub(super) const fn is_single(&self) -> bool {
+        self.topics.len() <= 1
+    }
+
+    /// A topic has one partition more.
+    pub(super) fn add_lane(&mut self, topic: u16) {
+        if let Some(it) = self.topics.get_mut(usize::from(topic)) {
+            it.lanes += 1;
+        }
+        if let Some(group) = self.group_mut(topic) {
+            group.lanes += 1;
+        }
+    }
+
+    /// A partition of a topic has this of its tasks, and had that before.
+    pub(super) fn note(&mut self, topic: u16, before: Use, now: Use) {
+        let Some(it) = self.topics.get_mut(usize::from(topic)) else { return };
+        it.uses.replace(before, now);
+        let (holds, precedence) = (it.uses.held > 0, it.share.precedence);
+        let group = self.groups.entry(precedence).or_default();
+        group.uses.replace(before, now);
+        if holds {
+            group.holding.insert(topic);
+        } else {
+            group.holding.remove(&topic);
+        }
+    }
+
+    /// Which of the topics that want a slot gets the next one.
+    pub(super) fn next(&self, wanting: &BTreeSet<u16>) -> Option<u16> {
+        let of = |topic: &u16| self.topics.get(usize::from(*topic)).map(|it| (*topic, it));
+        let precedence = wanting.iter().filter_map(of).map(|(_, it)| it.share.precedence).max()?;
+        let group = self.groups.get(&precedence)?;
+        let wanting = || {
+            wanting.iter().filter_map(of).filter(move |(_, it)| it.share.precedence == precedence)
+        };
+        let idle = group.holding.iter().filter_map(of);
+        let idle = idle.filter(|(topic, _)| !wanting().any(|(wants, _)| wants == *topic));
+        let weights: u64 = wanting().chain(idle).map(|(_, it)| u64::from(it.share.weight)).sum();
+        let elsewhere: usize = self
+            .groups
+            .iter()
+            .filter(|(of, _)| **of != precedence)
+            .map(|(_, it)| it.uses.held)
+            .sum();
+        let slots = self.slots.saturating_sub(elsewhere);
+        let order = |(topic, it): &(u16, &Topic)| {
+            let held = it.uses.held as u128 * u128::from(weights);
+            let has_its_share = held >= slots as u128 * u128::from(it.share.weight);
+            (has_its_share, it.turn.max(group.clock), *topic)
+        };
+        wanting().min_by_key(order).map(|(topic, _)| topic)
+    }
+
+    /// A topic has taken so many slots.
+    pub(super) fn took(&mut self, topic: u16, count: usize) {
+        let Some(it) = self.topics.get_mut(usize::from(topic)) else { return };
+        let Some(group) = self.groups.get_mut(&it.share.precedence).filter(|_| count > 0) else {
+            return;
+        };
+        group.clock = group.clock.max(it.turn);
+        it.turn = group.clock + STRIDE * count as u128 / u128::from(it.share.weight.max(1));
+    }
+
+    /// The broker may have more for a topic than it was given credit for.
+    pub(super) fn may_have_more(&mut self, topic: u16, now: Moment) {
+        if let Some(group) = self.group_mut(topic) {
+            group.settles_at = now + SETTLES_WITHIN;
+        }
+    }
+
+    /// Whether the topic may take slots now, as far as those above it are concerned.
+    pub(super) fn is_open(&self, topic: u16, now: Moment) -> bool {
+        let Some(it) = self.topics.get(usize::from(topic)) else { return false };
+        self.above(it.share.precedence).all(|group| group.settles_at <= now)
+    }
+
+    /// When the next topic may take slots that may not now.
+    pub(super) fn opens_at(&self, now: Moment) -> Option<Moment> {
+        let lowest = *self.groups.keys().next()?;
+        self.above(lowest).map(|group| group.settles_at).filter(|at| *at > now).min()
+    }
+
+    /// Whether partitions of the topic have deliveries at hand while all slots are taken.
+    pub(super) fn has_at_hand(&self, topic: u16) -> bool {
+        self.at_hand(topic) > 0
+    }
+
+    /// How many a partition has: those of topics that go before others do, and those of topics that share with others if they are not
+    /// too many.
+    fn at_hand(&self, topic: u16) -> usize {
+        let Some(it) = self.topics.get(usize::from(topic)) else { return 0 };
+        let Some(group) = self.groups.get(&it.share.precedence) else { return 0 };
+        if group.topics > 1 && group.lanes <= AT_HAND_LANES_MAX {
+            let part = self.slots as u64 * u64::from(it.share.weight);
+            let part = part.div_ceil(group.weights.max(1)).div_ceil(it.lanes.max(1) as u64);
+            return usize::try_from(part).unwrap_or(usize::MAX).clamp(AT_HAND_MIN, AT_HAND_MAX);
+        }
+        let is_lowest = self.groups.keys().next() == Some(&it.share.precedence);
+        if is_lowest { 0 } else { AT_HAND_MIN }
+    }
+
+    /// How many deliveries a partition of the topic may have on their way, of which so many wait here already.
+    pub(super) fn credit(
+        &self,
+        topic: u16,
+        waiting: usize,
+        free: usize,
+        room: usize,
+        probe: bool,
+        now: Moment,
+    ) -> usize {
+        let Some(it) = self.topics.get(usize::from(topic)) else { return 0 };
+        let Some(group) = self.groups.get(&it.share.precedence) else { return 0 };
+        let before: usize = self.above(it.share.precedence).map(|above| above.uses.waiting).sum();
+        let free = free.saturating_sub(before + group.uses.waiting).min(room);
+        let mut wanted = 0;
+        if self.is_open(topic, now) {
+            wanted = free.div_ceil(group.lanes.max(1));
+        }
+        if wanted == 0 && probe {
+            wanted = 1;
+        }
+        wanted.max(self.at_hand(topic).saturating_sub(waiting)).min(room)
+    }
+
+    fn group_mut(&mut self, topic: u16) -> Option<&mut Group> {
+        let precedence = self.topics.get(usize::from(topic))?.share.precedence;
+        self.groups.get_mut(&precedence)
+    }
+
+    fn above(&self, precedence: i32) -> impl Iterator<Item = &Group> {
+        self.groups.range(precedence..).skip(1).map(|(_, group)| group)
+    }
+}
+
+#[cfg(test)]
+mod tests;
