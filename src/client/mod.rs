@@ -12,6 +12,7 @@ mod cancel;
 mod existence;
 #[cfg(test)]
 mod fake;
+mod history;
 mod publishers;
 mod query;
 mod routes;
@@ -19,6 +20,7 @@ mod service;
 mod shared_view;
 mod submit;
 mod task_ref;
+mod tasks;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -28,9 +30,15 @@ mod watch;
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
+pub use history::{
+    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory, Zombie,
+};
 pub use query::{GetError, WaitError};
 pub use submit::{Submission, SubmitError};
 pub use task_ref::{TaskRef, TaskRefError};
+pub use tasks::{
+    TaskCounts, TaskFilter, TaskInfo, TaskPage, TaskStatus, TaskView, TaskViewError, WorkerInfo,
+};
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
 use crate::supervise::Connections;

@@ -9,7 +9,7 @@
 //! the service and every wait.
 
 use super::service::Tasks;
-use super::view::{Change, ShownTask, TaskView};
+use super::view::{Change, ShownTask, ShownTasks};
 use super::watch::WatchEvent;
 use crate::supervise::{Backoff, Connections, KeptFollower, Service, no_answer, persistently};
 use crate::task::{Position, TaskId, TaskMetadata};
@@ -59,7 +59,7 @@ struct Shared(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    tasks: TaskView,
+    tasks: ShownTasks,
     /// Who waits for the end of a task, each under a number of its own.
     waiters: HashMap<TaskId, HashMap<u64, oneshot::Sender<End>>>,
     next_waiter: u64,

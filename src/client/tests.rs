@@ -58,7 +58,9 @@ macro_rules! waiting {
 }
 
 mod coded;
+mod history;
 mod reading;
+mod tasks;
 mod watching;
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// The tasks of one partition of M.
 #[derive(Debug, Default)]
-pub(super) struct TaskView {
+pub(super) struct ShownTasks {
     tasks: HashMap<TaskId, ShownTask>,
     /// The last position read.
     last: Option<Position>,
@@ -43,7 +43,7 @@ pub(super) enum Change {
     Evicted(TaskId),
 }
 
-impl TaskView {
+impl ShownTasks {
     /// Takes an entry in.
     pub(super) fn read(&mut self, message: &Message) -> Change {
         if self.last.is_some_and(|last| message.position <= last) {
@@ -109,9 +109,14 @@ impl TaskView {
 impl ShownTask {
     /// Whether an entry that comes later says less than this one.
     fn outranks(&self, ended: bool, epoch: Option<u32>) -> bool {
-        let (Some(own), Some(other)) = (self.epoch, epoch) else { return false };
-        other < own || (other == own && self.ended && !ended)
+        self.epoch.is_some_and(|own| is_late((own, self.ended), (epoch, ended)))
     }
+}
+
+/// Whether an entry of this epoch, if it says one, comes too late behind one of that epoch; each with whether it shows the task's end.
+pub(super) fn is_late(shown: (u32, bool), entry: (Option<u32>, bool)) -> bool {
+    let ((own, shows_end), (Some(other), ended)) = (shown, entry) else { return false };
+    other < own || (other == own && shows_end && !ended)
 }
 
 #[cfg(test)]
@@ -126,13 +131,13 @@ mod tests {
     }
 
     /// The entry that is shown of the task, by its number.
-    fn shown(view: &TaskView) -> Option<u64> {
+    fn shown(view: &ShownTasks) -> Option<u64> {
         view.get(A).map(|shown| shown.at.entry)
     }
 
     #[test]
     fn a_failure_without_outcome_is_not_the_end() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         assert_eq!(view.read(&entry(1, &processing(A, 1), Some(1))), Change::Nothing);
         assert_eq!(view.read(&entry(2, &failed(A, 1, None), Some(1))), Change::Nothing);
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_lower_epoch_is_ignored() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         view.read(&entry(1, &processing(A, 2), Some(2)));
         assert_eq!(view.read(&entry(2, &completed(A, 1), Some(1))), Change::Nothing);
         assert_eq!(shown(&view), Some(1));
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn entries_without_epoch_are_taken_and_do_not_lower_it() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         view.read(&entry(1, &processing(A, 2), Some(2)));
         view.read(&entry(2, &processing(A, 3), None));
         assert_eq!(shown(&view), Some(2));
@@ -164,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_comes_again_changes_nothing() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         let first = entry(1, &completed(A, 1), Some(1));
         assert!(ends(&view.read(&first)));
         view.read(&tombstone(2, A));
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn only_the_entry_that_has_gone_is_forgotten() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         let first = entry(1, &processing(A, 1), Some(1));
         view.read(&first);
         view.read(&entry(2, &completed(A, 1), Some(1)));
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn undecodable_entries_are_passed_over() {
-        let mut view = TaskView::default();
+        let mut view = ShownTasks::default();
         let mut garbage = entry(1, &completed(A, 1), Some(1));
         garbage.payload = bytes::Bytes::from_static(b"[1]");
         assert_eq!(view.read(&garbage), Change::Nothing);

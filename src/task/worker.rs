@@ -60,7 +60,6 @@ impl WorkerIdentity {
     }
 
     /// Reads what a heartbeat says. Fields of a later version are passed over; so is what is no identity.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the view of all tasks reads it"))]
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         let Self { name, host, process, version, label } = serde_json::from_slice(content).ok()?;
         let [name, host, version, label] = [name, host, version, label].map(|text| cut(&text));

@@ -18,6 +18,7 @@ mod sitting;
 mod stage;
 mod table;
 mod transports;
+mod view;
 mod worker;
 
 use anyhow::Result;
@@ -61,6 +62,8 @@ enum Command {
     Growth(growth::Options),
     Long(long::Options),
     Payload(payload::Options),
+    View(view::ViewOptions),
+    Waits(view::WaitsOptions),
     Session(transports::Options),
     Compare(compare::Options),
     /// An embedded broker; for the program itself.
@@ -113,6 +116,8 @@ impl Command {
             Self::Growth(it) => it.run().await,
             Self::Long(it) => it.run().await,
             Self::Payload(it) => it.run().await,
+            Self::View(it) => it.run().await,
+            Self::Waits(it) => it.run().await,
             Self::Session(it) => transports::sit(&it).await,
             Self::Compare(it) => Box::pin(compare::run(&it)).await,
             Self::Broker(it) => child::broker(it).await,

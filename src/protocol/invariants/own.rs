@@ -218,7 +218,13 @@ pub const UNCLOSED: &str = "a seal names a task that its worker has not closed";
 /// The phase that an entry of the metadata topic speaks of.
 #[must_use]
 pub const fn phase_shown(entry: &TaskMetadata) -> Phase {
-    match (entry.state, entry.outcome) {
+    phase_of(entry.state, entry.outcome)
+}
+
+/// The phase that an entry with this state and outcome speaks of.
+#[must_use]
+pub const fn phase_of(state: TaskState, outcome: Option<TaskOutcome>) -> Phase {
+    match (state, outcome) {
         (TaskState::New | TaskState::Unknown, _) => Phase::New,
         (TaskState::Processing, _) => Phase::Running,
         (TaskState::Completed, _) => Phase::Completed,

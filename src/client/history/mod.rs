@@ -1,0 +1,233 @@
+//! What the logs of a queue still tell of its past: the entries of a task, the view as it was, and what zombies wrote.
+//!
+//! Each question reads the logs of the partitions that it is about once, from their start. That costs what it costs to read them, and
+//! memory for each task that they tell of; nothing is kept.
+
+mod log;
+mod task;
+mod zombies;
+
+pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
+pub use zombies::Zombie;
+
+use super::tasks::{Scope, Source, Table, TaskView, TaskViewError, partitions_of};
+use super::{Client, TaskRef, partition};
+use crate::task::Position;
+use crate::topics::{TopicNameError, TopicNames};
+use crate::transport::{Message, TransportError};
+use log::{Found, Logs};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use task::Collector;
+use zombies::Zombies;
+
+/// Why the past cannot be told.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The topic's name is not usable.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+    /// What was asked for has been deleted: the log begins later, at this time in ms since the epoch, if it has any entry.
+    #[error("the log does not go back so far: it begins at {begins_ms:?} ms since the epoch")]
+    NotInLog {
+        /// When the first entry that is still there was published.
+        begins_ms: Option<u64>,
+    },
+    /// There are no such topics.
+    #[error(transparent)]
+    View(TaskViewError),
+    /// A topic cannot be read.
+    #[error("cannot read the logs")]
+    Transport(#[source] TransportError),
+}
+
+impl From<TransportError> for HistoryError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+impl From<TaskViewError> for HistoryError {
+    fn from(error: TaskViewError) -> Self {
+        match error {
+            TaskViewError::Topic(error) => Self::Topic(error),
+            TaskViewError::Transport(error) => Self::Transport(error),
+            error @ TaskViewError::NoLedger(_) => Self::View(error),
+        }
+    }
+}
+
+/// An instant of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PastInstant {
+    /// In ms since the epoch, by the clocks of those who published. What stands behind the first entry of a later time is not looked at.
+    Time(u64),
+    /// Behind this entry of the ledger; other partitions, and the other topics, at the time at which it was published.
+    Entry {
+        /// The partition, or -1.
+        partition: i32,
+        /// Where the entry lies.
+        position: Position,
+    },
+}
+
+impl Client {
+    /// All entries about a task that are still there, with whether each of them counts.
+    ///
+    /// ```no_run
+    /// # async fn tell(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::HistoryError> {
+    /// for entry in client.history(&task).await?.entries {
+    ///     println!("{} {:?} {:?} {:?}", entry.published_ms, entry.epoch, entry.event, entry.ignored);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the logs cannot be read.
+    pub async fn history(&self, task: &TaskRef) -> Result<TaskHistory, HistoryError> {
+        let names = self.names(&task.topic)?;
+        let mut collector = Collector::new(task.id);
+        let of = |topic: &String| partition(topic.clone(), task.id.partition);
+        let logs = self.logs();
+        logs.read(&of(&names.metadata), |_, message| {
+            collector.read_metadata(message);
+            ControlFlow::Continue(())
+        })
+        .await?;
+        logs.read(&of(&names.ledger), |_, message| {
+            collector.read_ledger(message);
+            ControlFlow::Continue(())
+        })
+        .await?;
+        Ok(collector.finish())
+    }
+
+    /// The workers that wrote about tasks after they had been replaced, as far as the logs go back: who, how often, and how late.
+    ///
+    /// # Errors
+    /// When the logs cannot be read.
+    pub async fn zombies(&self, topic: &str) -> Result<Vec<Zombie>, HistoryError> {
+        let names = self.names(topic)?;
+        let logs = self.logs();
+        let mut found = Vec::new();
+        for index in self.past_partitions(&names).await? {
+            let mut zombies = Zombies::new(index);
+            logs.read(&partition(names.ledger.clone(), index), |_, message| {
+                zombies.read_ledger(message);
+                ControlFlow::Continue(())
+            })
+            .await?;
+            logs.read(&partition(names.metadata.clone(), index), |_, message| {
+                zombies.read_metadata(message);
+                ControlFlow::Continue(())
+            })
+            .await?;
+            found.extend(zombies.finish());
+        }
+        Ok(found)
+    }
+
+    /// The state of all claimed tasks as it was at an instant that is still in the log of the ledger. The view stands still.
+    ///
+    /// # Errors
+    /// When the logs cannot be read, or do not go back so far.
+    pub async fn tasks_at(
+        &self,
+        topic: &str,
+        instant: PastInstant,
+    ) -> Result<TaskView, HistoryError> {
+        let names = self.names(topic)?;
+        let mut tables = Vec::new();
+        let at_ms = self.instant_ms(&names, instant).await?;
+        for index in self.past_partitions(&names).await? {
+            tables.push(self.table_at(&names, index, (at_ms, instant)).await?);
+        }
+        Ok(TaskView::still(tables, at_ms))
+    }
+
+    async fn instant_ms(
+        &self,
+        names: &TopicNames,
+        instant: PastInstant,
+    ) -> Result<u64, HistoryError> {
+        match instant {
+            PastInstant::Time(at_ms) => Ok(at_ms),
+            PastInstant::Entry { partition: index, position } => {
+                let place = partition(names.ledger.clone(), index);
+                let found = self.inner.transport.fetch(&place, position).await?;
+                let found = found.ok_or(HistoryError::NotInLog { begins_ms: None })?;
+                Ok(found.publish_time_ms)
+            }
+        }
+    }
+
+    async fn table_at(
+        &self,
+        names: &TopicNames,
+        index: i32,
+        (at_ms, instant): (u64, PastInstant),
+    ) -> Result<Table, HistoryError> {
+        let logs = self.logs();
+        let mut table = Table::new(index);
+        let ledger = partition(names.ledger.clone(), index);
+        let last = match instant {
+            PastInstant::Entry { partition, position } if partition == index => Some(position),
+            PastInstant::Entry { .. } | PastInstant::Time(_) => None,
+        };
+        let is_behind = |message: &Message| match last {
+            Some(last) => message.position > last,
+            None => message.publish_time_ms > at_ms,
+        };
+        // Of what stands before the log, entries that were there at that instant may have made way for later ones.
+        let mut lost_ms = None;
+        let mut is_first = true;
+        logs.read(&ledger, |found, message| {
+            let is_behind = is_behind(message);
+            let begins_here = found == Found::Log && std::mem::take(&mut is_first);
+            let has_lost =
+                found == Found::Compacted || (begins_here && table.has_read(Source::Ledger));
+            if is_behind && has_lost {
+                lost_ms = Some(message.publish_time_ms);
+            }
+            take_up_to(&mut table, Source::Ledger, message, is_behind)
+        })
+        .await?;
+        if lost_ms.is_some() {
+            return Err(HistoryError::NotInLog { begins_ms: lost_ms });
+        }
+        let metadata = partition(names.metadata.clone(), index);
+        logs.read(&metadata, |_, message| {
+            let is_behind = message.publish_time_ms > at_ms;
+            take_up_to(&mut table, Source::Metadata, message, is_behind)
+        })
+        .await?;
+        Ok(table)
+    }
+
+    async fn past_partitions(&self, names: &TopicNames) -> Result<Vec<i32>, HistoryError> {
+        let count = partitions_of(&self.inner.transport, names, Scope::Claimed).await?;
+        let count = count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
+        Ok(count.map_or_else(|| vec![-1], |count| (0..count).collect()))
+    }
+
+    fn logs(&self) -> Logs {
+        let connections = Arc::clone(&self.inner.connections);
+        Logs { transport: Arc::clone(&self.inner.transport), connections }
+    }
+}
+
+fn take_up_to(
+    table: &mut Table,
+    source: Source,
+    message: &Message,
+    is_behind: bool,
+) -> ControlFlow<()> {
+    if is_behind {
+        return ControlFlow::Break(());
+    }
+    table.read(source, message);
+    ControlFlow::Continue(())
+}

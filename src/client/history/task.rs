@@ -1,0 +1,331 @@
+//! What happened to one task, entry by entry. Pure: messages go in, in the order of their logs.
+
+use crate::client::tasks::{Update, ViewEntry, read_view_entry};
+use crate::client::view::is_late;
+use crate::ledger;
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::fold::{Reason, TaskFold, Verdict};
+use crate::protocol::key::{Key, OwnerId};
+use crate::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
+use crate::transport::Message;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What happened to a task, as far as its entries are still there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskHistory {
+    /// The task.
+    pub task: TaskId,
+    /// Its entries on ledger and metadata topic, by the time of their publishing; those of one topic are in the order of its log.
+    pub entries: Vec<HistoryEntry>,
+    /// Whether the ledger still has the task's first entries. Otherwise nobody can tell which of the others were accepted.
+    pub is_whole: bool,
+}
+
+/// One entry about a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistoryEntry {
+    /// Where it lies in the partition of the ledger, or of the metadata topic if it is a [`Shown`](HistoryEvent::Shown) or
+    /// [`Evicted`](HistoryEvent::Evicted) one.
+    pub position: Position,
+    /// When it was published, in ms since the epoch by the wall clock of its publisher.
+    pub published_ms: u64,
+    /// The epoch that it speaks of.
+    pub epoch: Option<u32>,
+    /// Who published it: 32 hexadecimal digits.
+    pub owner: Option<String>,
+    /// The worker behind the owner, if one of its heartbeats is still there.
+    pub worker: Option<Arc<WorkerIdentity>>,
+    /// What it says.
+    pub event: HistoryEvent,
+    /// Why it changes nothing; `None` if it counts.
+    pub ignored: Option<Ignored>,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HistoryEvent {
+    /// A worker asks for the next epoch, to run this attempt.
+    Claimed {
+        /// The attempt.
+        attempt: u32,
+    },
+    /// A worker closes the task without running it.
+    Closed {
+        /// What kind of end it is.
+        outcome: TaskOutcome,
+        /// Why.
+        reason: String,
+    },
+    /// The attempt has its result.
+    Completed,
+    /// The attempt failed, and the next one is due at this time, in ms since the epoch.
+    Failed {
+        /// When.
+        next_attempt_ms: u64,
+        /// Why it failed.
+        reason: String,
+    },
+    /// The task failed for good, or was cancelled while it ran.
+    Ended {
+        /// What kind of end it is.
+        outcome: TaskOutcome,
+        /// Why.
+        reason: String,
+    },
+    /// The attempt was given back, and does not count.
+    Released,
+    /// The attempt left a checkpoint of so many bytes for its successor.
+    Checkpoint {
+        /// How many.
+        bytes: usize,
+    },
+    /// Somebody asked for the task's end.
+    CancelRequested,
+    /// A seal says that the task is over.
+    Sealed,
+    /// The metadata topic shows the task in this state, after so many attempts.
+    Shown {
+        /// As [`TaskMetadata::state`](crate::TaskMetadata::state), in words: `running`, `waiting`, `completed`, `failed`, `cancelled`,
+        /// `expired`.
+        state: &'static str,
+        /// How many.
+        attempts: u32,
+    },
+    /// The metadata topic does not show the task any more.
+    Evicted,
+}
+
+/// Why an entry changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Ignored {
+    /// A claim whose epoch is not the next one: another worker was first.
+    NotNext,
+    /// A claim whose attempt is not above the last one.
+    AttemptNotAbove,
+    /// The task had ended.
+    TaskEnded,
+    /// Its owner had been replaced by a higher epoch: it is the work of a zombie.
+    Replaced,
+    /// The attempt did not run any more.
+    NotRunning,
+    /// A seal stands before it.
+    Sealed,
+    /// On the metadata topic: an entry of a higher epoch, or the end, was shown before.
+    Late,
+    /// The task's first entries are gone: nobody can tell.
+    Unknown,
+}
+
+impl Ignored {
+    pub(super) const fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::EpochNotNext => Self::NotNext,
+            Reason::AttemptNotAbove => Self::AttemptNotAbove,
+            Reason::Terminal => Self::TaskEnded,
+            Reason::Fenced => Self::Replaced,
+            Reason::NotRunning => Self::NotRunning,
+            Reason::Sealed | Reason::NotFolded => Self::Sealed,
+        }
+    }
+}
+
+/// Collects a history.
+#[derive(Debug)]
+pub(super) struct Collector {
+    id: TaskId,
+    fold: TaskFold,
+    /// What was read last comes behind entries that are gone.
+    has_gap: bool,
+    /// So did anything.
+    has_had_gap: bool,
+    sealed: bool,
+    ledger: Vec<(Option<OwnerId>, HistoryEntry)>,
+    metadata: Vec<(Option<OwnerId>, HistoryEntry)>,
+    /// The highest epoch shown, and whether the end was.
+    shown: Option<(u32, bool)>,
+    workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
+}
+
+impl Collector {
+    pub(super) fn new(id: TaskId) -> Self {
+        Self {
+            id,
+            fold: TaskFold::default(),
+            has_gap: false,
+            has_had_gap: false,
+            sealed: false,
+            ledger: Vec::new(),
+            metadata: Vec::new(),
+            shown: None,
+            workers: HashMap::new(),
+        }
+    }
+
+    /// Takes the next message of the ledger.
+    pub(super) fn read_ledger(&mut self, message: &Message) {
+        let Ok(entry) = ledger::read(message) else { return };
+        match &entry {
+            Entry::Heartbeat(heartbeat) => {
+                if self.workers.contains_key(&heartbeat.owner) {
+                    return;
+                }
+                let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
+                self.workers.extend(said.map(|said| (heartbeat.owner, Arc::new(said))));
+            }
+            Entry::Seal(seal) if seal.entries.get(self.id.entry_id()).is_some() => {
+                let ignored = self.sealed.then_some(Ignored::Sealed);
+                self.sealed = true;
+                self.fold = TaskFold::SEALED;
+                self.note(message, None, Some(seal.key.owner), HistoryEvent::Sealed, ignored);
+            }
+            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Cancel(_) => {
+                if entry.task() == Some(self.id) {
+                    self.fold(&entry, message);
+                }
+            }
+            Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+        }
+    }
+
+    fn fold(&mut self, entry: &Entry, message: &Message) {
+        let key = match entry.key() {
+            Key::Once(key) => Some(key),
+            Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => None,
+        };
+        let is_first = self.fold.epoch.0 == 0 && !self.sealed;
+        let base = matches!(entry, Entry::Claim(claim) if claim.base.is_some());
+        let first = |claim: &Claim| claim.key.epoch.0 == 1;
+        let begins = base
+            || matches!(entry, Entry::Cancel(_))
+            || matches!(entry, Entry::Claim(claim) if first(claim));
+        self.has_gap = if base { false } else { self.has_gap || (is_first && !begins) };
+        self.has_had_gap |= self.has_gap;
+        let verdict = self.fold.apply(entry);
+        let ignored = match verdict {
+            _ if self.has_gap && !self.sealed => Some(Ignored::Unknown),
+            Verdict::Accepted => None,
+            Verdict::Ignored(reason) => Some(Ignored::of(reason)),
+        };
+        let content = ledger::content(message).unwrap_or_default();
+        let Some(event) = event(entry, &content) else { return };
+        let (epoch, owner) = (key.map(|key| key.epoch.0), key.map(|key| key.owner));
+        self.note(message, epoch, owner, event, ignored);
+    }
+
+    fn note(
+        &mut self,
+        message: &Message,
+        epoch: Option<u32>,
+        owner: Option<OwnerId>,
+        event: HistoryEvent,
+        ignored: Option<Ignored>,
+    ) {
+        let on_ledger = !matches!(event, HistoryEvent::Shown { .. } | HistoryEvent::Evicted);
+        let entry = HistoryEntry {
+            position: message.position,
+            published_ms: message.publish_time_ms,
+            epoch,
+            owner: owner.map(|owner| owner.to_string()),
+            worker: None,
+            event,
+            ignored,
+        };
+        let entries = if on_ledger { &mut self.ledger } else { &mut self.metadata };
+        entries.push((owner, entry));
+    }
+
+    /// Takes the next message of the metadata topic.
+    pub(super) fn read_metadata(&mut self, message: &Message) {
+        match read_view_entry(message) {
+            Some(ViewEntry::Updated(id, update)) if id == self.id => {
+                let Update { shown, epoch, .. } = *update;
+                let ended = shown.phase.is_terminal();
+                let late = self.shown.is_some_and(|before| is_late(before, (epoch, ended)));
+                if !late {
+                    let high = self.shown.map_or(0, |(epoch, _)| epoch);
+                    self.shown = Some((epoch.unwrap_or_default().max(high), ended));
+                }
+                let owner = message.properties.get("owner");
+                let owner = owner.and_then(crate::protocol::key::parse_owner);
+                let (state, attempts) = (shown.state(), shown.attempts);
+                let event = HistoryEvent::Shown { state, attempts };
+                self.note(message, epoch, owner, event, late.then_some(Ignored::Late));
+            }
+            Some(ViewEntry::Evicted(id)) if id == self.id => {
+                self.shown = None;
+                self.note(message, None, None, HistoryEvent::Evicted, None);
+            }
+            _ => {}
+        }
+    }
+
+    /// The history.
+    pub(super) fn finish(self) -> TaskHistory {
+        let Self { id, has_had_gap, ledger, metadata, workers, .. } = self;
+        // A task that is shown has been claimed, and one that is sealed has ended.
+        let claimed = |(_, entry): &(_, HistoryEntry)| entry.event != HistoryEvent::Sealed;
+        let has_beginning =
+            ledger.iter().any(claimed) || (ledger.is_empty() && metadata.is_empty());
+        let entries = merge(ledger, metadata).into_iter().map(|(owner, entry)| {
+            let worker = owner.and_then(|owner| workers.get(&owner)).cloned();
+            HistoryEntry { worker, ..entry }
+        });
+        TaskHistory {
+            task: id,
+            entries: entries.collect(),
+            is_whole: has_beginning && !has_had_gap,
+        }
+    }
+}
+
+/// Both in one, by their times; each of them stays in its order.
+fn merge<T>(one: Vec<(T, HistoryEntry)>, other: Vec<(T, HistoryEntry)>) -> Vec<(T, HistoryEntry)> {
+    let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
+    let mut merged = Vec::new();
+    loop {
+        let next = match (one.peek(), other.peek()) {
+            (Some((_, a)), Some((_, b))) if b.published_ms < a.published_ms => other.next(),
+            (Some(_), _) => one.next(),
+            (None, _) => other.next(),
+        };
+        let Some(next) = next else { return merged };
+        merged.push(next);
+    }
+}
+
+fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
+    let reason = || text::shortened(String::from_utf8_lossy(content).into_owned());
+    Some(match entry {
+        Entry::Claim(Claim { kind, attempt, .. }) => match kind {
+            ClaimKind::Run => HistoryEvent::Claimed { attempt: *attempt },
+            ClaimKind::Final => closed(TaskOutcome::Final, reason()),
+            ClaimKind::Cancelled => closed(TaskOutcome::Cancelled, reason()),
+            ClaimKind::Expired => closed(TaskOutcome::Expired, reason()),
+        },
+        Entry::Done(Done { outcome, .. }) => match outcome {
+            Outcome::Completed => HistoryEvent::Completed,
+            Outcome::Failed(next) => {
+                HistoryEvent::Failed { next_attempt_ms: next.at_ms, reason: reason() }
+            }
+            Outcome::Final => HistoryEvent::Ended { outcome: TaskOutcome::Final, reason: reason() },
+            Outcome::Cancelled => {
+                HistoryEvent::Ended { outcome: TaskOutcome::Cancelled, reason: reason() }
+            }
+            Outcome::Released(_) => HistoryEvent::Released,
+        },
+        Entry::Checkpoint(_) => HistoryEvent::Checkpoint { bytes: content.len() },
+        Entry::Cancel(_) => HistoryEvent::CancelRequested,
+        Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
+            return None;
+        }
+    })
+}
+
+const fn closed(outcome: TaskOutcome, reason: String) -> HistoryEvent {
+    HistoryEvent::Closed { outcome, reason }
+}

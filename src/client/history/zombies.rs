@@ -1,0 +1,152 @@
+//! What workers wrote after they had been replaced. Pure: messages go in, in the order of their logs.
+
+use crate::client::tasks::{ViewEntry, read_view_entry};
+use crate::ledger;
+use crate::protocol::entry::{Done, Entry};
+use crate::protocol::entry_set::EntrySet;
+use crate::protocol::fold::{TaskFold, Verdict};
+use crate::protocol::key::{Epoch, OwnerId, parse_owner};
+use crate::task::{TaskId, WorkerIdentity};
+use crate::transport::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a worker wrote about tasks that another worker had taken over from it. Nothing of that counts, but each such entry is the mark of a
+/// worker that was cut off, or stood still, for longer than its silence was borne.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Zombie {
+    /// The partition, or -1.
+    pub partition: i32,
+    /// Who: 32 hexadecimal digits.
+    pub owner: String,
+    /// The worker behind the owner, if one of its heartbeats is still in the log.
+    pub worker: Option<Arc<WorkerIdentity>>,
+    /// Outcomes and checkpoints that came too late on the ledger.
+    pub ledger_entries: u64,
+    /// Entries that came too late on the metadata topic.
+    pub metadata_entries: u64,
+    /// How much later than the claim that replaced it the latest of them was published, by the clocks of both workers.
+    pub latest: Duration,
+    /// When the last of them was published, in ms since the epoch.
+    pub last_ms: u64,
+}
+
+/// Counts the zombies of one partition.
+#[derive(Debug, Default)]
+pub(super) struct Zombies {
+    partition: i32,
+    tasks: HashMap<TaskId, Known>,
+    sealed: EntrySet,
+    workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
+    found: BTreeMap<OwnerId, Zombie>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    fold: TaskFold,
+    /// When each claim was published that has replaced another one: few have one.
+    replaced_ms: Vec<(Epoch, u64)>,
+}
+
+impl Zombies {
+    pub(super) fn new(partition: i32) -> Self {
+        Self { partition, ..Self::default() }
+    }
+
+    /// Takes the next message of the ledger.
+    pub(super) fn read_ledger(&mut self, message: &Message) {
+        let Ok(entry) = ledger::read(message) else { return };
+        match &entry {
+            Entry::Heartbeat(heartbeat) => {
+                if !self.workers.contains_key(&heartbeat.owner) {
+                    let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
+                    self.workers.extend(said.map(|said| (heartbeat.owner, Arc::new(said))));
+                }
+            }
+            Entry::Seal(seal) => self.sealed = self.sealed.union(&seal.entries),
+            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => {
+                self.fold(&entry, message.publish_time_ms);
+            }
+            Entry::Cancel(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+        }
+    }
+
+    fn fold(&mut self, entry: &Entry, published_ms: u64) {
+        let Some(id) = entry.task() else { return };
+        let sealed = self.sealed.get(id.entry_id()).is_some();
+        let known = self.tasks.entry(id).or_default();
+        let verdict = if sealed { None } else { Some(known.fold.apply(entry)) };
+        let late = match entry {
+            Entry::Claim(claim) => {
+                if verdict == Some(Verdict::Accepted) && claim.key.epoch.0 > 1 {
+                    known.replaced_ms.push((claim.key.epoch, published_ms));
+                }
+                None
+            }
+            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
+                // Another try of the own outcome, whose receipt was lost, is no late work.
+                let replaced = key.epoch < known.fold.epoch;
+                (verdict != Some(Verdict::Accepted) && replaced).then_some((key.owner, key.epoch))
+            }
+            Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => None,
+        };
+        if let Some((owner, epoch)) = late {
+            let by = known.by_how_much(epoch, published_ms);
+            self.found(owner, by, published_ms).ledger_entries += 1;
+        }
+    }
+
+    /// Takes the next message of the metadata topic, when the ledger was read.
+    pub(super) fn read_metadata(&mut self, message: &Message) {
+        let Some(ViewEntry::Updated(id, update)) = read_view_entry(message) else { return };
+        let owner = message.properties.get("owner").and_then(parse_owner);
+        let (Some(owner), Some(epoch)) = (owner, update.epoch.map(Epoch)) else { return };
+        let Some(known) = self.tasks.get(&id) else { return };
+        let published_ms = message.publish_time_ms;
+        // Whoever shows an end shows the epoch that has ended the task, which may be another worker's.
+        let replaced = known.replaced_ms.iter().find(|(by, _)| *by > epoch);
+        let Some((_, at)) = replaced.filter(|(_, at)| *at < published_ms) else { return };
+        let by = Duration::from_millis(published_ms - at);
+        self.found(owner, by, published_ms).metadata_entries += 1;
+    }
+
+    fn found(&mut self, owner: OwnerId, by: Duration, published_ms: u64) -> &mut Zombie {
+        let (partition, worker) = (self.partition, self.workers.get(&owner).cloned());
+        let zombie = self.found.entry(owner).or_insert_with(|| Zombie {
+            partition,
+            owner: owner.to_string(),
+            worker,
+            ledger_entries: 0,
+            metadata_entries: 0,
+            latest: Duration::ZERO,
+            last_ms: 0,
+        });
+        zombie.latest = zombie.latest.max(by);
+        zombie.last_ms = zombie.last_ms.max(published_ms);
+        zombie
+    }
+
+    pub(super) fn finish(self) -> Vec<Zombie> {
+        let Self { found, workers, .. } = self;
+        let named = found.into_iter().map(|(owner, zombie)| {
+            let worker = zombie.worker.or_else(|| workers.get(&owner).cloned());
+            Zombie { worker, ..zombie }
+        });
+        named.collect()
+    }
+}
+
+impl Known {
+    /// How much later than the claim that replaced this epoch.
+    fn by_how_much(&self, epoch: Epoch, published_ms: u64) -> Duration {
+        let replaced = self.replaced_ms.iter().find(|(by, _)| *by > epoch);
+        let at = replaced.map_or(published_ms, |(_, at)| *at);
+        Duration::from_millis(published_ms.saturating_sub(at))
+    }
+}

@@ -1,0 +1,84 @@
+//! What a view reads of an entry on the metadata topic: nothing of its payload and its result is decoded. Pure.
+
+use super::row::Shown;
+use crate::protocol::invariants::phase_of;
+use crate::task::{Progress, TaskId, TaskOutcome, TaskState, epoch_of};
+use crate::transport::Message;
+use serde::Deserialize;
+
+/// The fields that are read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields {
+    state: TaskState,
+    created: u64,
+    last_updated: u64,
+    #[serde(default)]
+    attempts: u32,
+    #[serde(default)]
+    outcome: Option<TaskOutcome>,
+    #[serde(default)]
+    next_attempt_at: Option<u64>,
+    #[serde(default)]
+    progress: Option<Progress>,
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+    #[serde(default)]
+    task_type: Option<String>,
+    #[serde(default)]
+    task_key: Option<String>,
+}
+
+/// What an entry says.
+#[derive(Debug)]
+pub(in crate::client) enum ViewEntry {
+    /// The task's entry was taken away.
+    Evicted(TaskId),
+    /// It has a new one.
+    Updated(TaskId, Box<Update>),
+}
+
+#[derive(Debug)]
+pub(in crate::client) struct Update {
+    pub(in crate::client) shown: Shown,
+    /// The epoch that the entry speaks of, where it says so.
+    pub(in crate::client) epoch: Option<u32>,
+    pub(in crate::client) created_ms: u64,
+    pub(in crate::client) changed_ms: u64,
+    pub(in crate::client) due_ms: u64,
+    pub(in crate::client) progress: Option<Progress>,
+    pub(in crate::client) tags: Vec<String>,
+    pub(in crate::client) task_type: Option<String>,
+    pub(in crate::client) key: Option<String>,
+}
+
+/// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
+pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
+    if message.replicated_from.is_some() {
+        // Its id means another task here.
+        return None;
+    }
+    let id: TaskId = message.key.as_deref()?.parse().ok()?;
+    // Clients that cannot set the flag of a null write an empty body instead.
+    if message.null || message.payload.is_empty() {
+        return Some(ViewEntry::Evicted(id));
+    }
+    let fields: Fields = serde_json::from_slice(&message.payload).ok()?;
+    let epoch = epoch_of(&message.properties);
+    let update = Update {
+        shown: Shown {
+            phase: phase_of(fields.state, fields.outcome),
+            epoch: epoch.unwrap_or_default(),
+            attempts: fields.attempts,
+        },
+        epoch,
+        created_ms: fields.created,
+        changed_ms: fields.last_updated,
+        due_ms: fields.next_attempt_at.unwrap_or_default(),
+        progress: fields.progress,
+        tags: fields.tags.unwrap_or_default(),
+        task_type: fields.task_type,
+        key: fields.task_key,
+    };
+    Some(ViewEntry::Updated(id, Box::new(update)))
+}

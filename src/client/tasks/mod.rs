@@ -1,0 +1,222 @@
+//! The state of all tasks of a queue, kept up to date: what a dashboard or an autoscaler asks.
+//!
+//! A service for each partition follows ledger, metadata topic and task topic, one after the other until it has caught up, and then all three.
+//! What they say together is in a [`Table`] under a lock that is never held across a wait. When the broker was away each of them goes on behind
+//! what it has read.
+
+mod entry;
+mod info;
+mod row;
+mod service;
+mod table;
+
+pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskPage, TaskStatus, WorkerInfo};
+
+use super::Client;
+use crate::clock::Clock;
+use crate::supervise::count;
+use crate::task::TaskId;
+use crate::topics::{TopicNameError, TopicNames};
+use crate::transport::{Transport, TransportError};
+pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
+pub(super) use service::Scope;
+use service::{Partitions, Shared};
+use std::sync::Arc;
+pub(super) use table::{Source, Table};
+
+/// The most tasks of a page.
+const PAGE_MAX: usize = 10_000;
+
+/// Why there is no view of a queue's tasks, or not any longer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskViewError {
+    /// The topic's name is not usable.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+    /// The task topic has partitions and no ledger: its topics were never set up. Following the ledger would make a topic that is not
+    /// one, so nothing was tried.
+    #[error("{0} has partitions, but no ledger with partitions: set the topics up first")]
+    NoLedger(String),
+    /// A topic cannot be read. A broker that is away for a while is no error.
+    #[error("cannot follow the tasks")]
+    Transport(#[source] TransportError),
+}
+
+/// All tasks of a queue, up to date to within what the broker takes to deliver. Cheap to clone; the last clone ends what it keeps open.
+///
+/// It costs memory for each task that ledger, metadata topic or task topic still have, whatever its payload: a hundred bytes or two.
+///
+/// ```no_run
+/// use longhaul::{Client, TaskFilter, TaskStatus};
+///
+/// # async fn show(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let tasks = client.tasks("tasks").await?;
+/// println!("workers wanted for {} tasks", tasks.counts()?.demand());
+/// let mut after = None;
+/// loop {
+///     let page = tasks.list(&TaskFilter::new().status(TaskStatus::Running), after, 100)?;
+///     for task in &page.tasks {
+///         println!("{} runs at {:?}", task.id, task.worker);
+///     }
+///     after = page.next;
+///     if after.is_none() {
+///         break;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TaskView {
+    tables: Tables,
+    now: Now,
+}
+
+#[derive(Clone, Debug)]
+enum Tables {
+    /// Kept up to date.
+    Followed(Arc<Partitions>),
+    /// As they were once.
+    Still(Arc<[Arc<Shared>]>),
+}
+
+/// The time by which tasks are judged to be ready.
+#[derive(Clone, Copy, Debug)]
+enum Now {
+    Clock(Clock),
+    At(u64),
+}
+
+impl Client {
+    /// The state of all tasks of a queue. Ends when everything was read that the topics held at first; put a limit around it with
+    /// [`tokio::time::timeout`].
+    ///
+    /// It reads the ledger, the metadata topic and what the task topic still holds, payloads included, which it does not keep. Who wants no
+    /// tasks that still wait for their first claim, or may not read the task topic, asks for [`claimed_tasks`](Self::claimed_tasks).
+    ///
+    /// # Errors
+    /// When a topic cannot be followed.
+    pub async fn tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
+        self.task_view(topic, Scope::All).await
+    }
+
+    /// As [`tasks`](Self::tasks), without the task topic: tasks that nobody has claimed are not in it.
+    ///
+    /// # Errors
+    /// As [`tasks`](Self::tasks).
+    pub async fn claimed_tasks(&self, topic: &str) -> Result<TaskView, TaskViewError> {
+        self.task_view(topic, Scope::Claimed).await
+    }
+
+    async fn task_view(&self, topic: &str, scope: Scope) -> Result<TaskView, TaskViewError> {
+        let names = self.names(topic)?;
+        let transport = Arc::clone(&self.inner.transport);
+        let count = partitions_of(&transport, &names, scope).await?;
+        let connections = Arc::clone(&self.inner.connections);
+        let partitions = Partitions::open(transport, connections, names, scope, count);
+        partitions.ready().await.map_err(TaskViewError::Transport)?;
+        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(Clock::System) })
+    }
+}
+
+/// How many partitions are looked at; `None` for a queue without.
+pub(super) async fn partitions_of(
+    transport: &Arc<dyn Transport>,
+    names: &TopicNames,
+    scope: Scope,
+) -> Result<Option<u32>, TaskViewError> {
+    let counting = |topic| async move { count(transport, topic).await };
+    let ledger = counting(&names.ledger).await.map_err(TaskViewError::Transport)?;
+    if scope == Scope::Claimed {
+        return Ok(ledger);
+    }
+    let tasks = counting(&names.task).await.map_err(TaskViewError::Transport)?;
+    match (tasks, ledger) {
+        (Some(_), None) => Err(TaskViewError::NoLedger(names.task.clone())),
+        // A queue grows by its ledger first.
+        (Some(tasks), Some(ledger)) => Ok(Some(tasks.min(ledger))),
+        (None, _) => Ok(None),
+    }
+}
+
+impl TaskView {
+    /// One of the past.
+    pub(super) fn still(tables: impl IntoIterator<Item = Table>, at_ms: u64) -> Self {
+        let tables = tables.into_iter().map(|table| Arc::new(Shared::new(table))).collect();
+        Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
+    }
+
+    /// The tasks that a filter takes, up to `limit` of them and to 10,000: by partition, and then in the order of their ids, which is that of
+    /// their submission. `after` is the [`next`](TaskPage::next) of the page before.
+    ///
+    /// # Errors
+    /// When a topic cannot be followed any more.
+    pub fn list(
+        &self,
+        filter: &TaskFilter,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Result<TaskPage, TaskViewError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let now_ms = self.now_ms();
+        let (mut tasks, mut more) = (Vec::new(), false);
+        for shared in self.shared()? {
+            let table = shared.table();
+            let partition = table.partition();
+            let behind = after.filter(|after| after.partition == partition);
+            if more || (behind.is_none() && after.is_some_and(|it| it.partition > partition)) {
+                continue;
+            }
+            more = table.page(filter, behind, limit, now_ms, &mut tasks);
+        }
+        let next = tasks.last().map(|task| task.id).filter(|_| more);
+        Ok(TaskPage { tasks, next })
+    }
+
+    /// What is known of a task; `None` if nothing is, or no more.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn get(&self, id: TaskId) -> Result<Option<TaskInfo>, TaskViewError> {
+        let now_ms = self.now_ms();
+        let found = self.shared()?.into_iter().find_map(|shared| shared.table().get(id, now_ms));
+        Ok(found)
+    }
+
+    /// How many tasks there are, by status, and which one is ready for the longest time.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn counts(&self) -> Result<TaskCounts, TaskViewError> {
+        let now_ms = self.now_ms();
+        let mut counts = TaskCounts::default();
+        for shared in self.shared()? {
+            shared.table().count(now_ms, &mut counts);
+        }
+        Ok(counts)
+    }
+
+    /// The workers that have not left, and what each of them runs.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn workers(&self) -> Result<Vec<WorkerInfo>, TaskViewError> {
+        Ok(self.shared()?.into_iter().flat_map(|shared| shared.table().workers()).collect())
+    }
+
+    fn now_ms(&self) -> u64 {
+        match self.now {
+            Now::Clock(clock) => clock.wall_ms(),
+            Now::At(at_ms) => at_ms,
+        }
+    }
+
+    /// The partitions, in order.
+    fn shared(&self) -> Result<Vec<Arc<Shared>>, TaskViewError> {
+        match &self.tables {
+            Tables::Followed(partitions) => partitions.all().map_err(TaskViewError::Transport),
+            Tables::Still(shared) => Ok(shared.to_vec()),
+        }
+    }
+}

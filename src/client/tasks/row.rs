@@ -1,0 +1,235 @@
+//! What a view keeps of each task. Pure.
+
+use super::info::TaskStatus;
+use crate::protocol::entry::NextAttempt;
+use crate::protocol::entry_set::Ended;
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::task::Progress;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One task, in little space.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    /// When the task was submitted or, where the task topic is not read, first claimed.
+    pub(super) created_ms: u64,
+    pub(super) changed_ms: u64,
+    /// When it is scheduled, before its first claim; when its next attempt is due, after a failure. Zero: at once.
+    due_ms: u64,
+    epoch: Epoch,
+    attempt: u32,
+    /// By its place among the owners.
+    owner: u32,
+    phase: Phase,
+    cancel: bool,
+    /// It was seen on the task topic.
+    pub(super) submitted: bool,
+    /// What the metadata topic shows.
+    shown: Option<Shown>,
+    pub(super) texts: Option<Box<Texts>>,
+}
+
+/// What the last entry on the metadata topic shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) struct Shown {
+    pub(in crate::client) phase: Phase,
+    /// Zero for entries of other implementations.
+    pub(in crate::client) epoch: u32,
+    pub(in crate::client) attempts: u32,
+}
+
+impl Shown {
+    /// The state in words.
+    pub(in crate::client) const fn state(self) -> &'static str {
+        match self.phase {
+            Phase::New => "new",
+            Phase::Running => "running",
+            Phase::Retry => "waiting",
+            Phase::Completed => "completed",
+            Phase::Final => "failed",
+            Phase::Cancelled => "cancelled",
+            Phase::Expired => "expired",
+            Phase::Sealed => "ended",
+        }
+    }
+}
+
+/// What only some tasks have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Texts {
+    pub(super) tags: Box<[Arc<str>]>,
+    pub(super) task_type: Option<Arc<str>>,
+    pub(super) key: Option<Box<str>>,
+    pub(super) progress: Option<Progress>,
+}
+
+/// All owners of a partition, each once: a row names its owner by the place here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owners {
+    ids: Vec<OwnerId>,
+    places: HashMap<OwnerId, u32>,
+}
+
+impl Owners {
+    fn place_of(&mut self, id: OwnerId) -> u32 {
+        let Self { ids, places } = self;
+        *places.entry(id).or_insert_with(|| {
+            ids.push(id);
+            u32::try_from(ids.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    fn get(&self, place: u32) -> OwnerId {
+        usize::try_from(place).ok().and_then(|at| self.ids.get(at)).copied().unwrap_or_default()
+    }
+}
+
+impl Row {
+    /// What the ledger says of the task.
+    pub(super) fn fold(&self, owners: &Owners) -> TaskFold {
+        let claimed = self.epoch != Epoch(0);
+        let due_ms = if self.phase == Phase::Retry { self.due_ms } else { 0 };
+        TaskFold {
+            epoch: self.epoch,
+            attempt: self.attempt,
+            owner: if claimed { owners.get(self.owner) } else { OwnerId::default() },
+            phase: self.phase,
+            cancel: self.cancel,
+            // How long the delay was means something only to whoever reads the entry live.
+            next_attempt: NextAttempt::new(due_ms, 0),
+        }
+    }
+
+    pub(super) fn set_fold(&mut self, fold: &TaskFold, owners: &mut Owners) {
+        let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt } = *fold;
+        if epoch != Epoch(0) {
+            self.owner = owners.place_of(owner);
+            self.due_ms = if phase == Phase::Retry { next_attempt.at_ms } else { 0 };
+        }
+        (self.epoch, self.attempt, self.phase, self.cancel) = (epoch, attempt, phase, cancel);
+    }
+
+    /// The scheduled time of a task that nobody has claimed.
+    pub(super) const fn schedule(&mut self, at_ms: u64) {
+        if self.epoch.0 == 0 {
+            self.due_ms = at_ms;
+        }
+    }
+
+    /// Whether the ledger knows the task, but for a request to cancel it.
+    pub(super) fn is_claimed(&self) -> bool {
+        self.epoch != Epoch(0)
+    }
+
+    pub(super) const fn is_shown(&self) -> bool {
+        self.shown.is_some()
+    }
+
+    pub(super) const fn shown(&self) -> Option<Shown> {
+        self.shown
+    }
+
+    /// Whether anybody but who asked for its end has ever heard of the task.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_claimed() || self.is_shown() || self.submitted
+    }
+
+    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt.
+    pub(super) fn show(&mut self, shown: Shown, due_ms: u64) {
+        self.shown = Some(shown);
+        if !self.is_claimed() {
+            // The ledger says nothing of it: what is shown is all there is.
+            self.due_ms = due_ms;
+        }
+    }
+
+    /// The entry on the metadata topic is gone.
+    pub(super) const fn hide(&mut self) {
+        self.shown = None;
+    }
+
+    /// The owner of the last epoch.
+    pub(super) fn owner(&self, owners: &Owners) -> Option<OwnerId> {
+        self.is_claimed().then(|| owners.get(self.owner))
+    }
+
+    pub(super) fn attempts(&self) -> u32 {
+        if self.is_claimed() { self.attempt } else { self.shown.map_or(0, |it| it.attempts) }
+    }
+
+    pub(super) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) const fn cancel(&self) -> bool {
+        self.cancel
+    }
+
+    /// The time before which it is not started, while it waits for one.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        let waits = matches!(self.phase(None), Phase::New | Phase::Retry);
+        (waits && self.due_ms != 0).then_some(self.due_ms)
+    }
+
+    /// Where the task stands by the ledger or, where that says nothing or has sealed it, by the metadata topic.
+    fn phase(&self, sealed: Option<Ended>) -> Phase {
+        let shown = self.shown.map(|shown| shown.phase);
+        match sealed {
+            _ if self.phase.is_terminal() => self.phase,
+            Some(_) => shown.filter(|phase| phase.is_terminal()).unwrap_or(Phase::Sealed),
+            None if self.is_claimed() => self.phase,
+            None => shown.unwrap_or(Phase::New),
+        }
+    }
+
+    /// Where the task stands at this time; `sealed` says how the tasks of its entry ended, if a seal names it.
+    pub(super) fn status(&self, sealed: Option<Ended>, now_ms: u64) -> TaskStatus {
+        let is_ahead = self.due_ms > now_ms;
+        match self.phase(sealed) {
+            Phase::New if is_ahead => TaskStatus::Scheduled,
+            Phase::Retry if is_ahead => TaskStatus::Retrying,
+            Phase::New | Phase::Retry => TaskStatus::Ready,
+            Phase::Running => {
+                let shows =
+                    |shown: Shown| shown.phase == Phase::Running && (shown.epoch >= self.epoch.0);
+                if self.shown.is_some_and(shows) {
+                    TaskStatus::Running
+                } else {
+                    TaskStatus::Claimed
+                }
+            }
+            Phase::Completed => TaskStatus::Completed,
+            Phase::Final => TaskStatus::Failed,
+            Phase::Cancelled => TaskStatus::Cancelled,
+            Phase::Expired => TaskStatus::Expired,
+            Phase::Sealed => match sealed {
+                Some(Ended::Completed) => TaskStatus::Completed,
+                Some(Ended::Failed) => TaskStatus::Failed,
+                Some(Ended::Mixed) | None => TaskStatus::Ended,
+            },
+        }
+    }
+
+    /// Since when a ready task is ready.
+    pub(super) fn ready_since_ms(&self) -> u64 {
+        let since = if self.is_claimed() { self.changed_ms } else { self.created_ms };
+        since.max(self.due_ms)
+    }
+}
+
+impl Texts {
+    /// These and, for what is not said here, the others'. How far a task has come is not taken over.
+    pub(super) fn or(self, others: Self) -> Self {
+        Self {
+            tags: if self.tags.is_empty() { others.tags } else { self.tags },
+            task_type: self.task_type.or(others.task_type),
+            key: self.key.or(others.key),
+            progress: self.progress,
+        }
+    }
+
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}

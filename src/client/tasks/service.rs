@@ -1,0 +1,229 @@
+//! Follows the topics of a queue for a view.
+
+use super::table::{Source, Table};
+use crate::client::partition;
+use crate::client::service::Tasks;
+use crate::clock::Clock;
+use crate::supervise::{Connections, KeptFollower, Monitor, Service, recount};
+use crate::task::Position;
+use crate::topics::TopicNames;
+use crate::transport::{Follow, Message, Start, Transport, TransportError, TransportErrorKind};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+
+/// The most messages that are taken in while the table is locked.
+const TOGETHER_MAX: usize = 256;
+
+/// Which tasks a view shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) enum Scope {
+    /// Those that nobody has claimed, too: the task topic is read.
+    All,
+    /// Those of ledger and metadata topic.
+    Claimed,
+}
+
+/// The partitions of a view, each with a service of its own.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
+    names: TopicNames,
+    scope: Scope,
+    shared: Mutex<BTreeMap<i32, Arc<Shared>>>,
+    services: Tasks,
+}
+
+/// One partition, for its service and for whoever asks.
+#[derive(Debug)]
+pub(super) struct Shared {
+    table: Mutex<Table>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Reads what stood on the topics when it began.
+    CatchingUp,
+    Following,
+    /// A topic cannot be followed.
+    Broken(TransportError),
+}
+
+impl Shared {
+    pub(super) fn new(table: Table) -> Self {
+        Self { table: Mutex::new(table), state: watch::channel(State::CatchingUp).0 }
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Partitions {
+    /// Follows so many partitions, and those that come.
+    pub(super) fn open(
+        transport: Arc<dyn Transport>,
+        connections: Arc<Connections>,
+        names: TopicNames,
+        scope: Scope,
+        count: Option<u32>,
+    ) -> Arc<Self> {
+        let (shared, services) = (Mutex::default(), Tasks::default());
+        let all = Arc::new(Self { transport, connections, names, scope, shared, services });
+        match count {
+            None => all.follow(-1),
+            Some(count) => {
+                all.grow_to(count);
+                all.services.spawn(watch_growth(Arc::downgrade(&all), all.monitor()));
+            }
+        }
+        all
+    }
+
+    /// Waits until all partitions have caught up.
+    pub(super) async fn ready(&self) -> Result<(), TransportError> {
+        let states: Vec<_> = self.lock().values().map(|shared| shared.state.subscribe()).collect();
+        for mut state in states {
+            let reached = state.wait_for(|state| !matches!(state, State::CatchingUp)).await;
+            if let Ok(reached) = reached
+                && let State::Broken(error) = &*reached
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// The partitions, in order.
+    pub(super) fn all(&self) -> Result<Vec<Arc<Shared>>, TransportError> {
+        let all: Vec<Arc<Shared>> = self.lock().values().cloned().collect();
+        for shared in &all {
+            if let State::Broken(error) = &*shared.state.borrow() {
+                return Err(error.clone());
+            }
+        }
+        Ok(all)
+    }
+
+    fn grow_to(&self, count: u32) {
+        for index in 0..i32::try_from(count).unwrap_or(i32::MAX) {
+            if !self.lock().contains_key(&index) {
+                self.follow(index);
+            }
+        }
+    }
+
+    fn follow(&self, index: i32) {
+        let shared = Arc::new(Shared::new(Table::new(index)));
+        let topics = [
+            (Source::Ledger, &self.names.ledger, true),
+            (Source::Metadata, &self.names.metadata, true),
+            (Source::Tasks, &self.names.task, false),
+        ];
+        let followed = topics
+            .into_iter()
+            .filter(|(source, ..)| *source != Source::Tasks || self.scope == Scope::All);
+        let readers = followed.map(|(source, topic, compacted)| {
+            let topic = partition(topic.clone(), index);
+            let service = Service::of_client(&self.transport, &topic, &self.connections);
+            let follow = Follow { start: Start::Earliest, compacted };
+            Reader {
+                source,
+                follower: KeptFollower::new(service, follow),
+                shared: Arc::clone(&shared),
+            }
+        });
+        self.services.spawn(serve(readers.collect(), Arc::clone(&shared)));
+        self.lock().insert(index, shared);
+    }
+
+    fn monitor(&self) -> Monitor {
+        Monitor::new(&self.connections)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Shared>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks for new partitions, until the view is gone.
+async fn watch_growth(view: Weak<Partitions>, monitor: Monitor) {
+    loop {
+        let Some(all) = view.upgrade() else { return };
+        let (transport, names) = (Arc::clone(&all.transport), all.names.clone());
+        let scope = all.scope;
+        drop(all);
+        let topics = [names.ledger, names.task];
+        let [ledger, tasks] = recount(transport, Clock::System, topics, Some(&monitor)).await;
+        let Some(all) = view.upgrade() else { return };
+        match (scope, ledger, tasks) {
+            (Scope::Claimed, Some(count), _) => all.grow_to(count),
+            (Scope::All, Some(ledger), Some(tasks)) => all.grow_to(ledger.min(tasks)),
+            _ => {}
+        }
+    }
+}
+
+/// Follows the topics of one partition.
+async fn serve(mut readers: Vec<Reader>, shared: Arc<Shared>) {
+    for reader in &mut readers {
+        if let Err(error) = reader.catch_up().await {
+            shared.state.send_replace(State::Broken(error));
+            return;
+        }
+    }
+    shared.state.send_replace(State::Following);
+    let following = readers.into_iter().map(|reader| Box::pin(reader.follow()));
+    let (error, ..) = futures::future::select_all(following).await;
+    shared.state.send_replace(State::Broken(error));
+}
+
+/// Reads one topic of a partition.
+struct Reader {
+    source: Source,
+    follower: KeptFollower,
+    shared: Arc<Shared>,
+}
+
+impl Reader {
+    /// Reads what stands on the topic.
+    async fn catch_up(&mut self) -> Result<(), TransportError> {
+        let mut end = self.follower.open_persistently().await?;
+        let mut read: Option<Position> = None;
+        while read < end {
+            match self.follower.next_up_to(Some(&mut end)).await {
+                Ok(Some(message)) => read = Some(self.take(message)),
+                Ok(None) => {}
+                Err(error) if error.kind == TransportErrorKind::Unreachable => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads on, until the topic cannot be followed.
+    async fn follow(mut self) -> TransportError {
+        loop {
+            match self.follower.next().await {
+                Ok(message) => drop(self.take(message)),
+                Err(error) if error.kind == TransportErrorKind::Unreachable => {}
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Takes a message, and those that have come with it. Returns where the last one lies.
+    fn take(&mut self, message: Message) -> Position {
+        let mut table = self.shared.table();
+        table.read(self.source, &message);
+        let mut last = message.position;
+        for _ in 1..TOGETHER_MAX {
+            let Some(message) = self.follower.more() else { break };
+            table.read(self.source, &message);
+            last = message.position;
+        }
+        last
+    }
+}

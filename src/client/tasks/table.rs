@@ -1,0 +1,341 @@
+//! All tasks of one partition, as ledger, metadata topic and task topic tell of them. Pure: messages go in, answers come out.
+//!
+//! The ledger decides where a task stands, by the library's own fold and seals. The metadata topic tells what the ledger does not have: how
+//! far a task has come, its tags and its type, and how a task has ended whose keys are gone. The task topic tells of tasks that nobody has
+//! claimed. Nothing is kept of payloads, results and reasons.
+//!
+//! Messages may come again: of each topic, what lies at or before the last position read changes nothing.
+
+use super::entry::{self, Update, ViewEntry};
+use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
+use super::row::{Owners, Row, Texts};
+use crate::client::view::is_late;
+use crate::ledger;
+use crate::protocol::entry::Entry;
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::fold::{Phase, Verdict};
+use crate::protocol::key::{Key, OwnerId};
+use crate::task::{Position, TaskId, WorkerIdentity, text};
+use crate::transport::Message;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// The topics of a queue that a table is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::client) enum Source {
+    Ledger,
+    Metadata,
+    Tasks,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Table {
+    partition: i32,
+    rows: BTreeMap<TaskId, Row>,
+    owners: Owners,
+    workers: BTreeMap<OwnerId, Beat>,
+    /// What is over by a seal.
+    sealed: EntrySet,
+    /// Tags and types, each once.
+    words: HashSet<Arc<str>>,
+    /// Up to where ledger, metadata topic and task topic were read.
+    read_to: [Option<Position>; 3],
+}
+
+/// What a worker said last.
+#[derive(Debug)]
+struct Beat {
+    identity: Option<Arc<WorkerIdentity>>,
+    published_ms: u64,
+}
+
+const TAGS: &str = "TAGS";
+const TASK_TYPE: &str = "TASK_TYPE";
+const SCHEDULED_AT: &str = "SCHEDULED_AT";
+
+/// The most tags that are kept of a task, as many as it may have.
+const TAGS_MAX: usize = 16;
+
+impl Table {
+    pub(in crate::client) fn new(partition: i32) -> Self {
+        Self { partition, ..Self::default() }
+    }
+
+    pub(super) const fn partition(&self) -> i32 {
+        self.partition
+    }
+
+    /// Takes the next message of a topic.
+    pub(in crate::client) fn read(&mut self, source: Source, message: &Message) {
+        let [ledger, metadata, tasks] = &mut self.read_to;
+        let read_to = match source {
+            Source::Ledger => ledger,
+            Source::Metadata => metadata,
+            Source::Tasks => tasks,
+        };
+        if read_to.is_some_and(|last| message.position <= last) {
+            return;
+        }
+        *read_to = Some(message.position);
+        match source {
+            Source::Ledger => self.read_ledger(message),
+            Source::Metadata => match entry::read(message) {
+                Some(ViewEntry::Updated(id, update)) => self.show(id, *update),
+                Some(ViewEntry::Evicted(id)) => self.evict(id),
+                None => {}
+            },
+            Source::Tasks => self.read_task(message),
+        }
+    }
+
+    /// Whether anything of a topic was read.
+    pub(in crate::client) fn has_read(&self, source: Source) -> bool {
+        let [ledger, metadata, tasks] = &self.read_to;
+        match source {
+            Source::Ledger => ledger.is_some(),
+            Source::Metadata => metadata.is_some(),
+            Source::Tasks => tasks.is_some(),
+        }
+    }
+
+    fn read_ledger(&mut self, message: &Message) {
+        let Ok(entry) = ledger::read(message) else { return };
+        match &entry {
+            Entry::Heartbeat(heartbeat) => {
+                let said = ledger::content(message).and_then(|it| WorkerIdentity::read(&it));
+                let known = self.workers.get(&heartbeat.owner).and_then(|it| it.identity.clone());
+                let same = known.filter(|known| said.as_ref() == Some(known));
+                let identity = same.or_else(|| said.map(Arc::new));
+                let beat = Beat { identity, published_ms: message.publish_time_ms };
+                self.workers.insert(heartbeat.owner, beat);
+            }
+            Entry::Tombstone(Key::Heartbeat(owner)) => drop(self.workers.remove(owner)),
+            Entry::Seal(seal) => self.seal(&seal.entries),
+            Entry::Claim(_) | Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {
+                if let Some(id) = entry.task() {
+                    self.fold(id, &entry, message.publish_time_ms);
+                }
+            }
+            Entry::Config(_) | Entry::Tombstone(_) => {}
+        }
+    }
+
+    fn fold(&mut self, id: TaskId, entry: &Entry, published_ms: u64) {
+        if self.sealed.get(id.entry_id()).is_some() {
+            return;
+        }
+        let mut fold = self.rows.get(&id).map(|row| row.fold(&self.owners)).unwrap_or_default();
+        if fold.apply(entry) != Verdict::Accepted {
+            return;
+        }
+        let row = self.rows.entry(id).or_default();
+        if !row.is_known() && row.created_ms == 0 {
+            row.created_ms = published_ms;
+        }
+        if let Entry::Claim(claim) = entry
+            && let Some(base) = claim.base
+            && !row.submitted
+        {
+            row.created_ms = base.created_ms;
+        }
+        if !matches!(entry, Entry::Checkpoint(_)) {
+            row.changed_ms = published_ms;
+        }
+        row.set_fold(&fold, &mut self.owners);
+    }
+
+    /// These tasks are over. Of those that the metadata topic does not show nothing more can be told.
+    fn seal(&mut self, entries: &EntrySet) {
+        for range in entries.ranges() {
+            let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
+            let gone: Vec<TaskId> = gone.map(|(id, _)| *id).collect();
+            for id in gone {
+                self.rows.remove(&id);
+            }
+        }
+        self.sealed = self.sealed.union(entries);
+    }
+
+    fn show(&mut self, id: TaskId, update: Update) {
+        let ended = update.shown.phase.is_terminal();
+        let before = self.rows.get(&id).and_then(Row::shown);
+        if let Some(before) = before
+            && is_late((before.epoch, before.phase.is_terminal()), (update.epoch, ended))
+        {
+            return;
+        }
+        let Update { mut shown, created_ms, changed_ms, due_ms, progress, tags, .. } = update;
+        shown.epoch = shown.epoch.max(before.map_or(0, |it| it.epoch));
+        let tags = tags.iter().take(TAGS_MAX).map(|tag| self.word(tag)).collect();
+        let task_type = update.task_type.map(|name| self.word(&name));
+        let key = update.key.map(String::into_boxed_str);
+        let progress = progress.filter(|_| shown.phase == Phase::Running);
+        let texts = Texts { tags, task_type, key, progress };
+        let row = self.rows.entry(id).or_default();
+        if !row.submitted {
+            row.created_ms = created_ms;
+        }
+        if !row.is_claimed() {
+            row.changed_ms = changed_ms;
+        }
+        row.show(shown, due_ms);
+        // Whoever writes an entry may have lost the task's message, and with it what the task is called.
+        let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
+        row.texts = texts.or(before).boxed();
+    }
+
+    fn evict(&mut self, id: TaskId) {
+        let sealed = self.sealed.get(id.entry_id()).is_some();
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.hide();
+            // What the metadata topic lets go of has ended, unless the ledger knows better.
+            if sealed || !row.is_claimed() {
+                self.rows.remove(&id);
+            }
+        }
+    }
+
+    fn read_task(&mut self, message: &Message) {
+        let id = TaskId::new(message.position, self.partition);
+        if message.replicated_from.is_some() {
+            return;
+        }
+        let sealed = self.sealed.get(id.entry_id()).is_some();
+        if sealed && !self.rows.contains_key(&id) {
+            return;
+        }
+        let property = |name| message.properties.get(name).filter(|text| !text.is_empty());
+        let tags = property(TAGS).map(|tags| tags.split(',').take(TAGS_MAX));
+        let tags = tags.into_iter().flatten().map(|tag| self.word(tag.trim())).collect();
+        let task_type = property(TASK_TYPE).map(|name| self.word(name));
+        let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
+        let texts = Texts { tags, task_type, key: key.map(Into::into), progress: None };
+        let row = self.rows.entry(id).or_default();
+        row.submitted = true;
+        row.created_ms = message.publish_time_ms;
+        row.changed_ms = row.changed_ms.max(message.publish_time_ms);
+        row.schedule(scheduled_ms(message).unwrap_or_default());
+        let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
+        row.texts = before.or(texts).boxed();
+    }
+
+    fn word(&mut self, word: &str) -> Arc<str> {
+        if let Some(known) = self.words.get(word) {
+            return Arc::clone(known);
+        }
+        let word = Arc::<str>::from(word);
+        self.words.insert(Arc::clone(&word));
+        word
+    }
+
+    fn ended(&self, id: TaskId) -> Option<Ended> {
+        self.sealed.get(id.entry_id())
+    }
+
+    /// Puts the tasks behind this one that the filter takes on the page, up to `limit` in all. Returns whether there are more.
+    pub(super) fn page(
+        &self,
+        filter: &TaskFilter,
+        after: Option<TaskId>,
+        limit: usize,
+        now_ms: u64,
+        page: &mut Vec<TaskInfo>,
+    ) -> bool {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let behind = (after.map_or(Unbounded, Excluded), Unbounded);
+        for (id, row) in self.rows.range(behind).filter(|(_, row)| row.is_known()) {
+            let status = row.status(self.ended(*id), now_ms);
+            if !filter.takes(status, row.created_ms, row.changed_ms) {
+                continue;
+            }
+            let texts = row.texts.as_deref();
+            let (tags, task_type, key) = texts.map_or((&[][..], None, None), |texts| {
+                (&*texts.tags, texts.task_type.as_deref(), texts.key.as_deref())
+            });
+            if !filter.takes_texts(tags, task_type, key) {
+                continue;
+            }
+            if page.len() >= limit {
+                return true;
+            }
+            page.push(self.info(*id, row, now_ms));
+        }
+        false
+    }
+
+    /// What is known of a task.
+    pub(super) fn get(&self, id: TaskId, now_ms: u64) -> Option<TaskInfo> {
+        let row = self.rows.get(&id).filter(|row| row.is_known())?;
+        Some(self.info(id, row, now_ms))
+    }
+
+    /// Counts its tasks.
+    pub(super) fn count(&self, now_ms: u64, counts: &mut TaskCounts) {
+        for (id, row) in self.rows.iter().filter(|(_, row)| row.is_known()) {
+            let status = row.status(self.ended(*id), now_ms);
+            let ready = (status == super::TaskStatus::Ready).then(|| (*id, row.ready_since_ms()));
+            counts.add(status, ready);
+        }
+    }
+
+    /// The workers that were heard, or run something.
+    pub(super) fn workers(&self) -> Vec<WorkerInfo> {
+        let info = |(owner, beat): (&OwnerId, &Beat)| {
+            let info = WorkerInfo {
+                partition: self.partition,
+                owner: owner.to_string(),
+                identity: beat.identity.clone(),
+                last_heartbeat_ms: Some(beat.published_ms),
+                running: Vec::new(),
+            };
+            (*owner, info)
+        };
+        let mut workers: BTreeMap<OwnerId, WorkerInfo> = self.workers.iter().map(info).collect();
+        for (id, row) in &self.rows {
+            let fold = row.fold(&self.owners);
+            if fold.phase != Phase::Running || self.ended(*id).is_some() {
+                continue;
+            }
+            let worker = workers.entry(fold.owner).or_insert_with(|| WorkerInfo {
+                partition: self.partition,
+                owner: fold.owner.to_string(),
+                identity: None,
+                last_heartbeat_ms: None,
+                running: Vec::new(),
+            });
+            worker.running.push(*id);
+        }
+        workers.into_values().collect()
+    }
+
+    fn info(&self, id: TaskId, row: &Row, now_ms: u64) -> TaskInfo {
+        let owner = row.owner(&self.owners);
+        let said = owner.and_then(|owner| self.workers.get(&owner));
+        let texts = row.texts.as_deref().cloned().unwrap_or_default();
+        TaskInfo {
+            id,
+            status: row.status(self.ended(id), now_ms),
+            created_ms: row.created_ms,
+            changed_ms: row.changed_ms,
+            due_ms: row.due_ms(),
+            attempts: row.attempts(),
+            epoch: row.epoch().0,
+            owner: owner.map(|owner| owner.to_string()),
+            worker: said.and_then(|beat| beat.identity.clone()),
+            cancel_requested: row.cancel(),
+            progress: texts.progress,
+            tags: texts.tags.into_vec(),
+            task_type: texts.task_type,
+            key: texts.key.map(String::from),
+        }
+    }
+}
+
+/// The time before which the task of a message is not started.
+fn scheduled_ms(message: &Message) -> Option<u64> {
+    message.properties.get(SCHEDULED_AT)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+use super::*;
+use crate::client::fake::{completed, entry, failed, processing, tombstone};
+use crate::client::tasks::{TaskPage, TaskStatus};
+use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Heartbeat, NextAttempt, Outcome};
+use crate::protocol::fold::TaskFold;
+use crate::protocol::key::{Epoch, OnceKey, SealKey};
+use crate::protocol::properties;
+use crate::protocol::seal::{Counts, Seal};
+use crate::task::{Progress, TaskMetadata, TaskOutcome};
+use crate::transport::Outgoing;
+use proptest::prelude::*;
+
+const NOW: u64 = 1_000_000;
+const OWNER: OwnerId = OwnerId(7);
+
+fn task(entry: u64) -> TaskId {
+    TaskId { ledger: 1, entry, partition: -1, batch_index: None }
+}
+
+fn at(entry: u64) -> Position {
+    Position { ledger: 9, entry, batch_index: None }
+}
+
+/// A table, and where the next message of each topic lies.
+#[derive(Default)]
+struct Bench {
+    table: Table,
+    next: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { table: Table::new(-1), next: 1 }
+    }
+
+    fn place(&mut self) -> Position {
+        self.next += 1;
+        at(self.next)
+    }
+
+    fn write_with(&mut self, entry: &Entry, content: &[u8]) {
+        let Outgoing { key, properties, payload, null, .. } = ledger::message(entry, content);
+        let position = self.place();
+        let publish_time_ms = position.entry;
+        let message =
+            Message { key, properties, payload, null, publish_time_ms, ..Message::at(position) };
+        self.table.read(Source::Ledger, &message);
+    }
+
+    fn write(&mut self, entry: &Entry) {
+        self.write_with(entry, b"");
+    }
+
+    fn show(&mut self, metadata: &TaskMetadata, epoch: u32) {
+        let message = Message { position: self.place(), ..entry(0, metadata, Some(epoch)) };
+        self.table.read(Source::Metadata, &message);
+    }
+
+    fn evict(&mut self, id: TaskId) {
+        let message = Message { position: self.place(), ..tombstone(0, id) };
+        self.table.read(Source::Metadata, &message);
+    }
+
+    fn submit(&mut self, id: TaskId, published_ms: u64, properties: &[(&str, &str)]) {
+        let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let properties: BTreeMap<String, String> = properties.iter().map(text).collect();
+        let message = Message {
+            properties: properties.into(),
+            publish_time_ms: published_ms,
+            ..Message::at(id.position())
+        };
+        self.table.read(Source::Tasks, &message);
+    }
+
+    fn seal(&mut self, entries: &[u64], ended: Ended) {
+        let mut set = EntrySet::default();
+        for entry in entries {
+            assert!(set.push_entry(task(*entry).entry_id(), ended));
+        }
+        let key = SealKey { owner: OWNER, serial: self.next };
+        self.write(&Entry::Seal(Seal { key, counts: Counts::default(), entries: set }));
+    }
+
+    fn status(&self, id: TaskId) -> Option<TaskStatus> {
+        self.table.get(id, NOW).map(|info| info.status)
+    }
+
+    fn list(&self, filter: &TaskFilter, after: Option<TaskId>, limit: usize) -> TaskPage {
+        let mut tasks = Vec::new();
+        let more = self.table.page(filter, after, limit, NOW, &mut tasks);
+        let next = tasks.last().map(|it| it.id).filter(|_| more);
+        TaskPage { tasks, next }
+    }
+
+    fn ids(&self, filter: &TaskFilter) -> Vec<u64> {
+        self.list(filter, None, 100).tasks.iter().map(|it| it.id.entry).collect()
+    }
+}
+
+fn key(id: TaskId, epoch: u32, owner: OwnerId) -> OnceKey {
+    OnceKey { task: id, epoch: Epoch(epoch), owner, serial: u64::from(epoch) }
+}
+
+fn claim(id: TaskId, epoch: u32) -> Entry {
+    let (kind, batch_size, base) = (ClaimKind::Run, None, None);
+    Entry::Claim(Claim {
+        key: key(id, epoch, OWNER),
+        attempt: epoch,
+        kind,
+        batch_size,
+        base,
+        limits: crate::protocol::limits::Limits::NONE,
+    })
+}
+
+fn done(id: TaskId, epoch: u32, outcome: Outcome) -> Entry {
+    Entry::Done(Done { key: key(id, epoch, OWNER), attempt: epoch, outcome })
+}
+
+#[test]
+fn a_task_is_where_ledger_and_metadata_topic_say_together() {
+    let mut bench = Bench::new();
+    let id = task(1);
+    assert_eq!(bench.status(id), None);
+    bench.submit(id, 5, &[]);
+    assert_eq!(bench.status(id), Some(TaskStatus::Ready));
+    bench.write(&claim(id, 1));
+    assert_eq!(bench.status(id), Some(TaskStatus::Claimed));
+    bench.show(&processing(id, 1), 1);
+    assert_eq!(bench.status(id), Some(TaskStatus::Running));
+    let next = NextAttempt::new(NOW + 1, 9);
+    bench.write(&done(id, 1, Outcome::Failed(next)));
+    assert_eq!(bench.status(id), Some(TaskStatus::Retrying));
+    assert_eq!(bench.table.get(id, NOW + 1).unwrap().status, TaskStatus::Ready);
+    assert_eq!(bench.table.get(id, NOW).unwrap().due_ms, Some(NOW + 1));
+    bench.write(&claim(id, 2));
+    // The entry on the metadata topic still is that of the attempt before.
+    assert_eq!(bench.status(id), Some(TaskStatus::Claimed));
+    bench.write(&Entry::Cancel(id));
+    let info = bench.table.get(id, NOW).unwrap();
+    assert_eq!((info.attempts, info.epoch, info.cancel_requested), (2, 2, true));
+    assert_eq!((info.created_ms, info.owner), (5, Some(OWNER.to_string())));
+    bench.write(&done(id, 2, Outcome::Completed));
+    assert_eq!(bench.status(id), Some(TaskStatus::Completed));
+}
+
+/// A task that waits for its time was nowhere to be seen.
+#[test]
+fn a_task_known_only_from_its_topic_waits_with_its_scheduled_time() {
+    let mut bench = Bench::new();
+    let late = (NOW + 7).to_string();
+    bench.submit(
+        task(1),
+        3,
+        &[("SCHEDULED_AT", &late), ("TAGS", "mail, night"), ("TASK_TYPE", "send")],
+    );
+    let info = bench.table.get(task(1), NOW).unwrap();
+    assert_eq!((info.status, info.due_ms), (TaskStatus::Scheduled, Some(NOW + 7)));
+    let tags: Vec<&str> = info.tags.iter().map(|tag| &**tag).collect();
+    assert_eq!((tags, info.task_type.as_deref()), (vec!["mail", "night"], Some("send")));
+    assert_eq!(bench.table.get(task(1), NOW + 7).unwrap().status, TaskStatus::Ready);
+    // A request for its end does not make a task of an id that none has.
+    bench.write(&Entry::Cancel(task(2)));
+    assert_eq!(bench.status(task(2)), None);
+}
+
+#[test]
+fn a_sealed_task_is_what_the_metadata_topic_shows_until_it_is_evicted() {
+    let mut bench = Bench::new();
+    for entry in 1..=3 {
+        bench.submit(task(entry), 1, &[]);
+        bench.write(&claim(task(entry), 1));
+        bench.write(&done(task(entry), 1, Outcome::Final));
+    }
+    bench.show(&failed(task(1), 1, Some(TaskOutcome::Final)), 1);
+    bench.seal(&[1, 2], Ended::Failed);
+    assert_eq!(bench.status(task(1)), Some(TaskStatus::Failed));
+    assert_eq!(bench.status(task(2)), None);
+    // What comes behind the seal counts for nothing, nor does the task's message, read late.
+    bench.write(&claim(task(2), 1));
+    bench.submit(task(2), 1, &[]);
+    assert_eq!(bench.status(task(2)), None);
+    bench.evict(task(1));
+    assert_eq!(bench.status(task(1)), None);
+    // One that the ledger still has outlives its entry there.
+    bench.show(&failed(task(3), 1, Some(TaskOutcome::Final)), 1);
+    bench.evict(task(3));
+    assert_eq!(bench.status(task(3)), Some(TaskStatus::Failed));
+    // One whose keys went before anybody looked is told by the metadata topic alone.
+    bench.show(&completed(task(2), 4), 4);
+    let info = bench.table.get(task(2), NOW).unwrap();
+    assert_eq!((info.status, info.attempts, info.owner), (TaskStatus::Completed, 4, None));
+}
+
+/// A zombie's entry comes late.
+#[test]
+fn late_entries_of_the_metadata_topic_change_nothing() {
+    let mut bench = Bench::new();
+    let id = task(1);
+    let told = |done| Some(Progress { done, total: 9, message: String::new() });
+    bench.show(&TaskMetadata { progress: told(3), ..processing(id, 2) }, 2);
+    bench.show(&TaskMetadata { progress: told(8), ..processing(id, 1) }, 1);
+    assert_eq!(bench.table.get(id, NOW).unwrap().progress.unwrap().done, 3);
+    bench.show(&completed(id, 2), 2);
+    bench.show(&processing(id, 2), 2);
+    let info = bench.table.get(id, NOW).unwrap();
+    assert_eq!((info.status, info.progress), (TaskStatus::Completed, None));
+}
+
+#[test]
+fn tasks_are_listed_page_by_page_and_by_filter() {
+    let mut bench = Bench::new();
+    for entry in 1..=9 {
+        let tags = if entry % 2 == 0 { "even,all" } else { "all" };
+        let kind = if entry > 5 { "big" } else { "small" };
+        bench.submit(
+            task(entry),
+            entry * 10,
+            &[("TAGS", tags), ("TASK_TYPE", kind), ("TASK_KEY", "k")],
+        );
+    }
+    bench.write(&claim(task(4), 1));
+    let all = TaskFilter::new();
+    let first = bench.list(&all, None, 4);
+    assert_eq!((first.tasks.len(), first.next), (4, Some(task(4))));
+    let last = bench.list(&all, Some(task(4)), 5);
+    assert_eq!((last.tasks.len(), last.next), (5, None));
+    assert_eq!(bench.ids(&TaskFilter::new().tag("even").tag("all")), [2, 4, 6, 8]);
+    assert_eq!(bench.ids(&TaskFilter::new().tag("even").task_type("big")), [6, 8]);
+    assert_eq!(bench.ids(&TaskFilter::new().status(TaskStatus::Claimed)), [4]);
+    assert_eq!(bench.ids(&TaskFilter::new().created(20..=30)), [2, 3]);
+    assert_eq!(bench.ids(&TaskFilter::new().changed(0..=10)), [1, 4], "claimed at 2");
+    assert!(bench.ids(&TaskFilter::new().key("other")).is_empty());
+    let mut counts = TaskCounts::default();
+    bench.table.count(NOW, &mut counts);
+    let told = (counts.total(), counts.demand(), counts.of(TaskStatus::Ready));
+    assert_eq!((told, counts.oldest_ready), ((9, 9, 8), Some((task(1), 10))));
+    // Words are kept once, whoever says them.
+    assert_eq!(bench.table.words.len(), 4);
+}
+
+#[test]
+fn workers_are_listed_with_what_they_run() {
+    let mut bench = Bench::new();
+    let identity = WorkerIdentity::of_this_process("mailer", "blue");
+    let beat = Entry::Heartbeat(Heartbeat { owner: OWNER, number: 1, ..Heartbeat::default() });
+    bench.write_with(&beat, &identity.content());
+    for entry in 1..=3 {
+        bench.write(&claim(task(entry), 1));
+    }
+    bench.write(&done(task(2), 1, Outcome::Completed));
+    let workers = bench.table.workers();
+    let [worker] = &workers[..] else { panic!("{workers:?}") };
+    assert_eq!(worker.identity.as_deref(), Some(&identity));
+    assert_eq!((&worker.running[..], worker.last_heartbeat_ms), (&[task(1), task(3)][..], Some(2)));
+    assert_eq!(bench.table.get(task(1), NOW).unwrap().worker.as_deref(), Some(&identity));
+    // It has gone, and what it ran is not taken over yet.
+    bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
+    let [worker] = &bench.table.workers()[..] else { panic!("it runs two tasks") };
+    assert_eq!((worker.last_heartbeat_ms, worker.running.len()), (None, 2));
+}
+
+#[test]
+fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_first() {
+    let mut bench = Bench::new();
+    bench.write(&claim(task(1), 1));
+    let first = Message { key: Some("x".to_owned()), ..Message::at(at(1)) };
+    bench.table.read(Source::Ledger, &first);
+    assert_eq!(bench.table.read_to, [Some(at(2)), None, None]);
+    let base = Some(Base { created_ms: 77 });
+    let (kind, batch_size) = (ClaimKind::Run, None);
+    bench.write(&Entry::Claim(Claim {
+        key: key(task(2), 9, OWNER),
+        attempt: 2,
+        kind,
+        batch_size,
+        base,
+        limits: crate::protocol::limits::Limits::NONE,
+    }));
+    assert_eq!(bench.table.get(task(2), NOW).unwrap().created_ms, 77);
+}
+
+proptest! {
+    /// The view folds as the library does: a packed row is unpacked to what was packed.
+    #[test]
+    fn a_row_is_what_the_fold_says(log in properties::ledger()) {
+        let mut bench = Bench::new();
+        let mut folds: BTreeMap<TaskId, TaskFold> = BTreeMap::new();
+        for entry in &log {
+            bench.write(entry);
+            let Some(id) = entry.task() else { continue };
+            let fold = folds.entry(id).or_default();
+            fold.apply(entry);
+            let row = bench.table.rows.get(&id).map(|row| row.fold(&bench.table.owners));
+            // How long a delay was is not kept, nor when an attempt was due that nobody waits for.
+            let waits = fold.phase == Phase::Retry;
+            let at_ms = if waits { fold.next_attempt.at_ms } else { 0 };
+            let next_attempt = NextAttempt::new(at_ms, 0);
+            prop_assert_eq!(row.unwrap_or_default(), TaskFold { next_attempt, ..*fold });
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What the logs tell of the past, on the broker in memory.
+
+use super::*;
+use crate::client::{
+    HistoryError, HistoryEvent, Ignored, PastInstant, TaskFilter, TaskHistory, TaskStatus, TaskView,
+};
+use crate::ledger;
+use crate::protocol::entry::{
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
+};
+use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
+use crate::protocol::seal::{Counts, Seal};
+use crate::task::{WorkerIdentity, view_properties};
+use crate::transport::Outgoing;
+use longhaul_memory::{Faults, MemoryBroker};
+
+const FIRST: OwnerId = OwnerId(1);
+const SECOND: OwnerId = OwnerId(2);
+
+struct Past {
+    broker: MemoryBroker,
+    client: Client,
+    ledger: TopicPartition,
+    metadata: TopicPartition,
+}
+
+impl Past {
+    fn new() -> Self {
+        let broker = MemoryBroker::new(1, Faults::quiet());
+        for topic in [TASKS.to_owned(), format!("{TASKS}-ledger"), format!("{TASKS}-metadata")] {
+            broker.create_topic(&topic, None, false);
+        }
+        let client = Client::on_transport(Arc::new(broker.connect("client")));
+        let of = |name: &str| partition(format!("{TASKS}-{name}"), -1);
+        Self { broker, client, ledger: of("ledger"), metadata: of("metadata") }
+    }
+
+    /// Writes an entry a second after the last one.
+    async fn write(&self, entry: &Entry, content: &[u8]) -> Position {
+        sleep(Duration::from_secs(1)).await;
+        self.broker.publish(&self.ledger, ledger::message(entry, content))
+    }
+
+    async fn show(&self, metadata: &TaskMetadata, epoch: u32, owner: OwnerId) {
+        sleep(Duration::from_secs(1)).await;
+        let message = Outgoing {
+            key: Some(metadata.message_id.clone()),
+            properties: view_properties(epoch, owner),
+            payload: serde_json::to_vec(metadata).unwrap().into(),
+            ..Outgoing::default()
+        };
+        self.broker.publish(&self.metadata, message);
+    }
+
+    async fn history(&self) -> TaskHistory {
+        self.client.history(&task(ID)).await.unwrap()
+    }
+}
+
+fn key(epoch: u32, owner: OwnerId, serial: u64) -> OnceKey {
+    OnceKey { task: ID, epoch: Epoch(epoch), owner, serial }
+}
+
+fn claim(epoch: u32, owner: OwnerId, base: Option<Base>) -> Entry {
+    let (kind, batch_size) = (ClaimKind::Run, None);
+    Entry::Claim(Claim {
+        key: key(epoch, owner, 1),
+        attempt: epoch,
+        kind,
+        batch_size,
+        base,
+        limits: crate::protocol::limits::Limits::NONE,
+    })
+}
+
+fn done(epoch: u32, owner: OwnerId, outcome: Outcome) -> Entry {
+    Entry::Done(Done { key: key(epoch, owner, 2), attempt: epoch, outcome })
+}
+
+fn seal() -> Entry {
+    let mut entries = EntrySet::default();
+    entries.push_entry(ID.entry_id(), Ended::Completed);
+    let key = SealKey { owner: SECOND, serial: 9 };
+    Entry::Seal(Seal { key, counts: Counts::default(), entries })
+}
+
+/// The story of a task whose first worker froze, was replaced, and went on writing.
+async fn tell(past: &Past) -> WorkerIdentity {
+    let identity = WorkerIdentity::of_this_process("frozen", "blue");
+    let beat = Heartbeat { owner: FIRST, number: 1, ..Heartbeat::default() };
+    past.write(&Entry::Heartbeat(beat), &identity.content()).await;
+    past.write(&claim(1, FIRST, None), b"").await;
+    past.show(&processing(ID, 1), 1, FIRST).await;
+    past.write(&claim(1, SECOND, None), b"").await;
+    past.write(&claim(2, SECOND, None), b"").await;
+    past.show(&processing(ID, 2), 2, SECOND).await;
+    past.write(&done(1, FIRST, Outcome::Completed), b"a result").await;
+    past.show(&processing(ID, 1), 1, FIRST).await;
+    past.write(&Entry::Checkpoint(key(2, SECOND, 7)), b"half").await;
+    past.write(&done(2, SECOND, Outcome::Final), b"no luck").await;
+    past.show(&failed(ID, 2, Some(TaskOutcome::Final)), 2, SECOND).await;
+    past.write(&seal(), b"").await;
+    identity
+}
+
+/// Whoever asked why a task had run twice had to read the ledger by hand, and to fold it in his head.
+#[tokio::test(start_paused = true)]
+async fn a_history_has_every_entry_and_says_which_of_them_count() {
+    let past = Past::new();
+    let identity = tell(&past).await;
+    let history = past.history().await;
+    assert!(history.is_whole);
+    let told: Vec<_> =
+        history.entries.iter().map(|it| (it.epoch, it.event.clone(), it.ignored)).collect();
+    let shown = |state, attempts| HistoryEvent::Shown { state, attempts };
+    let reason = "no luck".to_owned();
+    let end = HistoryEvent::Ended { outcome: TaskOutcome::Final, reason };
+    let expected = [
+        (Some(1), HistoryEvent::Claimed { attempt: 1 }, None),
+        (Some(1), shown("running", 1), None),
+        (Some(1), HistoryEvent::Claimed { attempt: 1 }, Some(Ignored::NotNext)),
+        (Some(2), HistoryEvent::Claimed { attempt: 2 }, None),
+        (Some(2), shown("running", 2), None),
+        (Some(1), HistoryEvent::Completed, Some(Ignored::Replaced)),
+        (Some(1), shown("running", 1), Some(Ignored::Late)),
+        (Some(2), HistoryEvent::Checkpoint { bytes: 4 }, None),
+        (Some(2), end, None),
+        (Some(2), shown("failed", 2), None),
+        (None, HistoryEvent::Sealed, None),
+    ];
+    assert_eq!(told, expected);
+    let first = &history.entries[0];
+    assert_eq!(first.owner.as_deref(), Some(FIRST.to_string().as_str()));
+    assert_eq!(first.worker.as_deref(), Some(&identity));
+    assert!(history.entries.is_sorted_by_key(|entry| entry.published_ms));
+    let none = past.client.history(&task(OTHER)).await.unwrap();
+    assert!(none.is_whole && none.entries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_that_compaction_has_kept_come_before_those_of_the_log() {
+    let past = Past::new();
+    past.write(&claim(1, FIRST, None), b"").await;
+    let next = NextAttempt::new(5, 0);
+    let failed = past.write(&done(1, FIRST, Outcome::Failed(next)), b"no luck").await;
+    past.broker.compact(&past.ledger);
+    past.broker.trim_to(&past.ledger, failed.entry_id());
+    past.write(&claim(2, SECOND, None), b"").await;
+    let history = past.history().await;
+    assert!(history.is_whole);
+    let epochs: Vec<_> = history.entries.iter().map(|it| (it.epoch, it.ignored)).collect();
+    assert_eq!(epochs, [(Some(1), None), (Some(1), None), (Some(2), None)]);
+}
+
+/// A history whose beginning was swept would have called entries ignored that had counted.
+#[tokio::test(start_paused = true)]
+async fn a_history_without_its_beginning_does_not_judge() {
+    let past = Past::new();
+    past.write(&claim(3, FIRST, None), b"").await;
+    past.write(&claim(17, SECOND, Some(Base { created_ms: 1 })), b"").await;
+    past.write(&done(3, FIRST, Outcome::Completed), b"").await;
+    let history = past.history().await;
+    assert!(!history.is_whole);
+    let judged: Vec<_> = history.entries.iter().map(|it| it.ignored).collect();
+    assert_eq!(judged, [Some(Ignored::Unknown), None, Some(Ignored::Replaced)]);
+}
+
+/// Nobody could tell how often a fleet's workers were replaced while they still ran, nor which of them.
+#[tokio::test(start_paused = true)]
+async fn zombies_are_counted_by_worker_with_how_late_they_were() {
+    let past = Past::new();
+    let identity = tell(&past).await;
+    let found = past.client.zombies("tasks").await.unwrap();
+    let [zombie] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(zombie.owner, FIRST.to_string());
+    assert_eq!(zombie.worker.as_deref(), Some(&identity));
+    // Its outcome came two seconds after the claim that replaced it, and its entry on the metadata topic one later.
+    let told = (zombie.ledger_entries, zombie.metadata_entries, zombie.latest);
+    assert_eq!(told, (1, 1, Duration::from_secs(3)));
+    // An outcome that is published again because its receipt was lost is no zombie's.
+    let again = OnceKey { serial: 3, ..key(2, SECOND, 3) };
+    let again = Done { key: again, attempt: 2, outcome: Outcome::Final };
+    past.write(&Entry::Done(again), b"no luck").await;
+    assert_eq!(past.client.zombies("tasks").await.unwrap(), found);
+}
+
+/// What a dashboard had shown at the time of an incident was gone with the next entry.
+#[tokio::test(start_paused = true)]
+async fn the_view_of_a_past_instant_is_what_it_was_then() {
+    let past = Past::new();
+    tell(&past).await;
+    let log = past.broker.full_log(&past.ledger);
+    let mut statuses = Vec::new();
+    for message in &log {
+        let at = PastInstant::Entry { partition: -1, position: message.position };
+        let view = past.client.tasks_at("tasks", at).await.unwrap();
+        let by_time = PastInstant::Time(message.publish_time_ms);
+        let same = past.client.tasks_at("tasks", by_time).await.unwrap();
+        let list = |view: &TaskView| view.list(&TaskFilter::new(), None, 9).unwrap();
+        assert_eq!(list(&view), list(&same));
+        statuses.push(view.get(ID).unwrap().map(|info| info.status));
+    }
+    let claimed = Some(TaskStatus::Claimed);
+    let (running, failed) = (Some(TaskStatus::Running), Some(TaskStatus::Failed));
+    let expected = [None, claimed, running, claimed, running, running, failed, failed];
+    assert_eq!(statuses, expected);
+    // What compaction has made of the log says nothing of the time before.
+    past.broker.compact(&past.ledger);
+    past.broker.trim_to(&past.ledger, log[6].position.entry_id());
+    let lost = past.client.tasks_at("tasks", PastInstant::Time(log[3].publish_time_ms)).await;
+    assert!(matches!(lost, Err(HistoryError::NotInLog { begins_ms: Some(_) })), "{lost:?}");
+    let kept = past.client.tasks_at("tasks", PastInstant::Time(log[7].publish_time_ms)).await;
+    assert_eq!(kept.unwrap().get(ID).unwrap().map(|info| info.status), failed);
+}
