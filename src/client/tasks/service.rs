@@ -194,7 +194,7 @@ impl Reader {
         let mut read: Option<Position> = None;
         while read < end {
             match self.follower.next_up_to(Some(&mut end)).await {
-                Ok(Some(message)) => read = Some(self.take(message)),
+                Ok(Some(message)) => read = Some(self.take(&message)),
                 Ok(None) => {}
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
                 Err(error) => return Err(error),
@@ -207,7 +207,9 @@ impl Reader {
     async fn follow(mut self) -> TransportError {
         loop {
             match self.follower.next().await {
-                Ok(message) => drop(self.take(message)),
+                Ok(message) => {
+                    self.take(&message);
+                }
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
                 Err(error) => return error,
             }
@@ -215,9 +217,9 @@ impl Reader {
     }
 
     /// Takes a message, and those that have come with it. Returns where the last one lies.
-    fn take(&mut self, message: Message) -> Position {
+    fn take(&mut self, message: &Message) -> Position {
         let mut table = self.shared.table();
-        table.read(self.source, &message);
+        table.read(self.source, message);
         let mut last = message.position;
         for _ in 1..TOGETHER_MAX {
             let Some(message) = self.follower.more() else { break };
