@@ -1,4 +1,4 @@
-//! Measures entries of the ledger and what is made of them: `cargo bench -p longhaul --features testing --bench fold`.
+//! Measures entries of the ledger and what is made of them: `cargo bench -p longhaul --features internals --bench fold`.
 //!
 //! The entries are a claim and an outcome of each task. Each row is measured five times; printed is the median.
 

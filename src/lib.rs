@@ -4,11 +4,12 @@
 //! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it says what follows a failure.
 //! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a worker.
 //! - [`topics`] names, sets up and checks the topics.
+//! - The module `testing`, behind the feature of that name, runs workers and clients in a unit test, without a broker and without waiting.
 //! - [`TaskMetadata`] is what the public sees of a task.
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(
-    not(feature = "testing"),
+    not(feature = "internals"),
     allow(
         unreachable_pub,
         reason = "what is `pub` in an inner module is what `internals` shows of it"
@@ -27,6 +28,8 @@ mod task;
 mod transport;
 mod worker;
 
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod topics;
 
 #[cfg(feature = "admin")]
@@ -59,7 +62,7 @@ pub use worker::{
 use longhaul_transport::{clock, gate};
 
 /// What the project's own tests and measurements reach. Not a stable interface.
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals {
     pub use crate::transport::session;

@@ -43,6 +43,8 @@ pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
 use crate::supervise::Connections;
 use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode};
+#[cfg(feature = "testing")]
+use crate::testing::EngineRef;
 #[cfg(feature = "admin")]
 use crate::topics::AdminError;
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
@@ -135,6 +137,9 @@ struct Settings {
     /// By task topic, as it was given; by its full name in a client.
     overrides: BTreeMap<String, TopicOverrides>,
     codecs: Codecs,
+    /// Its workers start here, and not on Pulsar.
+    #[cfg(feature = "testing")]
+    engine: Option<EngineRef>,
 }
 
 /// A connection could not be made. Its text names address and cause.
@@ -173,12 +178,14 @@ impl Client {
             subscription,
             overrides,
             codecs: Codecs::default(),
+            #[cfg(feature = "testing")]
+            engine: None,
         };
         ClientBuilder { settings }
     }
 
     /// A client on any transport. Its workers still connect to Pulsar by themselves.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     #[must_use]
     pub fn on_transport(transport: Arc<dyn Transport>) -> Self {
@@ -195,9 +202,19 @@ impl Client {
         let task_topic = task_topic.into();
         let overrides = self.inner.settings.overrides.clone();
         let preflight = self.inner.preflight.clone();
-        WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor)
-            .subscription(subscription)
-            .codecs(codecs.clone())
+        let builder =
+            WorkerBuilder::new(options.clone(), preflight, task_topic, overrides, processor);
+        #[cfg(feature = "testing")]
+        let builder = builder.engine(self.inner.settings.engine.clone());
+        builder.subscription(subscription).codecs(codecs.clone())
+    }
+
+    /// A client in a test engine: its workers start there, too.
+    #[cfg(feature = "testing")]
+    pub(crate) fn in_engine(engine: EngineRef, transport: Arc<dyn Transport>) -> Self {
+        let mut settings = Self::builder(String::new()).settings;
+        settings.engine = Some(engine);
+        Self::new(settings, Preflight::default(), transport)
     }
 
     /// Decodes task and result of an entry that names a [`codec`](TaskMetadata::codec), which it does not any more then. Others stay as they

@@ -352,7 +352,7 @@ impl Outcome {
     }
 
     /// Whether the task ends with it.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         matches!(self, Self::Completed | Self::Final | Self::Cancelled)

@@ -9,7 +9,7 @@
 //! measures.
 
 #[cfg_attr(
-    not(feature = "testing"),
+    not(feature = "internals"),
     expect(dead_code, reason = "all numbers stand in one list; some are asked by tests only")
 )]
 mod ids;

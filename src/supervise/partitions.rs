@@ -21,13 +21,17 @@ pub(crate) async fn count(
     .await
 }
 
-/// Counts the partitions of some topics a minute from now, or at the next minute at which the broker answers for all of them.
+/// Counts the partitions of some topics a minute from now, or at the next minute at which the broker answers for all of them. Never ends
+/// where their number cannot change.
 pub(crate) async fn recount<const N: usize>(
     transport: Arc<dyn Transport>,
     clock: Clock,
     topics: [String; N],
     monitor: Option<&Monitor>,
 ) -> [Option<u32>; N] {
+    if !transport.partitions_may_grow() {
+        std::future::pending::<()>().await;
+    }
     loop {
         clock.sleep_until(clock.now() + COUNTED_EVERY).await;
         let counted = count_all(&*transport, &topics).await;

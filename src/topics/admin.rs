@@ -52,7 +52,7 @@ impl Admin {
 }
 
 /// The project's own tests make single calls.
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 impl std::ops::Deref for Admin {
     type Target = AdminCalls;
 

@@ -3,13 +3,13 @@
 //! A *topic* is the whole of it; where a call is about one partition, it says so and takes the name under which the broker
 //! knows that partition: `…-partition-N`, or the topic's own name when it has none.
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 mod testing;
 
 use super::http::{AdminError, AdminErrorKind, Call, Http};
 use super::names::TopicParts;
 use super::policy::Policy;
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 pub use testing::{Compaction, CompactionStatus};
 
 use reqwest::Method;

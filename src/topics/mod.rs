@@ -29,7 +29,7 @@ mod traits;
 
 #[cfg(feature = "admin")]
 pub use admin::{Admin, FAILOVER_TIME_MAX};
-#[cfg(all(feature = "admin", feature = "testing"))]
+#[cfg(all(feature = "admin", feature = "internals"))]
 #[doc(hidden)]
 pub use calls::{AdminCalls, Compaction, CompactionStatus};
 #[cfg(feature = "admin")]

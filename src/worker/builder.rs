@@ -9,6 +9,8 @@ use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
 use crate::task::Codecs;
 use crate::task::WorkerIdentity;
+#[cfg(feature = "testing")]
+use crate::testing::EngineRef;
 use crate::topics::{TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::session::{ConnectOptions, PulsarTransport};
@@ -36,6 +38,13 @@ use std::time::Duration;
 #[derive(Debug)]
 #[must_use = "a worker works only when it is started"]
 pub struct WorkerBuilder<P> {
+    setup: Setup,
+    processor: P,
+}
+
+/// All that is said of a worker but its processor.
+#[derive(Debug)]
+struct Setup {
     options: ConnectOptions,
     preflight: Preflight,
     task_topic: String,
@@ -46,7 +55,9 @@ pub struct WorkerBuilder<P> {
     known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
     codecs: Codecs,
-    processor: P,
+    /// Where it starts in a test.
+    #[cfg(feature = "testing")]
+    engine: Option<EngineRef>,
 }
 
 impl<P: TaskProcessor> WorkerBuilder<P> {
@@ -62,7 +73,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         // Workers of one client are told apart.
         let name = format!("{}-{:04x}", options.name, fastrand::u16(..));
         let options = options.name(name);
-        Self {
+        let setup = Setup {
             options,
             preflight,
             task_topic,
@@ -72,49 +83,38 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             known_overrides,
             config,
             codecs: Codecs::default(),
-            processor,
-        }
+            #[cfg(feature = "testing")]
+            engine: None,
+        };
+        Self { setup, processor }
     }
 
     /// Puts this around each attempt of the worker, and around the middleware that it has.
     pub fn middleware<M: Middleware>(self, middleware: M) -> WorkerBuilder<With<M>> {
-        let Self {
-            options,
-            preflight,
-            task_topic,
-            overrides,
-            share,
-            others,
-            known_overrides,
-            config,
-            codecs,
-            processor,
-        } = self;
-        let processor = processor.with(middleware);
-        WorkerBuilder {
-            options,
-            preflight,
-            task_topic,
-            overrides,
-            share,
-            others,
-            known_overrides,
-            config,
-            codecs,
-            processor,
+        let Self { setup, processor } = self;
+        WorkerBuilder { setup, processor: processor.with(middleware) }
+    }
+
+    /// The worker starts in this test engine and not on Pulsar, if there is one, and has its settings where none are set.
+    #[cfg(feature = "testing")]
+    pub(crate) fn engine(mut self, engine: Option<EngineRef>) -> Self {
+        if engine.is_some() {
+            self.setup.config = EngineRef::config();
         }
+        self.setup.engine = engine;
+        self
     }
 
     /// Sets all settings at once.
     pub fn config(mut self, mut config: WorkerConfig) -> Self {
-        config.subscription = self.config.subscription;
-        self.config = config;
+        config.subscription = self.setup.config.subscription;
+        self.setup.config = config;
         self
     }
 
     /// Topics that belong to the task topic that the worker was made for, and whose names differ from the derived ones.
     pub fn topics(mut self, overrides: TopicOverrides) -> Self {
-        self.overrides = overrides;
+        self.setup.overrides = overrides;
         self
     }
 
@@ -146,99 +146,99 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// # }
     /// ```
     pub fn also_with(mut self, task_topic: impl Into<String>, share: Share) -> Self {
-        self.others.push((task_topic.into(), share));
+        self.setup.others.push((task_topic.into(), share));
         self
     }
 
     /// The share of the slots that the topic has which the worker was made for. By default weight 1, as each [`also`](Self::also) has.
     pub fn share(mut self, share: Share) -> Self {
-        self.share = share;
+        self.setup.share = share;
         self
     }
 
     /// What the broker's statistics call the consumers of this worker, such as the name of a host or pod; its producers have it among
     /// their metadata. By default the client's name and some random digits.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.options = self.options.name(name);
+        self.setup.options = self.setup.options.name(name);
         self
     }
 
     /// What you call this worker: see [`WorkerConfig::label`].
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.config.label = label.into();
+        self.setup.config.label = label.into();
         self
     }
 
     /// The subscription that this worker shares with others: its client's, so that both mean the same topics.
     pub(crate) fn subscription(mut self, name: impl Into<String>) -> Self {
-        self.config.subscription = name.into();
+        self.setup.config.subscription = name.into();
         self
     }
 
     /// The codecs of its client.
     pub(crate) fn codecs(mut self, codecs: Codecs) -> Self {
-        self.codecs = codecs;
+        self.setup.codecs = codecs;
         self
     }
 
     /// Tasks that run at once.
     pub fn concurrency(mut self, tasks: usize) -> Self {
-        self.config.concurrency = tasks;
+        self.setup.config.concurrency = tasks;
         self
     }
 
     /// Attempts that a task has.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.config.max_attempts = attempts;
+        self.setup.config.max_attempts = attempts;
         self
     }
 
     /// How long an attempt may take at a task whose message does not say it: see [`WorkerConfig::max_duration`].
     pub fn max_duration(mut self, limit: Duration) -> Self {
-        self.config.max_duration = Some(limit);
+        self.setup.config.max_duration = Some(limit);
         self
     }
 
     /// How often the worker says that it is alive.
     pub fn heartbeat(mut self, every: Duration) -> Self {
-        self.config.heartbeat = every;
+        self.setup.config.heartbeat = every;
         self
     }
 
     /// How often a running task's public entry is renewed.
     pub fn keep_alive(mut self, every: Duration) -> Self {
-        self.config.keep_alive = every;
+        self.setup.config.keep_alive = every;
         self
     }
 
     /// How long a finished task stays visible on the metadata topic.
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.config.retention = retention;
+        self.setup.config.retention = retention;
         self
     }
 
     /// How long a task waits between attempts.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
-        self.config.backoff = RetryPolicy::exponential(base, max);
+        self.setup.config.backoff = RetryPolicy::exponential(base, max);
         self
     }
 
     /// How long a task waits between attempts whose message does not say it: these pauses, one after the other. They make one attempt more than
     /// there are of them, whatever [`WorkerBuilder::max_attempts`] says.
     pub fn retry_intervals(mut self, intervals: impl Into<Vec<Duration>>) -> Self {
-        self.config.backoff = RetryPolicy::intervals(intervals);
+        self.setup.config.backoff = RetryPolicy::intervals(intervals);
         self
     }
 
     /// How long a processor may go on after its cancellation.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.config.cancel_grace = grace;
+        self.setup.config.cancel_grace = grace;
         self
     }
 
     /// Runs tasks that were replicated from another cluster, too: see [`WorkerConfig::run_replicated`].
     pub fn run_replicated(mut self, run: bool) -> Self {
-        self.config.run_replicated = run;
+        self.setup.config.run_replicated = run;
         self
     }
 
@@ -246,7 +246,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// needs the client's admin URL for that. Default true; otherwise it only says what is at risk.
     #[cfg(feature = "admin")]
     pub fn set_up_topics(mut self, allowed: bool) -> Self {
-        self.preflight.set_up(allowed);
+        self.setup.preflight.set_up(allowed);
         self
     }
 
@@ -259,18 +259,11 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// When a setting or a topic's name is wrong, the broker cannot be reached, or the check finds that the subscription is gone
     /// although the ledger remembers tasks.
     pub async fn start(self) -> Result<WorkerHandle, WorkerError> {
-        let Self {
-            options,
-            preflight,
-            task_topic,
-            overrides,
-            share,
-            others,
-            known_overrides,
-            mut config,
-            codecs,
-            processor,
-        } = self;
+        let Self { setup, processor } = self;
+        #[cfg(feature = "testing")]
+        let engine = setup.engine.clone();
+        let Setup { options, preflight, task_topic, overrides, share, others, .. } = setup;
+        let Setup { known_overrides, mut config, codecs, .. } = setup;
         config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
         let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
         let mut plan = Plan::with_codecs(config, topics, processor, codecs)?.share(share)?;
@@ -279,6 +272,10 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             let subscription = &plan.config.subscription;
             let topics = TopicNames::with_overrides(&other, subscription, &overrides)?;
             plan = plan.and(topics, share)?;
+        }
+        #[cfg(feature = "testing")]
+        if let Some(engine) = engine {
+            return engine.start(plan).await;
         }
         for (topics, _) in &plan.topics {
             tracing::info!(worker = options.name, topic = topics.task, "starting a worker");

@@ -32,7 +32,7 @@ mod test_context;
 
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;
-#[cfg(feature = "testing")]
+#[cfg(any(feature = "internals", feature = "testing"))]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use middleware::{Middleware, Next, With};

@@ -134,6 +134,10 @@ impl Transport for MemoryTransport {
         self.request(|state| Some(Ok(count(state)))).await
     }
 
+    fn partitions_may_grow(&self) -> bool {
+        self.lock().missing_topics.is_none()
+    }
+
     async fn publisher(
         &self,
         topic: &TopicPartition,

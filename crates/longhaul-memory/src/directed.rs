@@ -24,6 +24,15 @@ impl MemoryBroker {
         self.shared.lock().create(topic, partitions, deduplication);
     }
 
+    /// From now on the broker looks after itself: a topic that is asked for and not there is made, without partitions, and the function says
+    /// by its name whether copies of entries are dropped there. No topic gets more partitions, and nothing is added to the history, so
+    /// that weeks of simulated time cost little.
+    pub fn look_after_itself(&self, deduplication: fn(&str) -> bool) {
+        let mut state = self.shared.lock();
+        state.missing_topics = Some(deduplication);
+        state.keeps_history = false;
+    }
+
     /// Deletes a topic by force. What happened to clients: [`Loss::ErrorThenSilence`].
     pub fn delete_topic(&self, topic: &str, loss: Loss) {
         self.shared.lock().delete(topic, loss);

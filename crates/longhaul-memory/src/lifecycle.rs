@@ -47,6 +47,12 @@ impl State {
         at: &TopicPartition,
     ) -> Result<PartitionId, TransportError> {
         let name = at.to_string();
+        if let Some(deduplication) = self.missing_topics
+            && at.partition < 0
+            && self.find(at).is_none()
+        {
+            self.create(&at.topic, None, deduplication(&at.topic));
+        }
         let Some(id) = self.find(at) else {
             return Err(error(TransportErrorKind::NotFound, &name, "no such topic"));
         };

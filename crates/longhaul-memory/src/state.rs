@@ -28,6 +28,8 @@ pub(super) struct State {
     /// Numbers the fault plans, so that what an earlier one had planned does not happen.
     pub(super) plan: u32,
     pub(super) history: History,
+    /// Whether anything more is added to the history.
+    pub(super) keeps_history: bool,
     pub(super) agenda: Agenda,
     /// The pump sleeps until then; `None` when nothing is planned.
     asleep_until: Option<Moment>,
@@ -41,6 +43,8 @@ pub(super) struct State {
     pub(super) outages: u32,
     /// What waits until the broker moves again.
     pub(super) hung: Vec<Effect>,
+    /// A topic that is not there is made when it is asked for, and the function says by its name whether copies are dropped there.
+    pub(super) missing_topics: Option<fn(&str) -> bool>,
     next_ledger: u64,
     next_id: u64,
 }
@@ -100,6 +104,7 @@ impl State {
             faults: Faults::quiet(),
             plan: 0,
             history: History::default(),
+            keeps_history: true,
             agenda: Agenda::default(),
             asleep_until: None,
             signals: Arc::default(),
@@ -110,6 +115,7 @@ impl State {
             outage: Outage::None,
             outages: 0,
             hung: Vec::new(),
+            missing_topics: None,
             next_ledger: FIRST_LEDGER,
             next_id: 0,
         }
@@ -130,7 +136,9 @@ impl State {
     }
 
     pub(super) fn happened(&mut self, what: Happening) {
-        self.history.push(self.clock.now(), what);
+        if self.keeps_history {
+            self.history.push(self.clock.now(), what);
+        }
     }
 
     pub(super) fn note(&mut self, text: String) {

@@ -254,6 +254,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// The number of partitions of a topic; `None` when it has none, or does not exist. Creates nothing.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError>;
 
+    /// Whether a topic may get more partitions while somebody uses it, so that it is worth counting them again.
+    fn partitions_may_grow(&self) -> bool {
+        true
+    }
+
     /// Opens a publisher for one partition.
     async fn publisher(
         &self,

@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// A wrong decision, for tests: asks for an action that no rule has led to.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "internals"))]
     pub fn ask_for(&mut self, action: Action) {
         self.act(action);
     }

@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// From so many keys of a task on its next claim gets a base. The model has fewer entries than production.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "internals"))]
     pub const fn set_keys_max(&mut self, keys_max: usize) {
         self.keys_max = keys_max;
     }

@@ -8,7 +8,7 @@ use crate::protocol::key::Epoch;
 use crate::protocol::limits::Limits;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "internals"))]
 use crate::worker::machine::Action;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const DUE_SOON: Duration = Duration::from_secs(2);
 
 impl Partition {
     /// A wrong decision, for tests: asks for an action that no rule has led to.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "internals"))]
     pub fn ask_for(&mut self, action: Action) {
         self.machine.ask_for(action);
         self.settle();

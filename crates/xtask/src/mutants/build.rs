@@ -345,7 +345,7 @@ fn command(places: &Places, verb: &[&str]) -> Command {
         }
     }
     command
-        .args(["--features", "longhaul/testing,longhaul/oauth2,longhaul-broker/testing"])
+        .args(["--features", "longhaul/internals,longhaul/oauth2,longhaul-broker/testing"])
         .current_dir(&places.copy)
         .env("CARGO_TARGET_DIR", &places.target)
         .stdin(Stdio::null());

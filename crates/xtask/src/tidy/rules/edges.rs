@@ -21,7 +21,7 @@ pub struct Package {
 const ALLOWED: &[(&str, &[&str])] = &[
     ("longhaul-wire", &[]),
     ("longhaul-transport", &[]),
-    // Serves tests only; nothing that is published may stand on it.
+    // Serves tests only: those of this project, and with the feature `testing` those of users.
     ("longhaul-memory", &["longhaul-transport"]),
     // Its examples start a broker; that the library itself knows none is said by the rule about crate names.
     (

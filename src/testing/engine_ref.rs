@@ -1,0 +1,52 @@
+//! How a client in a test engine starts workers there.
+
+use crate::worker::{Plan, Surroundings, WorkerHandle, prepare};
+use crate::{WorkerConfig, WorkerError};
+use longhaul_memory::MemoryBroker;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+/// The engine, as clients and the builders of workers know it.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineRef {
+    broker: MemoryBroker,
+    /// Workers started so far.
+    workers: Arc<AtomicU64>,
+    /// What they run as.
+    services: Arc<Mutex<JoinSet<()>>>,
+}
+
+impl EngineRef {
+    pub(super) fn new(broker: &MemoryBroker) -> Self {
+        Self { broker: broker.clone(), workers: Arc::default(), services: Arc::default() }
+    }
+
+    /// What workers in an engine go by if the test says nothing else. Heartbeats are what time costs in a simulation, so that they come
+    /// every hour instead of every ten seconds: then a month takes milliseconds.
+    pub(crate) fn config() -> WorkerConfig {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (heartbeat, self_fence, ledger_retention) = (HOUR, 6 * HOUR, 24 * HOUR);
+        WorkerConfig { heartbeat, self_fence, ledger_retention, ..WorkerConfig::default() }
+    }
+
+    /// Starts a worker on the runtime that calls this, which must be that of the engine: processors run there, too, and all in simulated time.
+    pub(crate) async fn start(&self, plan: Plan) -> Result<WorkerHandle, WorkerError> {
+        let number = self.workers.fetch_add(1, Ordering::Relaxed) + 1;
+        let transport = self.broker.connect(&format!("worker-{number}"));
+        let gate = transport.gate();
+        let around = Surroundings {
+            transport: Arc::new(transport),
+            clock: self.broker.clock(),
+            // Owner ids come from it: each worker has its own, and the same ones in every run of the test.
+            rng: fastrand::Rng::with_seed(number),
+            gate: gate.clone(),
+            bodies: Handle::current(),
+        };
+        let (run, handle) = prepare(plan, around).await?;
+        self.services.lock().unwrap_or_else(PoisonError::into_inner).spawn(gate.wrap(run));
+        Ok(handle)
+    }
+}
