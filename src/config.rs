@@ -66,6 +66,10 @@ pub struct WorkerConfig {
     pub label: String,
     /// Who the worker says it is; set when it starts.
     pub(crate) identity: WorkerIdentity,
+    /// Workers of the Java reference work on the same subscription. They do not read the ledger, so this worker reads the metadata topic before a
+    /// claim and before a start: it leaves alone what they run, and goes on from their attempts and ends. [`keep_alive`](Self::keep_alive) and
+    /// [`max_attempts`](Self::max_attempts) must be theirs. Default false.
+    pub legacy: bool,
 }
 
 impl Default for WorkerConfig {
@@ -88,6 +92,7 @@ impl Default for WorkerConfig {
             run_replicated: false,
             label: String::new(),
             identity: WorkerIdentity::default(),
+            legacy: false,
         }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use longhaul::internals::session::{ConnectOptions, PulsarTransport};
-use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
+use longhaul::topics::{
+    Admin, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNames, TopicOverrides, TopicSettings, setup,
+};
 use longhaul::{Client, TaskId, TaskProcessor, WorkerBuilder};
 use longhaul_transport::TopicPartition;
 
@@ -18,6 +20,7 @@ use crate::wait::until;
 pub struct Bench {
     sandbox: Sandbox,
     names: TopicNames,
+    overrides: TopicOverrides,
     partitions: Option<u32>,
     transport: PulsarTransport,
 }
@@ -45,13 +48,34 @@ impl Bench {
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn on(sandbox: Sandbox, test: &str, partitions: Option<u32>) -> Result<Self> {
-        let names: TopicNames = sandbox.topic(test).parse()?;
+        Self::named(sandbox, test, partitions, TopicOverrides::default()).await
+    }
+
+    /// As [`new`](Self::new), where the metadata topic is `<T>-state`, as the code of the Java reference has it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn with_state_topic(test: &str) -> Result<Option<Self>> {
+        let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
+        let metadata = Some(format!("{}-state", sandbox.topic(test)));
+        let overrides = TopicOverrides { metadata, ..TopicOverrides::default() };
+        Self::named(sandbox, test, None, overrides).await.map(Some)
+    }
+
+    async fn named(
+        sandbox: Sandbox,
+        test: &str,
+        partitions: Option<u32>,
+        overrides: TopicOverrides,
+    ) -> Result<Self> {
+        let topic = sandbox.topic(test);
+        let names = TopicNames::with_overrides(&topic, DEFAULT_SUBSCRIPTION, &overrides)?;
         let admin = Admin::new(sandbox.admin().url(), &AdminOptions::default())?;
         let settings = TopicSettings { partitions, ..TopicSettings::default() };
         setup(&admin, &names, &settings).await?;
         let transport =
             PulsarTransport::connect(ConnectOptions::new(sandbox.service_url())).await?;
-        Ok(Self { sandbox, names, partitions, transport })
+        Ok(Self { sandbox, names, overrides, partitions, transport })
     }
 
     /// The broker.
@@ -83,7 +107,8 @@ impl Bench {
     /// # Errors
     /// The broker cannot be reached.
     pub async fn worker<P: TaskProcessor>(&self, processor: P) -> Result<WorkerBuilder<P>> {
-        let client = Client::connect(self.service_url()).await?;
+        let builder = Client::builder(self.service_url());
+        let client = builder.topics(&self.names.task, self.overrides.clone()).connect().await?;
         Ok(client.worker(&self.names.task, processor))
     }
 

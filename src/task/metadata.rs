@@ -201,7 +201,9 @@ fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ShownMetadata {
-    state: TaskState,
+    pub(crate) state: TaskState,
+    #[serde(default)]
+    pub(crate) attempts: u32,
     pub(crate) last_updated: u64,
     #[serde(default)]
     outcome: Option<TaskOutcome>,

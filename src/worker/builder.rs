@@ -242,6 +242,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// Works beside workers of the Java reference: see [`WorkerConfig::legacy`].
+    pub fn legacy(mut self, legacy: bool) -> Self {
+        self.setup.config.legacy = legacy;
+        self
+    }
+
     /// Whether the worker may make and change topics before it starts, as [`Client::setup_topics`](crate::Client::setup_topics) does. It
     /// needs the client's admin URL for that. Default true; otherwise it only says what is at risk.
     #[cfg(feature = "admin")]

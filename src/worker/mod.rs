@@ -10,6 +10,7 @@ mod erased;
 mod execution;
 mod handle;
 mod intake;
+pub mod legacy;
 pub mod machine;
 mod mailbox;
 mod metadata;

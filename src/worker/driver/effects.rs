@@ -46,6 +46,12 @@ impl Driver {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
                 self.refused = Some(error);
             }
+            Effect::AskForLegacy => {
+                // What was asked before and is not answered yet is of no use any more.
+                lane.legacy_asked.clear();
+                lane.legacy_asked.put(self.env.clock.now());
+            }
+            Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
         }
     }
 

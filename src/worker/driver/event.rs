@@ -21,6 +21,16 @@ pub(in crate::worker) enum Event {
         follower: u64,
         followed: Followed,
     },
+    Legacy {
+        lane: LaneId,
+        followed: Followed,
+    },
+    ShownEnd {
+        lane: LaneId,
+        id: TaskId,
+        epoch: Epoch,
+        message: Option<Message>,
+    },
     Consumed {
         lane: LaneId,
         service: u64,

@@ -140,6 +140,8 @@ pub(super) struct Lane {
     pub(super) metadata_follower: Option<AbortHandle>,
     /// Questions for it: where M ends.
     pub(super) metadata_asked: Mailbox<Moment>,
+    /// The same of the follower that looks for entries of the Java reference.
+    pub(super) legacy_asked: Mailbox<Moment>,
     consumer_service: Option<AbortHandle>,
 }
 
@@ -199,6 +201,7 @@ impl Lane {
         let settings = config.partition(topics.task.partition);
         let owners = (Self::draw_owner(env), Self::draw_owner(env));
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
+        let core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
         let metadata = Metadata::new(config.retention, config.keep_alive);
         let ledger = Mailbox::new();
         let metadata_publishes = Mailbox::new();
@@ -242,9 +245,13 @@ impl Lane {
             follower: None,
             metadata_follower: None,
             metadata_asked: Mailbox::new(),
+            legacy_asked: Mailbox::new(),
             consumer_service: None,
         };
         opened.read_from_start(env, services);
+        if config.legacy {
+            opened.follow_legacy(env, services);
+        }
         opened
     }
 

@@ -11,6 +11,7 @@ mod inbox;
 mod lane;
 mod lanes;
 mod leaving;
+mod legacy;
 mod peers;
 mod pump;
 mod refusals;
@@ -291,6 +292,10 @@ impl Driver {
             }
             Event::Metadata { lane, follower, followed } => {
                 self.handle_metadata(lane, follower, &followed, now);
+            }
+            Event::Legacy { lane, followed } => self.handle_legacy(lane, &followed, now),
+            Event::ShownEnd { lane, id, epoch, message } => {
+                self.handle_shown_end(lane, id, epoch, message.as_ref());
             }
             Event::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {

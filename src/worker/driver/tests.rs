@@ -30,6 +30,7 @@ mod expiry;
 mod intake;
 mod killing;
 mod late;
+mod legacy;
 mod limits;
 mod lines;
 mod register;

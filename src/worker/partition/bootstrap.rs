@@ -136,7 +136,9 @@ impl Partition {
         self.freed = before.freed + before.claims.len();
         self.no_longer_read = before.no_longer_read + before.reading.len();
         self.sent = before.sent;
+        self.legacy = before.legacy;
         self.effects.push_back(Effect::Fenced);
+        self.drop_held_starts();
         for effect in before.effects {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
@@ -154,7 +156,16 @@ impl Partition {
                     self.freed += 1;
                     self.machine.not_started(task, epoch);
                 }
-                Effect::Do(_) | Effect::Ready | Effect::Fenced | Effect::Refused(_) => {}
+                Effect::EndAsShown(task, epoch, _) => {
+                    self.processors.remove(&(task, epoch));
+                    self.freed += 1;
+                    self.machine.not_started(task, epoch);
+                }
+                Effect::Do(_)
+                | Effect::Ready
+                | Effect::Fenced
+                | Effect::Refused(_)
+                | Effect::AskForLegacy => {}
             }
         }
         self.machine.fence(spare);

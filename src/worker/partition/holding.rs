@@ -69,6 +69,18 @@ impl Partition {
         self.handle_processor_gone(id, epoch, now);
     }
 
+    /// An attempt has ended, and nothing that may follow takes its payload.
+    pub fn handle_payload_spent(&mut self, id: TaskId) {
+        self.machine.payload_spent(id);
+        self.settle();
+    }
+
+    /// How many deliveries are held that wait for a slot.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether the entry gives back an attempt that runs here.
     pub(super) fn gives_back(&self, entry: &Entry) -> bool {
         let Entry::Done(Done { key, outcome: Outcome::Released(_), .. }) = entry else {

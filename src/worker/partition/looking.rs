@@ -87,6 +87,7 @@ impl Partition {
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
+        self.look_at_held_starts(now);
         while slots.may_read()
             && let Some(id) = self.waiting.pop_first()
         {
@@ -97,6 +98,7 @@ impl Partition {
         }
         self.look_after_finished(now);
         self.settle();
+        self.ask_for_legacy(now);
         self.give_back(slots);
     }
 
@@ -111,6 +113,9 @@ impl Partition {
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
         if let Some(at) = self.agenda.next() {
+            next = next.min(at);
+        }
+        if let Some(at) = self.legacy_timeout() {
             next = next.min(at);
         }
         if let Some(at) = self.silence.view_at()
@@ -231,6 +236,7 @@ impl Partition {
             }
             self.claims.insert(id, now);
         }
+        let claim = self.legacy_claim(id, claim);
         self.machine.claim(id, claim);
     }
 
@@ -266,7 +272,7 @@ impl Partition {
                 self.agenda.set(id, not_before);
                 false
             }
-            _ => true,
+            _ => self.legacy_lets_claim(id, now),
         }
     }
 
@@ -300,6 +306,7 @@ impl Partition {
         let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
         for member in members {
             self.waiting.remove(member);
+            self.forget_legacy(member);
             if self.machine.task(member).is_none() {
                 self.open.remove(&member);
             } else if let Some(open) = self.open.get_mut(&member) {

@@ -9,6 +9,7 @@ mod bootstrap;
 mod ended;
 mod finishers;
 mod holding;
+mod legacy;
 mod looking;
 mod sealing;
 mod sent;
@@ -25,6 +26,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::silence::{Lag, Silence};
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
+use crate::worker::legacy::{Legacy, LegacyEnd};
 use crate::worker::machine::{Action, Machine, ReadEntry};
 use finishers::Finishers;
 use looking::Open;
@@ -58,6 +60,10 @@ pub enum Effect {
     Fenced,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
+    /// Ask where M ends: see [`Partition::handle_legacy_told`]. Only beside workers of the Java reference.
+    AskForLegacy,
+    /// End this attempt, which was not started, as a worker of the Java reference has shown the task's end.
+    EndAsShown(TaskId, Epoch, LegacyEnd),
 }
 
 /// Why nothing is claimed, if so.
@@ -111,6 +117,8 @@ pub struct Partition {
     finishers: Finishers,
     /// This worker was the first by rank when its last heartbeat came back.
     first: bool,
+    /// Workers of the Java reference work on the same subscription.
+    legacy: Option<Legacy>,
     effects: VecDeque<Effect>,
 }
 
@@ -153,6 +161,7 @@ impl Partition {
             finished: Finished::default(),
             finishers: Finishers::default(),
             first: false,
+            legacy: None,
             effects: VecDeque::new(),
             settings,
         }
@@ -371,12 +380,6 @@ impl Partition {
         self.settle();
     }
 
-    /// An attempt has ended, and nothing that may follow takes its payload.
-    pub fn handle_payload_spent(&mut self, id: TaskId) {
-        self.machine.payload_spent(id);
-        self.settle();
-    }
-
     /// A processor is gone: its slot is free.
     pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
         if self.processors.remove(&(id, epoch)).is_some() {
@@ -423,12 +426,6 @@ impl Partition {
         !self.processors.is_empty()
     }
 
-    /// How many deliveries are held that wait for a slot.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// How many slots its tasks hold, those included that payloads are being read for.
     #[must_use]
     pub fn held_slots(&self) -> usize {
@@ -446,6 +443,7 @@ impl Partition {
         if fold.phase.is_terminal() {
             self.open.remove(&id);
             self.agenda.remove(id);
+            self.forget_legacy(id);
             return;
         }
         let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
@@ -479,6 +477,9 @@ impl Partition {
             let sent = self.claims.remove(&task);
             let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
             self.processors.insert((task, epoch), begin_by.unwrap_or_default());
+        }
+        if self.holds_back(&action) {
+            return;
         }
         if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
             self.awaiting_heartbeat.insert(task);

@@ -209,6 +209,9 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "self-fence".to_owned()
         }
         Effect::Refused(error) => format!("refused: {error}"),
+        Effect::AskForLegacy | Effect::EndAsShown(..) => {
+            panic!("nobody said that the reference is here")
+        }
     };
     worker.did.push((now, did));
 }

@@ -44,7 +44,8 @@ impl Steps<'_> {
         match effect {
             Effect::Ready => worker.consumes = true,
             Effect::Fenced => self.fenced(number, worker),
-            Effect::Refused(_) => {}
+            // No worker of the model works beside the Java reference.
+            Effect::Refused(_) | Effect::AskForLegacy | Effect::EndAsShown(..) => {}
             Effect::Do(action) => self.act(number, worker, action),
         }
     }

@@ -17,6 +17,7 @@ mod failures;
 mod joining;
 mod leaving;
 mod losing;
+mod mixed;
 mod plain;
 mod reference;
 mod schema;
