@@ -119,6 +119,7 @@ pub struct TaskMetadata {
     pub scheduled_at: Option<u64>,
     /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
     /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_type: Option<String>,
     /// The codec that task and result are encoded by, as the property `TASK_CODEC` of its message says:
     /// [`Client::decode`](crate::Client::decode) decodes them. Left out when there is none.
