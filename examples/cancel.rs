@@ -24,6 +24,8 @@ async fn deaf(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
 }
 
 /// Blocks its thread, and never asks either.
+#[expect(clippy::disallowed_methods, reason = "what cannot be awaited is what this is about")]
+#[expect(clippy::needless_pass_by_value, reason = "processors are given their task and context")]
 fn blocking(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
     context.progress(0, 1, "begun");
     std::thread::sleep(Duration::from_secs(3));
