@@ -98,6 +98,14 @@ impl Terms {
     }
 }
 
+impl Terms {
+    /// When something is to be done about the task at the earliest, in ms since the epoch: it starts, or expires before that. `None`: at once.
+    pub(crate) fn waits_until_ms(&self) -> Option<u64> {
+        let at_ms = self.scheduled_at_ms?;
+        Some(self.expires_at_ms.map_or(at_ms, |expires| at_ms.min(expires)))
+    }
+}
+
 /// Reads the properties of one message.
 struct Reader<'a> {
     properties: &'a BTreeMap<String, String>,

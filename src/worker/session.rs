@@ -31,6 +31,9 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 /// that would be delivered again. The time doubles whenever that did not help.
 const IDLE_MIN: Duration = Duration::from_secs(15);
 
+/// A session that holds much waits so long for each entry at least.
+const PATIENCE_EACH: Duration = Duration::from_millis(10);
+
 /// Messages that are passed on to the driver together, and the bytes after which no further one is added.
 const AT_ONCE_MAX: usize = 256;
 const BYTES_AT_ONCE_MAX: usize = 256 * 1024;
@@ -276,6 +279,7 @@ impl ConsumerSession {
         commands: &Mailbox<ConsumerCommand>,
         events: &Sink<Consumed>,
     ) -> Result<(), End> {
+        let patient_until = self.silent_since + self.patience();
         tokio::select! {
             biased;
             command = commands.take() => self.obey(command).await?,
@@ -296,12 +300,18 @@ impl ConsumerSession {
                 self.held.extend(some.iter().map(|message| message.position.entry_id()));
                 events.send(Consumed::Deliveries(some)).await?;
             }
-            () = self.clock.sleep_until(self.silent_since + self.patience), if self.credit > 0 => {
+            () = self.clock.sleep_until(patient_until), if self.credit > 0 => {
                 self.silent_since = self.clock.now();
                 self.look_after_silence().await?;
             }
         }
         Ok(())
+    }
+
+    /// To subscribe anew has all that is held delivered again, a million tasks of next month perhaps: that must not be what the broker is busy with.
+    fn patience(&self) -> Duration {
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        self.patience.max(PATIENCE_EACH * held)
     }
 
     /// What the broker has confirmed, up to the first ack that it did not.

@@ -7,6 +7,7 @@ use crate::ledger;
 use crate::protocol::entry::{Entry, EntryError};
 use crate::protocol::fold::Verdict;
 use crate::protocol::moment::Moment;
+use crate::task::terms::Terms;
 use crate::task::{ShownMetadata, TaskId, epoch_of};
 use crate::transport::Message;
 use crate::worker::metadata::ShownEntry;
@@ -109,6 +110,8 @@ impl Driver {
             Consumed::Opened(session) => {
                 lane.session = Some(session);
                 lane.credit = 0;
+                lane.skim = 0;
+                self.skimming.remove(&id);
                 lane.replica = None;
             }
             Consumed::Deliveries(messages) => {
@@ -146,10 +149,19 @@ impl Driver {
         }
         let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
+        let published_ms = message.publish_time_ms;
         let payload = TaskPayload::from(message);
+        let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
+        if let Some(at_ms) = waits_until_ms
+            && lane.core.keep_until(task, batch_size, at_ms, now)
+        {
+            return self.skim(id);
+        }
+        self.skimming.remove(&id);
+        lane.skim = 0;
         let limits = payload.limits();
         lane.payloads.insert(task, payload);
-        lane.core.handle_delivery(task, batch_size, now);
+        lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }

@@ -123,6 +123,8 @@ pub(super) struct Lane {
     /// The open consumer session, and how many deliveries it may still bring.
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
+    /// So many more it may bring because those before came too early and took no slot: see [`Driver::skim`](super::Driver::skim).
+    pub(super) skim: usize,
     /// What it held when it was counted last, for the sum of all lanes.
     counted: Load,
     /// The slots that it held, and the tasks that waited for one, when it was looked at last.
@@ -235,6 +237,7 @@ impl Lane {
             open_entries: Arc::default(),
             session: None,
             credit: 0,
+            skim: 0,
             counted: Load::default(),
             uses: Use::default(),
             generation: 0,

@@ -131,6 +131,8 @@ pub(super) struct Driver {
     registers: Vec<OwnRegister>,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
+    /// Lanes whose last deliveries came before their time.
+    skimming: BTreeSet<LaneId>,
     slots: Slots,
     stuck: StuckBodies,
     /// Between the topics.
@@ -180,6 +182,7 @@ impl Driver {
             lanes: Lanes::default(),
             registers: Vec::new(),
             without_credit: BTreeSet::new(),
+            skimming: BTreeSet::new(),
             slots,
             stuck: StuckBodies::default(),
             shares,

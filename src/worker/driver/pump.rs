@@ -11,6 +11,9 @@ use std::time::Duration;
 /// back to idle workers, and finished tasks that come again are acknowledged.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// So many deliveries are asked for beyond the free slots while all that come are too early.
+const SKIM_MAX: usize = 256;
+
 impl Driver {
     /// When something is due, if nothing happens.
     pub(super) fn timeout(&self) -> Moment {
@@ -90,6 +93,15 @@ impl Driver {
         }
     }
 
+    /// A delivery came before its time. Behind it there may be a million more, and ready tasks behind those: the more come in a row, the more are asked
+    /// for at once. The first ready one ends that, so that no worker gets many more of them than it has slots for.
+    pub(super) fn skim(&mut self, id: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.skim = (2 * lane.skim + 1).min(SKIM_MAX);
+            self.skimming.insert(id);
+        }
+    }
+
     /// How many deliveries more may come, of all that is held already.
     fn room(&self) -> usize {
         self.intake.room(self.lanes.load())
@@ -100,6 +112,10 @@ impl Driver {
         let room = self.room();
         let none = self.slots.free().min(room) == 0 && !probe;
         if none && self.shares.is_single() {
+            // What comes too early needs no slot.
+            for id in self.skimming.clone() {
+                self.give_credit(id, room, probe, now);
+            }
             return;
         }
         for id in std::mem::take(&mut self.without_credit) {
@@ -123,6 +139,7 @@ impl Driver {
         } else {
             self.shares.credit(id.topic, lane.core.waiting(), self.slots.free(), room, probe, now)
         };
+        let wanted = wanted + lane.skim.min(room);
         if wanted > lane.credit {
             if lane.credit == 0 {
                 self.shares.may_have_more(id.topic, now);

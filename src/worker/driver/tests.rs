@@ -37,6 +37,7 @@ mod register;
 mod repairing;
 mod routing;
 mod sharing;
+mod scheduled;
 mod telling;
 mod terms;
 mod topics;

@@ -221,6 +221,15 @@ impl Machine {
         self.drop_useless_payload(id);
     }
 
+    /// As [`Machine::delivered`], of a delivery that was kept as an id: its payload is not at hand, unless it was read for another reason.
+    pub fn delivered_as_id(&mut self, id: TaskId, batch_size: Option<u32>) {
+        let payload = self.task(id).is_some_and(|task| task.payload);
+        self.delivered(id, batch_size);
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.payload &= payload;
+        }
+    }
+
     /// Whether anything is being done about a task of the entry that holds `id`.
     #[must_use]
     pub fn works_on_entry(&self, id: TaskId) -> bool {

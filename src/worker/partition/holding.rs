@@ -75,10 +75,10 @@ impl Partition {
         self.settle();
     }
 
-    /// How many deliveries are held that wait for a slot.
+    /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + usize::from(self.kept_is_due)
     }
 
     /// Whether the entry gives back an attempt that runs here.
@@ -113,6 +113,6 @@ impl Partition {
         let mut new = |id: &TaskId| last.replace(id.entry_id()) != Some(id.entry_id());
         let held = |open: &Open| open.phase() != Phase::New || open.received.is_some();
         let count = self.open.iter().filter(|(id, open)| held(open) && new(id)).count();
-        u64::try_from(count).unwrap_or(u64::MAX)
+        u64::try_from(count + self.scheduled.len()).unwrap_or(u64::MAX)
     }
 }

@@ -1,5 +1,6 @@
 //! Looking at tasks: is it time to claim this one?
 
+use super::delivering::place;
 use super::{Effect, Mode, Partition, Slots};
 use crate::protocol::claim::{Decision, NextClaim};
 use crate::protocol::entry::{ClaimKind, Entry, Heartbeat};
@@ -12,7 +13,7 @@ use crate::worker::machine::{Action, Stage};
 use std::time::Duration;
 
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
-const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
+pub(super) const WAIT_FOR_SLOT_MAX: Duration = Duration::from_secs(1);
 
 /// The first wait after a payload could not be read; it doubles, up to 64 times this.
 const UNREADABLE_WAIT: Duration = Duration::from_millis(500);
@@ -24,6 +25,8 @@ pub(super) struct Open {
     state: (Epoch, Phase),
     /// When its delivery came.
     pub(super) received: Option<Moment>,
+    /// Since when it is ready, in ms since the epoch; zero if it goes on with an attempt that had begun.
+    pub(super) ready_ms: u64,
     /// When the next attempt is due.
     pub(super) due: Moment,
     /// When its cancellation was read.
@@ -43,6 +46,7 @@ impl Open {
         Self {
             state: (fold.epoch, fold.phase),
             received: None,
+            ready_ms: fold.next_attempt.at_ms,
             due,
             cancelled: if fold.cancel { Some(now) } else { None },
             stale: None,
@@ -61,6 +65,7 @@ impl Open {
         if self.state != (fold.epoch, fold.phase) {
             self.state = (fold.epoch, fold.phase);
             self.due = due;
+            self.ready_ms = fold.next_attempt.at_ms;
         }
     }
 
@@ -88,14 +93,11 @@ impl Partition {
             self.send_heartbeats(now);
         }
         self.look_at_held_starts(now);
-        while slots.may_read()
-            && let Some(id) = self.waiting.pop_first()
-        {
-            self.look(id, now, slots);
-        }
+        self.serve(now, slots);
         while let Some(id) = self.agenda.pop_due(now) {
             self.look(id, now, slots);
         }
+        self.look_at_kept(now);
         self.look_after_finished(now);
         self.settle();
         self.ask_for_legacy(now);
@@ -112,7 +114,7 @@ impl Partition {
     #[must_use]
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
-        if let Some(at) = self.agenda.next() {
+        for at in [self.agenda.next(), self.next_kept].into_iter().flatten() {
             next = next.min(at);
         }
         if let Some(at) = self.legacy_timeout() {
@@ -180,7 +182,7 @@ impl Partition {
         }
     }
 
-    fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
+    pub(super) fn look(&mut self, id: TaskId, now: Moment, slots: &mut Slots) {
         if self.machine.is_aside(id) {
             return self.look_aside(id);
         }
@@ -280,7 +282,8 @@ impl Partition {
         if !self.hand_back_in_time(id, now) {
             // What has begun waits here, for as long as it takes: without its payload.
             self.machine.drop_idle_payload(id);
-            self.waiting.set_by(id, now);
+            let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
+            self.waiting.set_by(id, place(ready_ms));
         }
     }
 
@@ -300,8 +303,11 @@ impl Partition {
         false
     }
 
-    fn hand_back(&mut self, id: TaskId) {
+    pub(super) fn hand_back(&mut self, id: TaskId) {
         self.machine.hand_back(id);
+        if id.batch_index.is_some() && !self.scheduled.is_empty() {
+            self.scheduled.forget(id.entry_id());
+        }
         let batch = self.open.range(TaskId::all_of(id.entry_id()));
         let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
         for member in members {

@@ -6,11 +6,13 @@
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
 mod bootstrap;
+mod delivering;
 mod ended;
 mod finishers;
 mod holding;
 mod legacy;
 mod looking;
+mod scheduled;
 mod sealing;
 mod sent;
 mod slots;
@@ -30,6 +32,7 @@ use crate::worker::legacy::{Legacy, LegacyEnd};
 use crate::worker::machine::{Action, Machine, ReadEntry};
 use finishers::Finishers;
 use looking::Open;
+use scheduled::Scheduled;
 use sealing::Finished;
 use sent::Sent;
 pub use slots::Slots;
@@ -95,8 +98,12 @@ pub struct Partition {
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
     agenda: Agenda<TaskId>,
-    /// Tasks that wait for a free slot, in the order in which they began to wait.
+    /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
+    /// Deliveries that came before their time; when to look at them, and whether the first of them waits for a slot.
+    scheduled: Scheduled,
+    next_kept: Option<Moment>,
+    kept_is_due: bool,
     /// Tasks that wait for the next own heartbeat to come back, to be claimed or, if they were set aside, to be handed back.
     awaiting_heartbeat: BTreeSet<TaskId>,
     /// Tasks whose payload is being read for a claim: not more than there are free slots.
@@ -149,6 +156,9 @@ impl Partition {
             open: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
+            scheduled: Scheduled::default(),
+            next_kept: None,
+            kept_is_due: false,
             reading: BTreeSet::new(),
             awaiting_heartbeat: BTreeSet::new(),
             claims: BTreeMap::new(),
@@ -305,26 +315,10 @@ impl Partition {
             if *owner == self.machine.owner())
     }
 
-    /// A delivery came.
-    pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
-        self.machine.delivered(id, batch_size);
-        let fold = self.machine.fold(id);
-        if self.machine.is_aside(id) {
-            self.awaiting_heartbeat.insert(id);
-        } else if !fold.phase.is_terminal() {
-            let open = self.open.entry(id).or_insert_with(|| Open::new(&fold, now, now));
-            open.received = Some(now);
-            open.was_read(true);
-            self.agenda.set(id, now);
-            self.drop_payload_until_due(id, now);
-        }
-        self.drop_payload_if_awaited(id);
-        self.settle();
-    }
-
     /// The consumer session ended.
     pub fn handle_session_lost(&mut self) {
         self.machine.session_lost();
+        self.scheduled.clear();
         for open in self.open.values_mut() {
             open.received = None;
         }
@@ -453,6 +447,9 @@ impl Partition {
             open.cancelled.get_or_insert(now);
         }
         self.agenda.set(id, now);
+        if cancelled && fold.phase == Phase::New {
+            self.look_for_cancelled(id, now);
+        }
     }
 
     /// Passes on the actions of the machine.

@@ -20,7 +20,6 @@ impl WallClock {
     }
 
     /// What it says, in ms since the epoch.
-    #[cfg(test)]
     pub(super) fn at(self, now: Moment) -> u64 {
         u64::try_from(self.zero_ms.saturating_add(millis(now))).unwrap_or(0)
     }

@@ -1,0 +1,227 @@
+//! Tasks that start at a time: `SCHEDULED_AT` and `DELAY`.
+
+use super::*;
+use crate::task::EntryId;
+use longhaul_memory::{Happening, Loss};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap()
+}
+
+/// A worker whose processors note when they start, and take so long.
+fn noting(config: WorkerConfig, takes: Duration) -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| {
+        notes.note(context.task_id().to_string());
+        async move {
+            tokio::time::sleep(takes).await;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, diary)
+}
+
+impl Bench {
+    fn wall_ms(&self) -> u64 {
+        self.broker.clock().wall_ms()
+    }
+
+    /// Submits a task that is to start at this time.
+    fn submit_at(&self, at_ms: u64) -> TaskId {
+        self.submit(&[("SCHEDULED_AT", &at_ms.to_string())])
+    }
+
+    fn started_ms(&self, task: TaskId) -> u64 {
+        self.shown_of(task).first().unwrap().0
+    }
+
+    /// How often an entry of T was delivered.
+    fn deliveries(&self) -> std::collections::BTreeMap<EntryId, usize> {
+        let topic: Arc<str> = self.at(&self.names.task, -1).to_string().into();
+        let mut count = std::collections::BTreeMap::new();
+        self.broker.look_at_history(|history| {
+            for event in history.events() {
+                if let Happening::Received { partition, position, subscription: Some(_), .. } =
+                    &event.what
+                    && *partition == topic
+                {
+                    *count.entry(position.entry_id()).or_default() += 1;
+                }
+            }
+        });
+        count
+    }
+}
+
+/// A submitter could not say when a task is to start: it started at once.
+#[tokio::test(start_paused = true)]
+async fn a_task_starts_at_its_time_and_holds_nothing_until_then() {
+    let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
+    bench.run_for(5 * SECOND).await;
+    let now = bench.wall_ms();
+    let at = bench.submit_at(now + 30_000);
+    let past = bench.submit_at(now - 30_000);
+    let delayed = bench.submit(&[("DELAY", "PT20S")]);
+    let text = jiff::Timestamp::from_millisecond(i64::try_from(now + 25_000).unwrap()).unwrap();
+    let written = bench.submit(&[("SCHEDULED_AT", &text.to_string())]);
+    bench.run_for(15 * SECOND).await;
+    assert_eq!(diary.lines(), [past.to_string()]);
+    let lane = &bench.driver.lanes[-1];
+    assert_eq!((lane.payloads.len(), bench.driver.slots.free()), (0, 16));
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(diary.lines(), [past, delayed, written, at].map(|task| task.to_string()));
+    for (task, at_ms) in [(delayed, now + 20_000), (written, now + 25_000), (at, now + 30_000)] {
+        let started = bench.started_ms(task);
+        assert!((at_ms..at_ms + 200).contains(&started), "{started} for {at_ms}");
+        assert_eq!(bench.last_of(task).scheduled_at, Some(at_ms));
+    }
+    assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
+}
+
+/// Months ahead, a task starts at the instant that its submitter named.
+#[tokio::test(start_paused = true)]
+async fn a_task_may_be_months_ahead() {
+    let (heartbeat, self_fence, ledger_retention) = (DAY, 3 * DAY, 24 * DAY);
+    let config =
+        WorkerConfig { heartbeat, self_fence, ledger_retention, ..WorkerConfig::default() };
+    let (mut bench, diary) = noting(config, SECOND);
+    bench.run_for(SECOND).await;
+    let at_ms = bench.wall_ms() + ms(90 * DAY);
+    let task = bench.submit_at(at_ms);
+    for days in [45 * DAY, 45 * DAY - SECOND] {
+        bench.turns = 0;
+        bench.run_for(days).await;
+    }
+    assert!(diary.lines().is_empty());
+    bench.run_for(10 * SECOND).await;
+    let started = bench.started_ms(task);
+    assert!((at_ms..at_ms + 200).contains(&started), "{started} for {at_ms}");
+}
+
+/// Tasks started in the order in which they happened to come, whatever time they were to start at.
+#[tokio::test(start_paused = true)]
+async fn ready_tasks_start_in_the_order_of_their_times() {
+    let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
+    let (mut bench, diary) = noting(config, 20 * SECOND);
+    bench.run_for(5 * SECOND).await;
+    let now = bench.wall_ms();
+    let blocker = bench.submit(&[]);
+    let scheduled = [9, 7, 8, 7].map(|second| bench.submit_at(now + 1000 * second));
+    bench.run_for(120 * SECOND).await;
+    let [ninth, seventh, eighth, other_seventh] = scheduled;
+    let order = [blocker, seventh, other_seventh, eighth, ninth];
+    assert_eq!(diary.lines(), order.map(|task| task.to_string()));
+}
+
+/// Tasks of next month in front of ready ones: each was to be a slot's worth of credit, so that the ready ones came one round trip after the other.
+#[tokio::test(start_paused = true)]
+async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
+    let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
+    let (mut bench, diary) = noting(config, SECOND / 10);
+    let month_ms = bench.wall_ms() + ms(30 * DAY);
+    for number in 0..5_000 {
+        bench.submit_at(month_ms + number);
+    }
+    let ready: Vec<String> = (0..10).map(|_| bench.submit(&[]).to_string()).collect();
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), ready);
+    assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
+    assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
+    // So it is with a worker that comes in the place of the first, and after a restart of the broker.
+    let now = bench.broker.clock().now();
+    bench.stop_request.send(StopRequest::Drain(now)).unwrap();
+    bench.run_for(20 * SECOND).await;
+    let (broker, notes) = (bench.broker.clone(), diary.clone());
+    drop(bench);
+    let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
+    let mut next = Bench::on(broker, "next", config, None, move |context| {
+        notes.note(context.task_id().to_string());
+        async { Ok(Text("done".to_owned())) }
+    });
+    let mut ready = ready;
+    for _ in 0..2 {
+        ready.extend((0..10).map(|_| next.submit(&[]).to_string()));
+        next.run_for(30 * SECOND).await;
+        assert_eq!(diary.lines(), ready);
+        next.broker.restart(SECOND, false, Loss::Error);
+    }
+    assert_eq!(next.driver.stats.read().violations, 0);
+}
+
+/// A task of next month was to be cancelled next month.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
+    let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
+    bench.run_for(5 * SECOND).await;
+    let month_ms = bench.wall_ms() + ms(30 * DAY);
+    let (kept, cancelled) = (bench.submit_at(month_ms), bench.submit_at(month_ms));
+    bench.run_for(SECOND).await;
+    bench.write(&Entry::Cancel(cancelled));
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(bench.last_of(cancelled).outcome, Some(TaskOutcome::Cancelled));
+    assert!(bench.shown_of(kept).is_empty() && diary.lines().is_empty());
+    let at = bench.at(&bench.names.task, -1);
+    assert!(bench.broker.is_acked(&at, "longhaul", cancelled.entry_id()));
+}
+
+/// A task that expires before it may start is closed when it expires.
+#[tokio::test(start_paused = true)]
+async fn a_task_may_expire_before_its_time() {
+    let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
+    bench.run_for(5 * SECOND).await;
+    let now = bench.wall_ms();
+    let (at, expires) = ((now + 60_000).to_string(), (now + 20_000).to_string());
+    let task = bench.submit(&[("SCHEDULED_AT", &at), ("EXPIRES_AT", &expires)]);
+    bench.run_for(30 * SECOND).await;
+    assert_eq!(bench.last_of(task).outcome, Some(TaskOutcome::Expired));
+    assert!(diary.lines().is_empty());
+}
+
+/// Where all slots are taken when its time comes, another worker has the task within seconds.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_start_here_goes_to_another_worker() {
+    let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
+    let (mut bench, diary) = noting(config.clone(), 600 * SECOND);
+    bench.run_for(5 * SECOND).await;
+    let at_ms = bench.wall_ms() + 10_000;
+    let tasks = [0, 1].map(|_| bench.submit_at(at_ms));
+    bench.run_for(5 * SECOND).await;
+    let (broker, notes) = (bench.broker.clone(), diary.clone());
+    let mut other = Bench::on(broker, "other", config, None, move |context| {
+        notes.note(format!("{} elsewhere", context.task_id()));
+        async { Ok(Text("done".to_owned())) }
+    });
+    tokio::join!(bench.run_for(30 * SECOND), other.run_for(30 * SECOND));
+    let [first, second] = tasks;
+    assert_eq!(diary.lines(), [first.to_string(), format!("{second} elsewhere")]);
+    let started = other.started_ms(second);
+    assert!(started < at_ms + 5_000, "{} ms late", started - at_ms);
+}
+
+/// The tasks of one message may start at different times: it is acknowledged when all of them are over.
+#[tokio::test(start_paused = true)]
+async fn tasks_of_a_batch_start_each_at_its_time() {
+    let (mut bench, diary) = noting(WorkerConfig::default(), SECOND);
+    bench.run_for(5 * SECOND).await;
+    let at = bench.at(&bench.names.task, -1);
+    let message = |properties: &[(&str, &str)]| Outgoing {
+        properties: properties.iter().copied().collect(),
+        payload: "task".into(),
+        ..Outgoing::default()
+    };
+    let later = (bench.wall_ms() + 30_000).to_string();
+    let batch =
+        vec![message(&[("SCHEDULED_AT", &later)]), message(&[]), message(&[("DELAY", "PT20S")])];
+    let positions = bench.broker.publish_batch(&at, batch);
+    let ids: Vec<String> =
+        positions.iter().map(|position| TaskId::new(*position, -1).to_string()).collect();
+    bench.run_for(25 * SECOND).await;
+    assert_eq!(diary.lines(), [ids[1].clone(), ids[2].clone()]);
+    assert!(!bench.broker.is_acked(&at, "longhaul", positions[0].entry_id()));
+    bench.run_for(15 * SECOND).await;
+    assert_eq!(diary.lines().last(), Some(&ids[0]));
+    assert!(bench.broker.is_acked(&at, "longhaul", positions[0].entry_id()));
+}
