@@ -1,5 +1,6 @@
 //! Measures longhaul: workers, the embedded broker, the transport.
 
+mod ahead;
 mod child;
 mod compare;
 mod course;
@@ -59,6 +60,7 @@ enum Command {
     Latency(latency::Options),
     Many(many::Options),
     Known(known::Options),
+    Ahead(ahead::Options),
     Growth(growth::Options),
     Long(long::Options),
     Payload(payload::Options),
@@ -113,6 +115,7 @@ impl Command {
             Self::Latency(it) => it.run().await,
             Self::Many(it) => it.run().await,
             Self::Known(it) => it.run().await,
+            Self::Ahead(it) => it.run().await,
             Self::Growth(it) => it.run().await,
             Self::Long(it) => it.run().await,
             Self::Payload(it) => it.run().await,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
 use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
-use longhaul::{Client, Raw};
+use longhaul::{Client, Raw, Submission};
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -136,6 +136,22 @@ impl Stage {
         self.submit(topics, tasks, bytes, FILLERS).await
     }
 
+    /// The same with these properties.
+    pub(crate) async fn fill_with(
+        &self,
+        topics: &Topics,
+        tasks: usize,
+        bytes: usize,
+        properties: &'static [(&'static str, &'static str)],
+    ) -> Result<()> {
+        self.submit_with(topics, tasks, bytes, FILLERS, properties).await
+    }
+
+    /// Has the broker close the task topic and everybody's sessions on it, and open it again when they come.
+    pub(crate) async fn unload(&self, topics: &Topics) -> Result<()> {
+        self.sandbox.admin().unload(&topics.names.task).await
+    }
+
     /// Puts tasks of so many bytes on the topic, so many at a time.
     pub(crate) async fn submit(
         &self,
@@ -143,6 +159,17 @@ impl Stage {
         tasks: usize,
         bytes: usize,
         callers: usize,
+    ) -> Result<()> {
+        self.submit_with(topics, tasks, bytes, callers, &[]).await
+    }
+
+    async fn submit_with(
+        &self,
+        topics: &Topics,
+        tasks: usize,
+        bytes: usize,
+        callers: usize,
+        properties: &'static [(&'static str, &'static str)],
     ) -> Result<()> {
         let next = Arc::new(AtomicUsize::new(0));
         let body = Raw(Bytes::from(vec![b'x'; bytes]));
@@ -152,7 +179,11 @@ impl Stage {
             let (client, topic) = (self.client.clone(), topics.names.task.clone());
             running.spawn(async move {
                 while next.fetch_add(1, Ordering::Relaxed) < tasks {
-                    client.submit(&topic, &body).await?;
+                    let submission = client.submission(&topic, &body);
+                    let with = |submission: Submission, (name, value): &(&str, &str)| {
+                        submission.property(*name, *value)
+                    };
+                    properties.iter().fold(submission, with).send().await?;
                 }
                 Ok(())
             });

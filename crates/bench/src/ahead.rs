@@ -1,0 +1,145 @@
+//! `ahead`: tasks of next month in front of ready ones.
+
+use crate::meter::{Figures, cpu_s, memory_mib, seconds_between};
+use crate::sitting::{Row, Sitting};
+use crate::stage::{MIB, Stage, Topics};
+use crate::worker::{Plan, Worker};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use integration_tests::say;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+
+/// How far ahead.
+const MONTH: &str = "P30D";
+/// How long ready tasks may take.
+const LIMIT: Duration = Duration::from_secs(900);
+/// For so long nothing happens, and CPU time is taken.
+const REST: Duration = Duration::from_secs(20);
+/// How often the broker is asked how many are left.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Tasks of next month in front of ready ones, which only a property of their messages says, so that the broker delivers them at once.
+///
+/// A worker that starts has all of them delivered, keeps their ids, and runs the ready ones behind them: seconds from its start until it
+/// takes tasks, until it starts the first ready one, and until all ready ones are acknowledged; its memory for each task ahead; and the share
+/// of a core that worker and broker use while nothing happens. The same once more with another worker, with ready tasks that come to a worker
+/// at rest, and after the task topic was unloaded, which ends the session as a restart of the broker does.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    sitting: Sitting,
+    /// Tasks that lie ahead.
+    #[arg(long, default_value_t = 1_000_000)]
+    tasks: usize,
+    /// Ready tasks.
+    #[arg(long, default_value_t = 1_000)]
+    ready: usize,
+    /// Bytes of each task.
+    #[arg(long, default_value_t = 100)]
+    bytes: usize,
+    /// Tasks that a worker runs at once.
+    #[arg(long, default_value_t = 16)]
+    concurrency: usize,
+}
+
+impl Options {
+    pub(crate) async fn run(&self) -> Result<()> {
+        self.sitting.run_rows("ahead", 1, async |stage| measure(stage, self).await).await
+    }
+}
+
+async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let empty = stage.topics("ahead-none", None).await?;
+    let (worker, figures) = start(stage, options, &empty, 0, None).await?;
+    let none_mib = memory_mib(worker.process, "VmRSS")?;
+    worker.end().await?;
+    rows.push(("nothing ahead".to_owned(), figures));
+    let topics = stage.topics("ahead", None).await?;
+    let ahead = options.tasks;
+    stage.fill_with(&topics, ahead, options.bytes, &[("DELAY", MONTH)]).await?;
+    say("the tasks ahead are submitted");
+    for name in ["a worker starts", "another worker starts"] {
+        let (worker, figures) = start(stage, options, &topics, ahead, Some(none_mib)).await?;
+        rows.push((format!("{ahead} ahead, {name}"), figures));
+        if name.starts_with("another") {
+            rows.push((
+                "ready tasks that come to it".to_owned(),
+                come(stage, options, &topics).await?,
+            ));
+            stage.unload(&topics).await?;
+            rows.push(("after an unload".to_owned(), come(stage, options, &topics).await?));
+        }
+        let ended = worker.end().await?;
+        let expected = if name.starts_with("another") { 3 * options.ready } else { options.ready };
+        ensure!(ended.started == expected, "{} of {expected} attempts", ended.started);
+    }
+    Ok(rows)
+}
+
+/// Starts a worker behind so many tasks ahead, with ready ones behind those.
+async fn start(
+    stage: &Stage,
+    options: &Options,
+    topics: &Topics,
+    ahead: usize,
+    none_mib: Option<f64>,
+) -> Result<(Worker, Figures)> {
+    stage.fill(topics, options.ready, options.bytes).await?;
+    let plan = Plan { expected: 1, ..Plan::new(stage, topics, options.concurrency) };
+    let begun = Instant::now();
+    let mut worker = Worker::start(&plan, options.sitting.under.as_deref()).await?;
+    let started_ns = worker.started().await?;
+    left(stage, topics, ahead).await?;
+    let all_s = begun.elapsed().as_secs_f64();
+    let mut figures = Figures::default();
+    figures.put("ready s", seconds_between(worker.spawned_ns, worker.ready_ns));
+    figures.put("first task s", seconds_between(worker.spawned_ns, started_ns));
+    figures.put("all ready s", all_s);
+    rest(stage, &worker, &mut figures).await?;
+    let mib = memory_mib(worker.process, "VmRSS")?;
+    figures.put("RSS MiB", mib);
+    figures.put("peak MiB", memory_mib(worker.process, "VmHWM")?);
+    if let Some(none_mib) = none_mib {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        figures.put("bytes/ahead", (mib - none_mib) * MIB / ahead as f64);
+    }
+    Ok((worker, figures))
+}
+
+/// Ready tasks come to a worker: how long until all of them are acknowledged.
+async fn come(stage: &Stage, options: &Options, topics: &Topics) -> Result<Figures> {
+    let begun = Instant::now();
+    stage.fill(topics, options.ready, options.bytes).await?;
+    left(stage, topics, options.tasks).await?;
+    let mut figures = Figures::default();
+    figures.put("all ready s", begun.elapsed().as_secs_f64());
+    Ok(figures)
+}
+
+/// Waits until no more than these are left.
+async fn left(stage: &Stage, topics: &Topics, ahead: usize) -> Result<()> {
+    let waiting = async {
+        while stage.backlog(topics).await? > ahead {
+            sleep(GLANCE).await;
+        }
+        anyhow::Ok(())
+    };
+    timeout(LIMIT, waiting).await.context("ready tasks that are not acknowledged")?
+}
+
+/// Takes the CPU time of worker and broker while nothing happens.
+async fn rest(stage: &Stage, worker: &Worker, figures: &mut Figures) -> Result<()> {
+    sleep(Duration::from_secs(2)).await;
+    let broker = stage.broker_process();
+    let read = || -> Result<(f64, f64)> {
+        Ok((cpu_s(worker.process)?, broker.map(cpu_s).transpose()?.unwrap_or_default()))
+    };
+    let (before, begun) = (read()?, Instant::now());
+    sleep(REST).await;
+    let (after, took) = (read()?, begun.elapsed().as_secs_f64());
+    figures.put("worker at rest %", 100.0 * (after.0 - before.0) / took);
+    figures.put("broker at rest %", 100.0 * (after.1 - before.1) / took);
+    Ok(())
+}
