@@ -21,6 +21,7 @@ mod report;
 mod retries;
 mod script;
 mod setting;
+mod terms;
 mod timely;
 mod view;
 
@@ -269,12 +270,16 @@ impl Simulation {
     }
 
     fn task(&mut self) -> (usize, Outgoing) {
-        let script = Script::draw(&mut self.rng);
+        let mut script = Script::draw(&mut self.rng);
+        if self.setting.skewed {
+            // Wall clocks are up to an hour apart, and so would be its start and its time.
+            script.delay = None;
+        }
         let mut done = self.fleet.deeds.lock();
         let number = done.scripts.len();
         let payload =
             if script.broken { vec![0xff, 0xfe] } else { number.to_string().into_bytes() };
-        let properties = script.properties().into();
+        let properties = script.properties(self.broker.clock().wall_ms()).into();
         done.scripts.push(script);
         (number, Outgoing { payload: payload.into(), properties, ..Outgoing::default() })
     }

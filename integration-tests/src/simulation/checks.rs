@@ -5,7 +5,7 @@ use super::ledger::{Logged, Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
-use super::{SUBSCRIPTION, fences, retries, timely, view};
+use super::{SUBSCRIPTION, fences, retries, terms, timely, view};
 use crate::checkers::fold::{End, State};
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::Entry;
@@ -73,6 +73,7 @@ impl Evidence<'_> {
         self.check_compacted(&book, &mut found);
         self.check_starts(&book, &starts, &mut found);
         self.check_fates(&book, &mut found);
+        terms::check(self, &book, &mut found);
         view::check(self, &book, &mut found);
         let readings = fences::readings(self);
         let takeovers = timely::check(self, &book, &readings, &mut found);
@@ -228,6 +229,7 @@ impl Evidence<'_> {
             let too_good = sooner && !stands_still;
             let exact = self.setting.course == Course::Calm
                 && story.cancelled.is_none()
+                && fate.end != End::Expired
                 && !script.is_close();
             if (exact && fate != expected) || (too_good && !script.is_close()) {
                 wrong(
@@ -255,6 +257,8 @@ impl Evidence<'_> {
             let end = story.state.end();
             totals.cancelled += usize::from(end == Some(End::Cancelled));
             totals.failed += usize::from(end == Some(End::Final));
+            totals.expired += usize::from(end == Some(End::Expired));
+            totals.delayed += usize::from(terms::was_delayed(self, *id, story));
             totals.long_backoffs += retries::long_backoffs(self, *id, story);
         }
         totals.shown_no_more = view::gone(self);

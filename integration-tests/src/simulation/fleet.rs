@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Wall clocks are wrong by up to this much, either way.
-const SKEW_MAX: Duration = Duration::from_secs(3600);
+pub(super) const SKEW_MAX: Duration = Duration::from_secs(3600);
 /// Clocks run too fast or too slow by up to so many millionths.
 pub(super) const DRIFT_PPM_MAX: i32 = 20_000;
 

@@ -53,6 +53,10 @@ totals! {
     tasks,
     /// Attempts started.
     starts,
+    /// Tasks that expired.
+    expired,
+    /// Tasks that did not start before their time.
+    delayed,
     /// Tasks taken from an owner that had not ended its epoch.
     takeovers,
     /// Those of them for which it was measured how long they took.

@@ -5,7 +5,7 @@ use crate::checkers::fold::End;
 use bytes::Bytes;
 use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
-use longhaul_transport::clock::Clock;
+use longhaul_transport::clock::{Clock, as_millis};
 use longhaul_transport::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,10 @@ pub(super) struct Script {
     pub(super) budget: Option<Duration>,
     /// Its own number of attempts.
     pub(super) attempts: Option<u32>,
+    /// It is not to start before so long after it was submitted.
+    pub(super) delay: Option<Duration>,
+    /// It expires so long after it was submitted.
+    pub(super) expires: Option<Duration>,
     /// The payload is no text.
     pub(super) broken: bool,
     /// Not even the bytes of the payload can be read.
@@ -54,7 +58,10 @@ impl Script {
         });
         // Of a number that was drawn already: what else the seeds lead to stays as it was.
         let attempts = (works % 4 == 0).then_some(1 + u32::from(works % 28 > 8) * 5);
-        let mut script = Self { steps: steps.collect(), attempts, ..Self::default() };
+        let delay = (works % 7 == 1).then(|| Duration::from_millis(works % 40_000));
+        let expires = (works % 9 == 2).then(|| Duration::from_millis(1_000 + works % 50_000));
+        let steps = steps.collect();
+        let mut script = Self { steps, attempts, delay, expires, ..Self::default() };
         script.works = Duration::from_millis(works);
         match rng.u8(..12) {
             0 => {
@@ -79,12 +86,17 @@ impl Script {
         script
     }
 
-    /// The properties of the task's message.
-    pub(super) fn properties(&self) -> BTreeMap<String, String> {
-        let budget = self.budget.map(|it| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis()));
-        let budget = budget.map(|text| ("MAX_TASK_DURATION".to_owned(), text));
-        let attempts = self.attempts.map(|it| ("MAX_ATTEMPTS".to_owned(), it.to_string()));
-        budget.into_iter().chain(attempts).collect()
+    /// The properties of the task's message, if it is submitted at this wall-clock time.
+    pub(super) fn properties(&self, wall_ms: u64) -> BTreeMap<String, String> {
+        let text = |it: Duration| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis());
+        let expires = self.expires.map(|it| (wall_ms + as_millis(it)).to_string());
+        let all = [
+            ("MAX_TASK_DURATION", self.budget.map(text)),
+            ("MAX_ATTEMPTS", self.attempts.map(|it| it.to_string())),
+            ("DELAY", self.delay.map(text)),
+            ("EXPIRES_AT", expires),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
     /// How many attempts it has, with workers that give so many.
@@ -146,7 +158,7 @@ impl Script {
             _ => self.backoff(attempt).1,
         };
         let attempts: Duration = (1..=max_attempts).map(|it| attempt + between(it)).sum();
-        attempts + (attempt + self.snooze) * self.snoozes
+        attempts + (attempt + self.snooze) * self.snoozes + self.delay.unwrap_or_default()
     }
 }
 

@@ -32,14 +32,14 @@ fn check(seed: u64) -> Result<Report, String> {
 
 /// What must have happened in a run of so many seeds or more, each: a run in which nothing happens proves nothing. About half of what
 /// was counted when this was written.
-const FLOORS: [(&str, usize); 24] = [
+const FLOORS: [(&str, usize); 26] = [
     ("takeovers", 150),
     ("measured", 20),
     ("self_fences", 500),
     ("sealed", 900),
     ("superseded", 1_000),
     ("shown_no_more", 900),
-    ("repairs", 15),
+    ("repairs", 7),
     ("compactions", 2_000),
     ("trims", 300),
     ("redeliveries", 2_500),
@@ -47,7 +47,9 @@ const FLOORS: [(&str, usize); 24] = [
     ("checkpoints", 1_200),
     ("resumed", 200),
     ("cancelled", 100),
-    ("failed", 400),
+    ("failed", 350),
+    ("expired", 100),
+    ("delayed", 70),
     ("long_backoffs", 150),
     ("retries_adopted", 25),
     ("late_claims", 7),
