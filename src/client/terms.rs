@@ -45,7 +45,7 @@ impl Submission {
         self.term(text::MAX_TOTAL_DURATION, format_limit(budget).map_err(|it| it.to_string()))
     }
 
-    /// How long an attempt may report nothing: no progress and no checkpoint. Then it is cancelled and has failed.
+    /// How long an attempt may report nothing: no progress, no checkpoint and no log line. Then it is cancelled and has failed.
     pub fn no_progress_timeout(self, limit: Duration) -> Self {
         self.term(text::NO_PROGRESS_TIMEOUT, format_limit(limit).map_err(|it| it.to_string()))
     }
