@@ -1,13 +1,13 @@
 //! `ahead`: tasks of next month in front of ready ones.
 
-use crate::meter::{Figures, cpu_s, memory_mib, seconds_between};
+use crate::meter::{Figures, cpu_s, memory_mib, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
 use crate::stage::{MIB, Stage, Topics};
 use crate::worker::{Plan, Worker};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use integration_tests::say;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// How far ahead.
@@ -88,11 +88,11 @@ async fn start(
 ) -> Result<(Worker, Figures)> {
     stage.fill(topics, options.ready, options.bytes).await?;
     let plan = Plan { expected: 1, ..Plan::new(stage, topics, options.concurrency) };
-    let begun = Instant::now();
+    let begun_ns = now_ns();
     let mut worker = Worker::start(&plan, options.sitting.under.as_deref()).await?;
     let started_ns = worker.started().await?;
     left(stage, topics, ahead).await?;
-    let all_s = begun.elapsed().as_secs_f64();
+    let all_s = seconds_between(begun_ns, now_ns());
     let mut figures = Figures::default();
     figures.put("ready s", seconds_between(worker.spawned_ns, worker.ready_ns));
     figures.put("first task s", seconds_between(worker.spawned_ns, started_ns));
@@ -110,11 +110,11 @@ async fn start(
 
 /// Ready tasks come to a worker: how long until all of them are acknowledged.
 async fn come(stage: &Stage, options: &Options, topics: &Topics) -> Result<Figures> {
-    let begun = Instant::now();
+    let begun_ns = now_ns();
     stage.fill(topics, options.ready, options.bytes).await?;
     left(stage, topics, options.tasks).await?;
     let mut figures = Figures::default();
-    figures.put("all ready s", begun.elapsed().as_secs_f64());
+    figures.put("all ready s", seconds_between(begun_ns, now_ns()));
     Ok(figures)
 }
 
@@ -136,9 +136,9 @@ async fn rest(stage: &Stage, worker: &Worker, figures: &mut Figures) -> Result<(
     let read = || -> Result<(f64, f64)> {
         Ok((cpu_s(worker.process)?, broker.map(cpu_s).transpose()?.unwrap_or_default()))
     };
-    let (before, begun) = (read()?, Instant::now());
+    let (before, begun_ns) = (read()?, now_ns());
     sleep(REST).await;
-    let (after, took) = (read()?, begun.elapsed().as_secs_f64());
+    let (after, took) = (read()?, seconds_between(begun_ns, now_ns()));
     figures.put("worker at rest %", 100.0 * (after.0 - before.0) / took);
     figures.put("broker at rest %", 100.0 * (after.1 - before.1) / took);
     Ok(())
