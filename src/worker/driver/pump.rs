@@ -119,7 +119,8 @@ impl Driver {
             return;
         }
         for id in std::mem::take(&mut self.without_credit) {
-            let lacks = none && !self.shares.has_at_hand(id.topic);
+            let skims = self.skimming.contains(&id);
+            let lacks = none && !self.shares.has_at_hand(id.topic) && !skims;
             if lacks || self.give_credit(id, room, probe, now) {
                 self.without_credit.insert(id);
             }
