@@ -48,15 +48,16 @@ pub use task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
     TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
+pub use topics::Priority;
 #[cfg(feature = "oauth2")]
 pub use transport::session::OAuth2;
 pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credentials, TlsOptions};
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
-    CheckpointError, FencingToken, Middleware, Next, ProcessorFn, Router, Share, TaskContext,
-    TaskError, TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder, WorkerError,
-    WorkerHandle, WorkerStats, processor_fn,
+    CheckpointError, FencingToken, Levels, Middleware, Next, ProcessorFn, Router, Share,
+    TaskContext, TaskError, TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder,
+    WorkerError, WorkerHandle, WorkerStats, processor_fn,
 };
 
 use longhaul_transport::{clock, gate};

@@ -2,7 +2,8 @@
 
 use super::{Client, ClientBuilder, Settings};
 use crate::topics::{
-    Admin, AdminError, AdminOptions, SetupError, SetupReport, TopicNameError, TopicSettings, setup,
+    Admin, AdminError, AdminOptions, Priority, SetupError, SetupReport, TopicNameError,
+    TopicSettings, setup, setup_levels,
 };
 use crate::transport::session::ConnectOptions;
 
@@ -61,6 +62,27 @@ impl Client {
         let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
         let subscription = self.inner.settings.subscription.clone();
         Ok(setup(admin, &names, &TopicSettings { subscription, ..settings }).await?)
+    }
+}
+
+impl Client {
+    /// As [`setup_topics_with`](Self::setup_topics_with), for a queue with levels: the topics of `<T>`, `<T>-high` and `<T>-low`. A level that is new
+    /// gets as many partitions as the task topic has.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn setup_levels(
+        &self,
+        task_topic: &str,
+        settings: TopicSettings,
+    ) -> Result<SetupReport, SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let levels = [Priority::High, Priority::Low].map(|level| self.level_names(&names, level));
+        let [high, low] = levels;
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let subscription = self.inner.settings.subscription.clone();
+        let settings = TopicSettings { subscription, ..settings };
+        Ok(setup_levels(admin, &names, &[high?, low?], &settings).await?)
     }
 }
 

@@ -47,7 +47,7 @@ use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode};
 use crate::testing::EngineRef;
 #[cfg(feature = "admin")]
 use crate::topics::AdminError;
-use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNameError, TopicNames, TopicOverrides};
+use crate::topics::{DEFAULT_SUBSCRIPTION, Priority, TopicNameError, TopicNames, TopicOverrides};
 #[cfg(feature = "oauth2")]
 use crate::transport::session::OAuth2;
 use crate::transport::session::PulsarTransport;
@@ -255,6 +255,17 @@ impl Client {
         let settings = &self.inner.settings;
         let overrides = settings.overrides_of(task_topic);
         TopicNames::with_overrides(task_topic, &settings.subscription, &overrides)
+    }
+
+    /// The topics of a level of a queue.
+    fn level_names(
+        &self,
+        queue: &TopicNames,
+        priority: Priority,
+    ) -> Result<TopicNames, TopicNameError> {
+        let settings = &self.inner.settings;
+        let overrides = settings.overrides_of(&queue.task_of(priority));
+        queue.level(priority, &settings.subscription, &overrides)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Client, partition};
 use crate::clock::Clock;
 use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
-use crate::topics::TopicNameError;
+use crate::topics::{Priority, TopicNameError};
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -78,6 +78,7 @@ pub struct Submission {
     client: Client,
     topic: String,
     payload: Result<Bytes, PayloadError>,
+    priority: Priority,
     pub(super) properties: BTreeMap<String, String>,
     pub(super) tags: Vec<String>,
     pub(super) delivery: Delivery,
@@ -117,6 +118,7 @@ impl Client {
             client: self.clone(),
             topic: topic.to_owned(),
             payload: task.to_payload(),
+            priority: Priority::default(),
             properties: BTreeMap::new(),
             tags: Vec::new(),
             delivery: Delivery::default(),
@@ -173,6 +175,13 @@ impl Submission {
         self.property(TASK_TYPE, task_type)
     }
 
+    /// Which level of the queue the task goes to: the topic `<T>-high`, `<T>` or `<T>-low`, which the [`TaskRef`] names. Its workers must work on
+    /// that, too: see [`WorkerBuilder::levels`](crate::WorkerBuilder::levels). The register of keys is that of `<T>` in any case.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     #[cfg(test)]
     pub(super) const fn refused(&self) -> Option<&SubmitError> {
         self.refused.as_ref()
@@ -189,7 +198,9 @@ impl Submission {
     /// # Errors
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
-        let Self { client, topic, payload, mut properties, delivery, refused, codec, .. } = self;
+        let Self {
+            client, topic, payload, priority, mut properties, delivery, refused, codec, ..
+        } = self;
         if let Some(error) = refused {
             return Err(error);
         }
@@ -211,7 +222,11 @@ impl Submission {
             payload = encode(&**codec, &payload).map_err(SubmitError::Encode)?;
             properties.insert(TASK_CODEC.to_owned(), name);
         }
-        let topic = client.names(&topic)?.task;
+        let queue = client.names(&topic)?;
+        let topic = match priority {
+            Priority::Normal => queue.task,
+            Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
+        };
         let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
         let properties = properties.into();

@@ -13,6 +13,7 @@ mod calls;
 mod check;
 #[cfg(feature = "admin")]
 mod http;
+mod levels;
 mod names;
 #[cfg(feature = "admin")]
 mod observe;
@@ -38,6 +39,11 @@ pub use check::{Finding, FindingKind, Severity, check};
 pub(crate) use check::{StartCheck, check_for_start};
 #[cfg(feature = "admin")]
 pub use http::{AdminError, AdminErrorKind, AdminOptions};
+pub use levels::Priority;
+#[cfg(feature = "admin")]
+pub(crate) use levels::like;
+#[cfg(feature = "admin")]
+pub use levels::setup_levels;
 pub use names::{
     DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError,
     TopicNames, TopicOverrides,

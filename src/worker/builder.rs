@@ -4,14 +4,14 @@ use super::handle::{Plan, WorkerError, WorkerHandle, start};
 use super::middleware::{Middleware, With};
 use super::preflight::Preflight;
 use super::processor::TaskProcessor;
-use super::shares::Share;
+use super::shares::{Levels, Share};
 use crate::config::WorkerConfig;
 use crate::protocol::retry::RetryPolicy;
 use crate::task::Codecs;
 use crate::task::WorkerIdentity;
 #[cfg(feature = "testing")]
 use crate::testing::EngineRef;
-use crate::topics::{TopicNames, TopicOverrides};
+use crate::topics::{Priority, TopicNames, TopicOverrides};
 use crate::transport::Transport;
 use crate::transport::session::{ConnectOptions, PulsarTransport};
 use std::collections::BTreeMap;
@@ -50,6 +50,7 @@ struct Setup {
     task_topic: String,
     overrides: TopicOverrides,
     share: Share,
+    levels: Option<Levels>,
     others: Vec<(String, Share)>,
     /// What the client knows of topics, by the full names of task topics.
     known_overrides: BTreeMap<String, TopicOverrides>,
@@ -79,6 +80,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             task_topic,
             overrides,
             share,
+            levels: None,
             others,
             known_overrides,
             config,
@@ -147,6 +149,22 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// ```
     pub fn also_with(mut self, task_topic: impl Into<String>, share: Share) -> Self {
         self.setup.others.push((task_topic.into(), share));
+        self
+    }
+
+    /// Works on the levels of the task topic, too: `<T>-high` and `<T>-low`, to which [`Submission::priority`](crate::Submission::priority)
+    /// and any producer may submit. With an admin URL the worker makes them; otherwise
+    /// [`Client::setup_levels`](crate::Client::setup_levels) does.
+    ///
+    /// ```no_run
+    /// # use longhaul::{Client, Levels, TaskProcessor, WorkerError, WorkerHandle};
+    /// # async fn start(client: &Client, processor: impl TaskProcessor) -> Result<WorkerHandle, WorkerError> {
+    /// client.worker("tasks", processor).levels(Levels::strict()).start().await
+    /// # }
+    /// ```
+    pub fn levels(mut self, levels: Levels) -> Self {
+        self.setup.share = levels.normal;
+        self.setup.levels = Some(levels);
         self
     }
 
@@ -269,23 +287,32 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         #[cfg(feature = "testing")]
         let engine = setup.engine.clone();
         let Setup { options, preflight, task_topic, overrides, share, others, .. } = setup;
-        let Setup { known_overrides, mut config, codecs, .. } = setup;
+        let Setup { levels, known_overrides, mut config, codecs, .. } = setup;
         config.identity = WorkerIdentity::of_this_process(&options.name, &config.label);
-        let topics = TopicNames::with_overrides(&task_topic, &config.subscription, &overrides)?;
-        let mut plan = Plan::with_codecs(config, topics, processor, codecs)?.share(share)?;
+        let subscription = config.subscription.clone();
+        let known = |task: &str| TopicOverrides::of(&known_overrides, task);
+        let queue = TopicNames::with_overrides(&task_topic, &subscription, &overrides)?;
+        let mut plan = Plan::with_codecs(config, queue.clone(), processor, codecs)?.share(share)?;
+        if let Some(levels) = levels {
+            for priority in [Priority::High, Priority::Low] {
+                let overrides = known(&queue.task_of(priority));
+                let level = queue.level(priority, &subscription, &overrides)?;
+                plan = plan.and(level, levels.of(priority))?;
+            }
+        }
+        let of_queue = plan.topics.len();
         for (other, share) in others {
-            let overrides = TopicOverrides::of(&known_overrides, &other);
-            let subscription = &plan.config.subscription;
-            let topics = TopicNames::with_overrides(&other, subscription, &overrides)?;
+            let topics = TopicNames::with_overrides(&other, &subscription, &known(&other))?;
             plan = plan.and(topics, share)?;
         }
         #[cfg(feature = "testing")]
         if let Some(engine) = engine {
             return engine.start(plan).await;
         }
-        for (topics, _) in &plan.topics {
+        for (place, (topics, _)) in plan.topics.iter().enumerate() {
             tracing::info!(worker = options.name, topic = topics.task, "starting a worker");
-            preflight.look(&options, topics, &plan.config).await?;
+            let level_of = (1..of_queue).contains(&place).then_some(&queue);
+            preflight.look(&options, topics, level_of, &plan.config).await?;
         }
         start(plan, move || async move {
             let transport = PulsarTransport::connect(options).await?;

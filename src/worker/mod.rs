@@ -41,7 +41,7 @@ pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
 pub use processor_fn::{ProcessorFn, processor_fn};
 pub use router::Router;
-pub use shares::Share;
+pub use shares::{Levels, Share};
 pub use stats::WorkerStats;
 pub use task_error::{TaskError, TaskErrorKind};
 pub use test_context::TestContext;

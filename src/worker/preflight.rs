@@ -10,8 +10,8 @@ use crate::config::WorkerConfig;
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::topics::{
-    Admin, FAILOVER_TIME_MAX, Finding, FindingKind, SetupError, Severity, StartCheck, TopicNames,
-    TopicSettings, check_for_start, setup,
+    Admin, AdminError, FAILOVER_TIME_MAX, Finding, FindingKind, SetupError, Severity, StartCheck,
+    TopicNames, TopicSettings, check_for_start, like, setup,
 };
 use crate::transport::session::{ConnectOptions, PulsarTransport};
 use crate::transport::{
@@ -52,7 +52,8 @@ impl Preflight {
         self.leaves_alone = !allowed;
     }
 
-    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after that.
+    /// Checks the topics through the admin API, sets up what it can, and says what is at risk after that. Those of a level of a queue get
+    /// as many partitions as the queue has.
     ///
     /// # Errors
     /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
@@ -60,6 +61,7 @@ impl Preflight {
         &self,
         options: &ConnectOptions,
         topics: &TopicNames,
+        level_of: Option<&TopicNames>,
         config: &WorkerConfig,
     ) -> Result<(), WorkerError> {
         let topic = &topics.task;
@@ -76,9 +78,17 @@ impl Preflight {
             subscription: config.subscription.clone(),
             ..TopicSettings::default()
         };
-        let checked = timeout(ADMIN_TIME_MAX, check_for_start(admin, topics, &settings)).await;
-        let cause = match checked {
-            Ok(Ok(checked)) => return self.judge(admin, checked, options, topics, &settings).await,
+        let check = async {
+            let settings = match level_of {
+                Some(queue) => like(admin, &settings, queue, topics).await?,
+                None => settings,
+            };
+            Ok::<_, AdminError>((check_for_start(admin, topics, &settings).await?, settings))
+        };
+        let cause = match timeout(ADMIN_TIME_MAX, check).await {
+            Ok(Ok((checked, settings))) => {
+                return self.judge(admin, checked, options, topics, &settings).await;
+            }
             Ok(Err(error)) => in_full(&error),
             Err(_) => "no answer in time".to_owned(),
         };
@@ -219,7 +229,7 @@ mod tests {
         let (topics, config) = ("tasks".parse().unwrap(), WorkerConfig::default());
         let options = ConnectOptions::new("pulsar://127.0.0.1:1");
         for admin in [Some(admin), None] {
-            assert!(Preflight::new(admin).look(&options, &topics, &config).await.is_ok());
+            assert!(Preflight::new(admin).look(&options, &topics, None, &config).await.is_ok());
         }
     }
 }

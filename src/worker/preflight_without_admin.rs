@@ -15,6 +15,7 @@ impl Preflight {
         &self,
         _: &ConnectOptions,
         _: &TopicNames,
+        _: Option<&TopicNames>,
         _: &WorkerConfig,
     ) -> Result<(), WorkerError> {
         Ok(())

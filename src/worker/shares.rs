@@ -10,6 +10,7 @@
 
 use crate::config::ConfigError;
 use crate::protocol::moment::Moment;
+use crate::topics::Priority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use std::time::Duration;
 /// a limit, for those that wait in vain are handed back after a second.
 const AT_HAND_MIN: usize = 2;
 const AT_HAND_MAX: usize = 16;
+/// The same for a topic that goes before others and shares with none: one that comes while the broker delivers must not be overtaken.
+const AT_HAND_ABOVE: usize = 4;
 
 /// With more partitions than that in all topics of a precedence only some of them have deliveries at hand: each would be handed back after
 /// a second.
@@ -76,6 +79,38 @@ impl Share {
         }
         let problem = format!("must be between 1 and {WEIGHT_MAX}, is {}", self.weight);
         Err(ConfigError { field: "weight", problem })
+    }
+}
+
+/// How a worker shares its slots among the levels of a queue; see [`WorkerBuilder::levels`](crate::WorkerBuilder::levels).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    pub(super) high: Share,
+    pub(super) normal: Share,
+    pub(super) low: Share,
+}
+
+impl Levels {
+    /// High before normal before low: what waits on a lower level waits until nothing waits above it.
+    #[must_use]
+    pub const fn strict() -> Self {
+        let share = Share::weight(1);
+        Self { high: share.precedence(1), normal: share, low: share.precedence(-1) }
+    }
+
+    /// By weight: while all three have tasks that wait, each gets its part of the slots, and none waits for ever. From 1 to 10,000.
+    #[must_use]
+    pub const fn weighted(high: u32, normal: u32, low: u32) -> Self {
+        let (high, normal, low) = (Share::weight(high), Share::weight(normal), Share::weight(low));
+        Self { high, normal, low }
+    }
+
+    pub(super) const fn of(self, priority: Priority) -> Share {
+        match priority {
+            Priority::High => self.high,
+            Priority::Normal => self.normal,
+            Priority::Low => self.low,
+        }
     }
 }
 
@@ -240,7 +275,7 @@ impl Shares {
             return usize::try_from(part).unwrap_or(usize::MAX).clamp(AT_HAND_MIN, AT_HAND_MAX);
         }
         let is_lowest = self.groups.keys().next() == Some(&it.share.precedence);
-        if is_lowest { 0 } else { AT_HAND_MIN }
+        if is_lowest { 0 } else { AT_HAND_ABOVE }
     }
 
     /// How many deliveries a partition of the topic may have on their way, of which so many wait here already.

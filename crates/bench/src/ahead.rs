@@ -2,7 +2,7 @@
 
 use crate::meter::{Figures, cpu_s, memory_mib, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
-use crate::stage::{MIB, Stage, Topics};
+use crate::stage::{MIB, Stage, Topics, body_of};
 use crate::worker::{Plan, Worker};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -58,7 +58,7 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     rows.push(("nothing ahead".to_owned(), figures));
     let topics = stage.topics("ahead", None).await?;
     let ahead = options.tasks;
-    stage.fill_with(&topics, ahead, options.bytes, &[("DELAY", MONTH)]).await?;
+    stage.fill_with(&topics, ahead, body_of(options.bytes), &[("DELAY", MONTH)]).await?;
     say("the tasks ahead are submitted");
     for name in ["a worker starts", "another worker starts"] {
         let (worker, figures) = start(stage, options, &topics, ahead, Some(none_mib)).await?;

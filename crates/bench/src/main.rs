@@ -10,6 +10,7 @@ mod growth;
 mod judge;
 mod known;
 mod latency;
+mod levels;
 mod long;
 mod many;
 mod meter;
@@ -18,6 +19,7 @@ mod peer;
 mod sitting;
 mod stage;
 mod table;
+mod topics;
 mod transports;
 mod view;
 mod worker;
@@ -58,6 +60,8 @@ enum Command {
     Drain(drain::Options),
     Enqueue(enqueue::Options),
     Latency(latency::Options),
+    Levels(levels::Options),
+    Topics(topics::Options),
     Many(many::Options),
     Known(known::Options),
     Ahead(ahead::Options),
@@ -113,6 +117,8 @@ impl Command {
             Self::Drain(it) => it.run().await,
             Self::Enqueue(it) => it.run().await,
             Self::Latency(it) => it.run().await,
+            Self::Levels(it) => it.run().await,
+            Self::Topics(it) => it.run().await,
             Self::Many(it) => it.run().await,
             Self::Known(it) => it.run().await,
             Self::Ahead(it) => it.run().await,

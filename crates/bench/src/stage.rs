@@ -136,20 +136,20 @@ impl Stage {
         self.submit(topics, tasks, bytes, FILLERS).await
     }
 
-    /// The same with these properties.
+    /// Has the broker close the task topic and everybody's sessions on it, and open it again when they come.
+    pub(crate) async fn unload(&self, topics: &Topics) -> Result<()> {
+        self.sandbox.admin().unload(&topics.names.task).await
+    }
+
+    /// Puts tasks with this body and these properties on the topic.
     pub(crate) async fn fill_with(
         &self,
         topics: &Topics,
         tasks: usize,
-        bytes: usize,
+        body: Bytes,
         properties: &'static [(&'static str, &'static str)],
     ) -> Result<()> {
-        self.submit_with(topics, tasks, bytes, FILLERS, properties).await
-    }
-
-    /// Has the broker close the task topic and everybody's sessions on it, and open it again when they come.
-    pub(crate) async fn unload(&self, topics: &Topics) -> Result<()> {
-        self.sandbox.admin().unload(&topics.names.task).await
+        self.submit_body(topics, tasks, body, FILLERS, properties).await
     }
 
     /// Puts tasks of so many bytes on the topic, so many at a time.
@@ -160,19 +160,19 @@ impl Stage {
         bytes: usize,
         callers: usize,
     ) -> Result<()> {
-        self.submit_with(topics, tasks, bytes, callers, &[]).await
+        self.submit_body(topics, tasks, body_of(bytes), callers, &[]).await
     }
 
-    async fn submit_with(
+    async fn submit_body(
         &self,
         topics: &Topics,
         tasks: usize,
-        bytes: usize,
+        body: Bytes,
         callers: usize,
         properties: &'static [(&'static str, &'static str)],
     ) -> Result<()> {
         let next = Arc::new(AtomicUsize::new(0));
-        let body = Raw(Bytes::from(vec![b'x'; bytes]));
+        let body = Raw(body);
         let mut running = JoinSet::new();
         for _ in 0..callers {
             let (next, body) = (Arc::clone(&next), body.clone());
@@ -367,4 +367,9 @@ mod tests {
         assert!((3.0..3.1).contains(&more), "{more}");
         assert!(disk_mib(&folder.path().join("absent")).is_ok_and(|it| it == 0.0));
     }
+}
+
+/// So many bytes.
+pub(crate) fn body_of(bytes: usize) -> Bytes {
+    Bytes::from(vec![b'x'; bytes])
 }

@@ -9,7 +9,9 @@ use crate::stage::{Stage, Topics};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use integration_tests::example::Process;
-use longhaul::{Client, Raw, TaskContext, TaskError, TaskProcessor, WorkerConfig, WorkerHandle};
+use longhaul::{
+    Client, Raw, Share, TaskContext, TaskError, TaskProcessor, WorkerConfig, WorkerHandle,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +36,8 @@ pub(crate) enum Work {
     Latency,
     /// Waits for SIGUSR1.
     Sleep,
+    /// As `Latency`, notes when it started, and then takes so many milliseconds.
+    Takes(u64),
 }
 
 /// What a worker is told.
@@ -47,6 +51,10 @@ pub(crate) struct Plan {
     pub(crate) expected: usize,
     /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it all are as by default.
     pub(crate) retention: Option<Duration>,
+    /// Further task topics, with precedence and weight of each.
+    pub(crate) also: Vec<(String, i32, u32)>,
+    /// The weight of the first one, if not 1.
+    pub(crate) weight: Option<u32>,
 }
 
 impl Plan {
@@ -79,6 +87,8 @@ pub(crate) struct Ended {
     pub(crate) started: usize,
     /// Of [`Work::Latency`], in microseconds.
     pub(crate) waits_us: Vec<u64>,
+    /// Of [`Work::Takes`], by topic: when tasks started.
+    pub(crate) starts_ns: BTreeMap<String, Vec<u64>>,
     /// Counters of the worker that a calm run leaves at zero.
     odd: BTreeMap<String, u64>,
 }
@@ -175,7 +185,11 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
     let shared = Arc::new(Shared { expected: plan.expected, ..Shared::default() });
     let client = Client::connect(&plan.service_url).await?;
     let processor = Processor { work: plan.work, shared: Arc::clone(&shared) };
-    let builder = client.worker(&plan.task_topic, processor).config(config(&plan));
+    let mut builder = client.worker(&plan.task_topic, processor).config(config(&plan));
+    builder = builder.share(Share::weight(plan.weight.unwrap_or(1)));
+    for (topic, precedence, weight) in &plan.also {
+        builder = builder.also_with(topic, Share::weight(*weight).precedence(*precedence));
+    }
     let handle = builder.start().await?;
     handle.ready().await;
     say(&Line::Ready { process: std::process::id(), at_ns: now_ns() })?;
@@ -193,8 +207,10 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
     handle.drain(DRAIN).await?;
     let waits_us =
         std::mem::take(&mut *shared.waits_us.lock().unwrap_or_else(PoisonError::into_inner));
+    let starts_ns =
+        std::mem::take(&mut *shared.starts_ns.lock().unwrap_or_else(PoisonError::into_inner));
     let started = shared.started.load(Ordering::SeqCst);
-    say(&Line::Ended(Ended { started, waits_us, odd }))
+    say(&Line::Ended(Ended { started, waits_us, starts_ns, odd }))
 }
 
 fn config(plan: &Plan) -> WorkerConfig {
@@ -237,6 +253,7 @@ struct Shared {
     started: AtomicUsize,
     all_started: Notify,
     waits_us: Mutex<Vec<u64>>,
+    starts_ns: Mutex<BTreeMap<String, Vec<u64>>>,
     is_over: AtomicBool,
     over: Notify,
 }
@@ -250,7 +267,7 @@ impl TaskProcessor for Processor {
     type Task = Raw;
     type Output = Raw;
 
-    async fn process(&self, task: Raw, _context: TaskContext) -> Result<Raw, TaskError> {
+    async fn process(&self, task: Raw, context: TaskContext) -> Result<Raw, TaskError> {
         let now_ns = now_ns();
         let shared = &self.shared;
         if shared.started.fetch_add(1, Ordering::SeqCst) + 1 == shared.expected {
@@ -258,12 +275,11 @@ impl TaskProcessor for Processor {
         }
         match self.work {
             Work::Nothing => {}
-            Work::Latency => {
-                let then_ns = stamp(&task.0).ok_or_else(|| TaskError::fatal("no time"))?;
-                if then_ns > 0 {
-                    let wait_us = now_ns.saturating_sub(then_ns) / 1_000;
-                    shared.waits_us.lock().unwrap_or_else(PoisonError::into_inner).push(wait_us);
-                }
+            Work::Latency => shared.note_wait(&task, now_ns)?,
+            Work::Takes(millis) => {
+                shared.note_wait(&task, now_ns)?;
+                shared.note_start(context.topic(), now_ns);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
             }
             Work::Sleep => shared.until_over().await,
         }
@@ -272,6 +288,20 @@ impl TaskProcessor for Processor {
 }
 
 impl Shared {
+    fn note_wait(&self, task: &Raw, now_ns: u64) -> Result<(), TaskError> {
+        let then_ns = stamp(&task.0).ok_or_else(|| TaskError::fatal("no time"))?;
+        if then_ns > 0 {
+            let wait_us = now_ns.saturating_sub(then_ns) / 1_000;
+            self.waits_us.lock().unwrap_or_else(PoisonError::into_inner).push(wait_us);
+        }
+        Ok(())
+    }
+
+    fn note_start(&self, topic: &str, now_ns: u64) {
+        let mut starts = self.starts_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.entry(topic.to_owned()).or_default().push(now_ns);
+    }
+
     async fn until_over(&self) {
         let mut over = std::pin::pin!(self.over.notified());
         // From here on a notification reaches us, whether we are asked before it or not.

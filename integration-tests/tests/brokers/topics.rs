@@ -4,6 +4,7 @@
 
 mod dead_letters;
 mod first_worker;
+mod levels;
 mod subject;
 
 use anyhow::{Result, bail};

@@ -31,6 +31,7 @@ mod intake;
 mod killing;
 mod late;
 mod legacy;
+mod levels;
 mod limits;
 mod lines;
 mod register;
@@ -156,24 +157,6 @@ impl Bench {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
-    }
-
-    /// Makes a task topic with all that belongs to it, and has the worker work on it, too.
-    fn add_topic(&mut self, name: &str, share: Share, partitions: Option<u32>) -> TopicNames {
-        let names: TopicNames = name.parse().unwrap();
-        for (topic, deduplication) in
-            [(&names.task, false), (&names.metadata, false), (&names.ledger, true)]
-        {
-            self.broker.create_topic(topic, partitions, deduplication);
-        }
-        self.broker.create_topic(&names.register, None, true);
-        self.broker.create_topic(&names.dead_letters, None, false);
-        let count = partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap());
-        for partition in count {
-            self.broker.create_subscription(&self.at(&names.task, partition), "longhaul");
-        }
-        self.driver.add_topic(names.clone(), share, partitions);
-        names
     }
 
     fn at(&self, topic: &str, partition: i32) -> TopicPartition {

@@ -420,12 +420,6 @@ impl Partition {
         !self.processors.is_empty()
     }
 
-    /// How many slots its tasks hold, those included that payloads are being read for.
-    #[must_use]
-    pub fn held_slots(&self) -> usize {
-        self.claims.len() + self.processors.len() + self.reading.len()
-    }
-
     /// Brings what time knows of a task in line with its fold.
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let Some(task) = self.machine.task(id) else {

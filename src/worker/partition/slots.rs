@@ -1,5 +1,7 @@
 //! How many attempts a worker may run at once.
 
+use super::Partition;
+
 /// Processing slots of a worker, shared by its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slots {
@@ -62,6 +64,14 @@ impl Slots {
 
     const fn is_within_quota(&self) -> bool {
         !matches!(self.quota, Some(0))
+    }
+}
+
+impl Partition {
+    /// How many slots its tasks hold, those included that payloads are being read for.
+    #[must_use]
+    pub fn held_slots(&self) -> usize {
+        self.claims.len() + self.processors.len() + self.reading.len()
     }
 }
 

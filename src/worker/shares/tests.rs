@@ -121,14 +121,12 @@ fn a_topic_above_has_deliveries_at_hand_and_those_below_wait_until_the_broker_ha
     let now = Moment(Duration::from_secs(5));
     assert_eq!((shares.has_at_hand(0), shares.has_at_hand(1)), (false, true));
     // All slots are taken.
-    assert_eq!(
-        (shares.credit(0, 0, 0, 9, false, now), shares.credit(1, 0, 0, 9, false, now)),
-        (0, 2)
-    );
-    assert_eq!(
-        (shares.credit(0, 0, 0, 9, true, now), shares.credit(1, 2, 0, 9, false, now)),
-        (1, 0)
-    );
+    let credits = |shares: &Shares, waiting, free, probe| {
+        [0, 1].map(|topic| shares.credit(topic, waiting, free, 9, probe, now))
+    };
+    assert_eq!(credits(&shares, 0, 0, false), [0, 4]);
+    assert_eq!(credits(&shares, 3, 0, true), [1, 1]);
+    assert_eq!(credits(&shares, 4, 0, false), [0, 0]);
     // What waits above is what the free slots are for.
     assert_eq!(
         (shares.credit(0, 0, 4, 9, false, now), shares.credit(1, 0, 4, 9, false, now)),

@@ -2,6 +2,36 @@
 
 use super::*;
 
+impl Bench {
+    /// Makes a task topic with all that belongs to it, and has the worker work on it, too.
+    pub(super) fn add_topic(
+        &mut self,
+        name: &str,
+        share: Share,
+        partitions: Option<u32>,
+    ) -> TopicNames {
+        let names: TopicNames = name.parse().unwrap();
+        self.broker.create_topic(&names.register, None, true);
+        self.broker.create_topic(&names.dead_letters, None, false);
+        self.create(&names, partitions);
+        self.driver.add_topic(names.clone(), share, partitions);
+        names
+    }
+
+    /// Makes a task topic with its ledger and its metadata topic.
+    pub(super) fn create(&self, names: &TopicNames, partitions: Option<u32>) {
+        for (topic, deduplication) in
+            [(&names.task, false), (&names.metadata, false), (&names.ledger, true)]
+        {
+            self.broker.create_topic(topic, partitions, deduplication);
+        }
+        let count = partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap());
+        for partition in count {
+            self.broker.create_subscription(&self.at(&names.task, partition), "longhaul");
+        }
+    }
+}
+
 /// Publishes a task to one partition of a topic.
 pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
     let message = Outgoing { payload: "task".into(), ..Outgoing::default() };

@@ -1,0 +1,88 @@
+//! A queue with levels: its topics, and who goes first.
+
+use super::Bench;
+use anyhow::{Context, Result};
+use longhaul::topics::{TopicOverrides, TopicSettings, check};
+use longhaul::{
+    Client, Levels, Priority, Raw, TaskContext, TaskError, TaskProcessor, TaskRef, Text,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Notes what it runs, and waits until it may end.
+#[derive(Clone)]
+struct Noting {
+    ran: Arc<Mutex<Vec<String>>>,
+    started: Arc<Notify>,
+    may_end: Arc<Semaphore>,
+}
+
+impl TaskProcessor for Noting {
+    type Task = Text;
+    type Output = Raw;
+
+    async fn process(&self, task: Text, context: TaskContext) -> Result<Raw, TaskError> {
+        let level = context.topic().rsplit('-').next().unwrap_or_default();
+        let noted = format!("{} {}", task.0, if level.len() > 4 { "normal" } else { level });
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
+        self.started.notify_one();
+        drop(self.may_end.acquire().await.map_err(TaskError::retry)?);
+        Ok(Raw::default())
+    }
+}
+
+/// A queue with levels was three task topics, to be made and named one by one, with a worker for each.
+#[tokio::test]
+async fn a_worker_makes_the_levels_of_its_queue_and_runs_the_highest_first() -> Result<()> {
+    let Some(bench) = Bench::new("levels").await? else { return Ok(()) };
+    let bench = bench.partitioned(2);
+    bench.setup().await?;
+    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let may_end = Arc::new(Semaphore::new(0));
+    let noting = Noting { ran: Arc::default(), started: Arc::default(), may_end };
+    let builder = client.worker(&bench.names.task, noting.clone()).levels(Levels::strict());
+    let worker = builder.concurrency(1).start().await?;
+    worker.ready().await;
+    for priority in [Priority::High, Priority::Low] {
+        let names = bench.names.level(priority, "longhaul", &TopicOverrides::default())?;
+        let settings = TopicSettings { partitions: Some(2), ..TopicSettings::default() };
+        assert_eq!(check(&bench.admin, &names, &settings).await?, []);
+    }
+    assert_eq!(client.setup_levels(&bench.names.task, TopicSettings::default()).await?.steps, []);
+    let submit = |text: &'static str, priority| {
+        let submission = client.submission(&bench.names.task, &Text(text.to_owned()));
+        submission.priority(priority).send()
+    };
+    let mut tasks: Vec<TaskRef> = vec![submit("first", Priority::Low).await?];
+    noting.started.notified().await;
+    for priority in [Priority::Low, Priority::Normal, Priority::High] {
+        for text in ["a", "b", "c"] {
+            tasks.push(submit(text, priority).await?);
+        }
+    }
+    // Those of the upper levels are at hand.
+    while worker.stats().waiting < 6 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    noting.may_end.add_permits(100);
+    for task in &tasks {
+        client.wait::<Raw>(task).await.with_context(|| task.to_string())?;
+    }
+    let ran = noting.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let levels: Vec<_> = ran.iter().filter_map(|it| it.split(' ').next_back()).collect();
+    let expected =
+        ["low", "high", "high", "high", "normal", "normal", "normal", "low", "low", "low"];
+    assert_eq!(levels, expected, "{ran:?}");
+    worker.drain(DRAIN).await?;
+    for priority in [Priority::High, Priority::Low] {
+        let names = bench.names.level(priority, "longhaul", &TopicOverrides::default())?;
+        for topic in [&names.task, &names.metadata, &names.ledger] {
+            bench.admin.delete_topic(topic).await?;
+        }
+    }
+    bench.cleanup().await;
+    Ok(())
+}
