@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::judge::KeysUsed;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use longhaul::TaskId;
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::Entry;
 use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
-use longhaul::internals::protocol::invariants::{phase_shown, showing};
+use longhaul::internals::protocol::invariants::{LogJudge, phase_shown, showing};
 use longhaul::internals::protocol::key::{Epoch, OwnerId};
 use longhaul::internals::session::PulsarTransport;
 use longhaul_transport::{Follow, Message, Start, TopicPartition, Transport};
@@ -41,9 +40,9 @@ pub async fn audit(
 ) -> Result<BTreeMap<TaskId, Audited>> {
     let mut tasks: BTreeMap<TaskId, Audited> = BTreeMap::new();
     for part in ledger {
-        let mut keys = KeysUsed::default();
+        let mut judge = LogJudge::default();
         for message in read_whole(transport, part).await? {
-            fold(&mut tasks, &mut keys, &message)
+            fold(&mut tasks, &mut judge, &message)
                 .with_context(|| format!("{part}: {message:?}"))?;
         }
     }
@@ -85,24 +84,19 @@ pub async fn read_whole(
 
 fn fold(
     tasks: &mut BTreeMap<TaskId, Audited>,
-    keys: &mut KeysUsed,
+    judge: &mut LogJudge,
     message: &Message,
 ) -> Result<()> {
     let entry = ledger::read(message)?;
-    if let Some(violation) = keys.published(&entry) {
-        bail!("{violation}: {}", entry.key());
-    }
+    let content = ledger::content(message).unwrap_or_default();
+    judge.read(message.position, &entry, &content, message.publish_time_ms);
+    let found = judge.take_findings();
+    ensure!(found.is_empty(), "{found:?}");
     let Some(id) = entry.task() else { return Ok(()) };
     let task = tasks.entry(id).or_default();
-    let verdict = task.fold.apply(&entry);
-    match (verdict, &entry) {
+    match (task.fold.apply(&entry), &entry) {
         (Verdict::Accepted, Entry::Claim(claim)) => {
-            let other = task.owners.insert(claim.key.epoch, claim.key.owner);
-            ensure!(other.is_none(), "epoch {} has two owners", claim.key.epoch);
-        }
-        (Verdict::Accepted, Entry::Done(done)) => {
-            let owner = task.owners.get(&done.key.epoch);
-            ensure!(owner == Some(&done.key.owner), "somebody else's outcome was accepted");
+            task.owners.insert(claim.key.epoch, claim.key.owner);
         }
         (Verdict::Ignored(_), Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)) => {
             task.ignored += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{
     Admin, AdminOptions, DEFAULT_SUBSCRIPTION, TopicNames, TopicOverrides, TopicSettings, setup,
@@ -120,11 +120,15 @@ impl Bench {
         View::open(&self.transport, self.parts(&self.names.metadata)).await
     }
 
-    /// Reads ledger and metadata topic whole and checks what must hold of them; see [`audit`].
+    /// Reads ledger and metadata topic whole and checks what must hold of them, as any client can and as a test can that knows that all is at
+    /// rest; see [`audit`].
     ///
     /// # Errors
     /// It does not hold.
     pub async fn audit(&self) -> Result<BTreeMap<TaskId, Audited>> {
+        let client = Client::connect(self.service_url()).await?;
+        let verified = client.verify(&self.names.task).await?;
+        ensure!(verified.is_sound(), "{verified:?}");
         let (ledger, metadata) = (&self.names.ledger, &self.names.metadata);
         audit(&self.transport, &self.parts(ledger), &self.parts(metadata)).await
     }

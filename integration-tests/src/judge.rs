@@ -8,32 +8,15 @@ use longhaul::TaskId;
 use longhaul::internals::protocol::entry::{Entry, Outcome};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
 use longhaul::internals::protocol::invariants::{
-    ACK, Breach, DEAD_LETTER, Judgement, KEYS, OWNER, SEAL, SEALED, START, TERMINAL, VIEW,
-    Violation, ack, inside_own_claim, not_cancelled, showing, showing_end,
+    ACK, Breach, DEAD_LETTER, Judgement, OWNER, SEAL, SEALED, START, TERMINAL, VIEW, Violation,
+    ack, inside_own_claim, not_cancelled, sealing, showing, showing_end,
 };
-use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
-use std::collections::{BTreeMap, BTreeSet};
+use longhaul::internals::protocol::key::{Epoch, OwnerId};
+use std::collections::BTreeMap;
 
 /// An attempt of a superseded epoch started after the terminal was accepted. Clocks exclude it (a claim that comes back late
 /// is not run), not the order of the log; so the model without clocks finds it.
 pub const SUPERSEDED_START: &str = "a superseded attempt started after the terminal was accepted";
-
-/// Remembers every key that was published, for C-02. The keys that are shared on purpose do not count, nor do tombstones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeysUsed(BTreeSet<Key>);
-
-impl KeysUsed {
-    /// Takes the next publish of anybody.
-    pub fn published(&mut self, entry: &Entry) -> Option<Violation> {
-        let key = match (entry, entry.key()) {
-            (Entry::Tombstone(_), _) => return None,
-            (_, key @ (Key::Once(_) | Key::Seal(_))) => key,
-            (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => return None,
-        };
-        let what = "a write-once key was used again";
-        (!self.0.insert(key)).then_some(Violation { id: KEYS, what, task: entry.task() })
-    }
-}
 
 /// What happened to the tasks of one ledger, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -268,18 +251,6 @@ impl Judge {
 
     fn violated(&mut self, id: &'static str, what: &'static str, task: TaskId) {
         self.violations.push(Violation { id, what, task: Some(task) });
-    }
-}
-
-/// C-18, the part that a fold can tell: a seal names a task in this phase.
-///
-/// # Errors
-/// The task is not over.
-pub const fn sealing(phase: Phase) -> Judgement {
-    if phase.is_terminal() {
-        Ok(())
-    } else {
-        Err(Breach { id: SEAL, what: "a seal names a task that is not over" })
     }
 }
 

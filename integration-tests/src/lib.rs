@@ -17,7 +17,7 @@ pub mod view;
 
 mod cache;
 mod skip;
-mod wait;
+pub mod wait;
 
 pub use skip::skip;
 pub use wait::{say, stopwatch, until};

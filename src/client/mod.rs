@@ -31,7 +31,8 @@ mod watch;
 pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
 pub use history::{
-    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory, Zombie,
+    BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory,
+    Verification, Zombie,
 };
 pub use query::{GetError, WaitError};
 pub use submit::{Submission, SubmitError};

@@ -13,9 +13,11 @@
     expect(dead_code, reason = "all numbers stand in one list; some are asked by tests only")
 )]
 mod ids;
+mod log;
 mod own;
 
 pub use ids::*;
+pub use log::*;
 pub use own::*;
 
 use super::claim::NextClaim;

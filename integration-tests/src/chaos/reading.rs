@@ -4,6 +4,7 @@ use crate::checkers::{LedgerEntry, ViewEntry};
 use anyhow::{Context, Result, bail};
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::fold::TaskFold;
+use longhaul::internals::protocol::key::parse_owner;
 use longhaul::internals::session::PulsarTransport;
 use longhaul::{EntryId, Position, TaskId};
 use longhaul_transport::{Follow, Follower, Message, Start, TopicPartition, Transport};
@@ -108,6 +109,7 @@ pub(super) fn view_entry(message: &Message) -> ViewEntry {
         position: message.position,
         key: message.key.clone().unwrap_or_default(),
         epoch: message.properties.get("epoch").and_then(|epoch| epoch.parse().ok()),
+        owner: message.properties.get("owner").and_then(parse_owner),
         metadata: serde_json::from_slice(&message.payload).ok(),
         publish_time_ms: message.publish_time_ms,
     }

@@ -1,14 +1,13 @@
 //! Checks the ledger, and what was really run at the places of the log where its claims stand.
 
 use super::fold::{End, Stand, State};
-use super::{Accepted, History, LedgerEntry, Report, Run, Violation, broken};
-use crate::judge::{Judge, KeysUsed, sealing};
+use super::{History, LedgerEntry, Report, Run, Violation, broken};
+use crate::judge::Judge;
 use longhaul::TaskId;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
-use longhaul::internals::protocol::entry_set::EntrySet;
 use longhaul::internals::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul::internals::protocol::invariants::inside_own_claim;
-use longhaul::internals::protocol::key::{Epoch, Key, OwnerId};
+use longhaul::internals::protocol::key::{Epoch, OwnerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one task while the ledger is read.
@@ -23,13 +22,11 @@ struct Followed {
 struct Reading<'a> {
     known: BTreeSet<TaskId>,
     followed: BTreeMap<TaskId, Followed>,
-    keys: KeysUsed,
     /// What the invariants need to know of the past, over all workers.
     past: Judge,
     /// What was run and whose claim has not been read, by task and epoch.
     runs: BTreeMap<(TaskId, u32), Vec<&'a Run>>,
     max_attempts: u32,
-    accepted: Accepted,
     report: &'a mut Report,
 }
 
@@ -37,7 +34,7 @@ pub(super) fn check(
     history: &History,
     fold: impl Fn(&mut TaskFold, &Entry) -> Verdict,
     report: &mut Report,
-) -> Accepted {
+) {
     let mut runs: BTreeMap<(TaskId, u32), Vec<&Run>> = BTreeMap::new();
     for run in &history.runs {
         runs.entry((run.task, run.epoch)).or_default().push(run);
@@ -45,11 +42,9 @@ pub(super) fn check(
     let mut reading = Reading {
         known: history.tasks.iter().copied().collect(),
         followed: BTreeMap::new(),
-        keys: KeysUsed::default(),
         past: Judge::new(history.max_attempts),
         runs,
         max_attempts: history.max_attempts,
-        accepted: Accepted::default(),
         report,
     };
     for message in &history.ledger {
@@ -71,10 +66,7 @@ impl Reading<'_> {
         message: &LedgerEntry,
         fold: &impl Fn(&mut TaskFold, &Entry) -> Verdict,
     ) {
-        if let Entry::Seal(seal) = entry {
-            self.take_seal(&seal.entries);
-        }
-        self.report.violations.extend(self.keys.published(entry).map(Violation::Broken));
+        self.report.seals += usize::from(matches!(entry, Entry::Seal(_)));
         let tombstone = matches!(entry, Entry::Tombstone(_));
         let Some(task) = entry.task().filter(|_| !tombstone) else { return };
         let state = self.followed.entry(task).or_default();
@@ -91,7 +83,7 @@ impl Reading<'_> {
         match verdict {
             Verdict::Accepted => {
                 self.past.accepted(entry, &library);
-                self.note(task, message, entry, &before);
+                self.note(entry, &before);
             }
             Verdict::Ignored(reason) => {
                 *self.report.ignored.entry(format!("{reason:?}")).or_default() += 1;
@@ -99,16 +91,6 @@ impl Reading<'_> {
         }
         if let (true, Entry::Claim(claim)) = (counts, entry) {
             self.start_runs(task, claim, &own);
-        }
-    }
-
-    /// The whole log up to the seal must say that all of its tasks have ended.
-    fn take_seal(&mut self, entries: &EntrySet) {
-        self.report.seals += 1;
-        for task in self.known.iter().filter(|task| entries.get(task.entry_id()).is_some()) {
-            let own = self.followed.get(task).map(|state| state.own).unwrap_or_default();
-            let early = sealing(own.in_library_words().phase).err();
-            self.report.violations.extend(early.map(|breach| broken(breach, *task)));
         }
     }
 
@@ -121,26 +103,17 @@ impl Reading<'_> {
     }
 
     /// Takes note of an accepted entry; `before` is the state it met.
-    fn note(&mut self, task: TaskId, message: &LedgerEntry, entry: &Entry, before: &TaskFold) {
-        let ended = match entry {
-            Entry::Claim(claim) => {
-                self.note_claim(claim, before);
-                claim.kind != ClaimKind::Run
-            }
-            Entry::Done(Done { outcome: Outcome::Released(_), .. }) => {
-                self.report.released += 1;
-                false
-            }
-            Entry::Done(done) => done.outcome.is_terminal(),
-            Entry::Cancel(_)
+    fn note(&mut self, entry: &Entry, before: &TaskFold) {
+        match entry {
+            Entry::Claim(claim) => self.note_claim(claim, before),
+            Entry::Done(Done { outcome: Outcome::Released(_), .. }) => self.report.released += 1,
+            Entry::Done(_)
+            | Entry::Cancel(_)
             | Entry::Checkpoint(_)
             | Entry::Heartbeat(_)
             | Entry::Seal(_)
             | Entry::Config(_)
-            | Entry::Tombstone(_) => false,
-        };
-        if let (true, Key::Once(key)) = (ended, entry.key()) {
-            self.accepted.ends.insert(task, (key.epoch.0, message.body.clone()));
+            | Entry::Tombstone(_) => {}
         }
     }
 
@@ -154,7 +127,7 @@ impl Reading<'_> {
         }
     }
 
-    fn end(mut self) -> Accepted {
+    fn end(mut self) {
         let report = self.report;
         report.violations.extend(self.past.take_violations().into_iter().map(Violation::Broken));
         for ((task, epoch), runs) in self.runs {
@@ -179,6 +152,5 @@ impl Reading<'_> {
         }
         let folds = self.followed.into_iter();
         report.folds = folds.map(|(task, state)| (task, state.library)).collect();
-        self.accepted
     }
 }

@@ -7,8 +7,8 @@
 mod compacted;
 pub(crate) mod fold;
 mod ledger;
+mod logs;
 mod overlaps;
-mod view;
 
 pub use compacted::Compacted;
 
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use longhaul::internals::protocol::entry::Entry;
 use longhaul::internals::protocol::fold::{TaskFold, Verdict};
 use longhaul::internals::protocol::invariants::{self as ids, Breach};
+use longhaul::internals::protocol::key::OwnerId;
 use longhaul::{Position, TaskId, TaskMetadata};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,6 +64,8 @@ pub struct ViewEntry {
     pub key: String,
     /// The epoch it speaks of.
     pub epoch: Option<u32>,
+    /// Who published it.
+    pub owner: Option<OwnerId>,
     /// What it says; `None` for a tombstone or what cannot be read.
     pub metadata: Option<TaskMetadata>,
     /// When it was published, by its producer's wall clock.
@@ -186,9 +189,9 @@ pub fn check(history: &History) -> Report {
 /// Judges by any fold, so that tests can plant a broken one.
 fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) -> Report {
     let mut report = Report::default();
-    let accepted = ledger::check(history, fold, &mut report);
+    ledger::check(history, fold, &mut report);
     report.overlaps = overlaps::count(&history.runs);
-    view::check(history, &accepted, &mut report);
+    logs::check(history, &mut report);
     if let Some(compacted) = &history.compacted {
         report.violations.extend(compacted::check(history, compacted));
         report.compacted_away = Some(compacted::removed(history, compacted));
@@ -197,13 +200,6 @@ fn check_by(history: &History, fold: impl Fn(&mut TaskFold, &Entry) -> Verdict) 
         report.violations.push(Violation::Backlog(history.backlog));
     }
     report
-}
-
-/// What the ledger accepted.
-#[derive(Debug, Default)]
-struct Accepted {
-    /// Epoch, and body of the entry, that ended each task.
-    ends: BTreeMap<TaskId, (u32, Bytes)>,
 }
 
 #[cfg(test)]

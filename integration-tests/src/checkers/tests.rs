@@ -72,6 +72,7 @@ impl Story {
             position: Position { ledger: 2, entry: at, batch_index: None },
             key: TASK.to_string(),
             epoch: Some(epoch),
+            owner: None,
             metadata: Some(metadata(state, attempts, result)),
             publish_time_ms: at,
         });
@@ -168,7 +169,11 @@ fn a_fold_that_accepts_everything_is_found() {
     let last = |entry| Position { ledger: 1, entry, batch_index: None };
     assert_eq!(
         found,
-        [Violation::FoldsDiffer(TASK, last(3)), of(ids::OWNER, "an epoch has two owners"),]
+        [
+            Violation::FoldsDiffer(TASK, last(3)),
+            of(ids::OWNER, "an epoch has two owners"),
+            of(ids::OUTCOME, "an outcome is published of an epoch that is not the worker's own"),
+        ]
     );
 }
 

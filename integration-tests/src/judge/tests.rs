@@ -2,8 +2,8 @@
 
 use super::*;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, NextAttempt};
-use longhaul::internals::protocol::invariants::CANCEL;
-use longhaul::internals::protocol::key::{OnceKey, SealKey};
+use longhaul::internals::protocol::invariants::{CANCEL, KEYS, KeysUsed};
+use longhaul::internals::protocol::key::{Key, OnceKey, SealKey};
 use longhaul::internals::protocol::seal::{Counts, Seal};
 
 const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: 0, batch_index: None };

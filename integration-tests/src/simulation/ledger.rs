@@ -1,7 +1,6 @@
 //! What the ledger says of each task, by the fold of the checkers and with the times at which its entries were stored.
 
 use crate::checkers::fold::{End, Stand, State};
-use crate::judge::KeysUsed;
 use bytes::Bytes;
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
@@ -147,7 +146,7 @@ pub(super) struct Told {
     pub(super) seals: usize,
     /// All that stands on it, but for tombstones.
     pub(super) log: BTreeMap<Position, Logged>,
-    keys: KeysUsed,
+    keys: ids::KeysUsed,
     pub(super) found: Vec<String>,
 }
 

@@ -79,17 +79,27 @@ pub(super) struct LogReader {
 impl LogReader {
     /// The next message; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Message>, TransportError> {
-        while self.read < self.end {
+        if self.read >= self.end {
+            return Ok(self.rest_of_batch());
+        }
+        loop {
             match self.follower.next_up_to(Some(&mut self.end)).await {
                 Ok(Some(message)) => {
                     self.read = Some(message.position);
                     return Ok(Some(message));
                 }
+                Ok(None) if self.read >= self.end => return Ok(None),
                 Ok(None) => {}
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+    }
+
+    /// A broker may name the entry that stands last and leave out the place in its batch.
+    fn rest_of_batch(&mut self) -> Option<Message> {
+        let last = self.end?.entry_id();
+        let message = self.follower.more()?;
+        (message.position.entry_id() == last).then_some(message)
     }
 }

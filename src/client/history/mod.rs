@@ -5,9 +5,11 @@
 
 mod log;
 mod task;
+mod verify;
 mod zombies;
 
 pub use task::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
+pub use verify::{BrokenInvariant, Verification};
 pub use zombies::Zombie;
 
 use super::tasks::{Scope, Source, Table, TaskView, TaskViewError, partitions_of};

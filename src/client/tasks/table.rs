@@ -15,6 +15,7 @@ use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::key::{Key, OwnerId};
+use crate::task::terms::Terms;
 use crate::task::{Position, TaskId, WorkerIdentity, text};
 use crate::transport::Message;
 use std::collections::{BTreeMap, HashSet};
@@ -49,10 +50,6 @@ struct Beat {
     identity: Option<Arc<WorkerIdentity>>,
     published_ms: u64,
 }
-
-const TAGS: &str = "TAGS";
-const TASK_TYPE: &str = "TASK_TYPE";
-const SCHEDULED_AT: &str = "SCHEDULED_AT";
 
 /// The most tags that are kept of a task, as many as it may have.
 const TAGS_MAX: usize = 16;
@@ -206,16 +203,17 @@ impl Table {
             return;
         }
         let property = |name| message.properties.get(name).filter(|text| !text.is_empty());
-        let tags = property(TAGS).map(|tags| tags.split(',').take(TAGS_MAX));
-        let tags = tags.into_iter().flatten().map(|tag| self.word(tag.trim())).collect();
-        let task_type = property(TASK_TYPE).map(|name| self.word(name));
+        let terms = Terms::read(&message.properties.to_map(), message.publish_time_ms);
+        let terms = terms.unwrap_or_default();
+        let tags = terms.tags.iter().map(|tag| self.word(tag)).collect();
+        let task_type = property(text::TASK_TYPE).map(|name| self.word(name));
         let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
         let texts = Texts { tags, task_type, key: key.map(Into::into), progress: None };
         let row = self.rows.entry(id).or_default();
         row.submitted = true;
         row.created_ms = message.publish_time_ms;
         row.changed_ms = row.changed_ms.max(message.publish_time_ms);
-        row.schedule(scheduled_ms(message).unwrap_or_default());
+        row.schedule(terms.scheduled_at_ms.unwrap_or_default());
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = before.or(texts).boxed();
     }
@@ -330,11 +328,6 @@ impl Table {
             key: texts.key.map(String::from),
         }
     }
-}
-
-/// The time before which the task of a message is not started.
-fn scheduled_ms(message: &Message) -> Option<u64> {
-    message.properties.get(SCHEDULED_AT)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -63,15 +63,7 @@ fn key(epoch: u32, owner: OwnerId, serial: u64) -> OnceKey {
 }
 
 fn claim(epoch: u32, owner: OwnerId, base: Option<Base>) -> Entry {
-    let (kind, batch_size) = (ClaimKind::Run, None);
-    Entry::Claim(Claim {
-        key: key(epoch, owner, 1),
-        attempt: epoch,
-        kind,
-        batch_size,
-        base,
-        limits: crate::protocol::limits::Limits::NONE,
-    })
+    Entry::Claim(Claim { base, ..Claim::plain(key(epoch, owner, 1), epoch, ClaimKind::Run) })
 }
 
 fn done(epoch: u32, owner: OwnerId, outcome: Outcome) -> Entry {
@@ -212,4 +204,44 @@ async fn the_view_of_a_past_instant_is_what_it_was_then() {
     assert!(matches!(lost, Err(HistoryError::NotInLog { begins_ms: Some(_) })), "{lost:?}");
     let kept = past.client.tasks_at("tasks", PastInstant::Time(log[7].publish_time_ms)).await;
     assert_eq!(kept.unwrap().get(ID).unwrap().map(|info| info.status), failed);
+}
+
+/// What the tests of destruction ask of a ledger could not be asked of one in production.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_in_production_is_verified_and_each_broken_invariant_is_named() {
+    let past = Past::new();
+    assert!(past.client.verify("tasks").await.unwrap().is_sound());
+    tell(&past).await;
+    let sound = past.client.verify("tasks").await.unwrap();
+    assert!(sound.is_sound(), "{sound:?}");
+    let told = (sound.ledger_entries, sound.metadata_entries, sound.late, sound.tasks);
+    assert_eq!(told, (8, 4, 1, 1));
+    past.show(&completed(ID, 1), 1, FIRST).await;
+    let never = OnceKey { epoch: Epoch(3), ..key(3, FIRST, 9) };
+    let never = Done { key: never, attempt: 3, outcome: Outcome::Completed };
+    past.broker.publish(&past.ledger, ledger::message(&Entry::Done(never), b""));
+    past.broker
+        .publish(&past.ledger, Outgoing { key: Some("x".to_owned()), ..Outgoing::default() });
+    let found = past.client.verify("tasks").await.unwrap();
+    let ids: Vec<_> = found.findings.iter().map(|it| (it.id, it.on_metadata, it.task)).collect();
+    assert_eq!(ids, [("C-22", false, Some(ID)), ("C-10", true, Some(ID))]);
+    assert_eq!((found.broken, found.malformed), (2, 1));
+    // Of a sealed task whose first entries are only in what compaction has kept, nobody can tell what is gone.
+    past.broker.compact(&past.ledger);
+    let log = past.broker.full_log(&past.ledger);
+    past.broker.trim_to(&past.ledger, log[3].position.entry_id());
+    assert!(past.client.verify("tasks").await.unwrap().is_sound());
+}
+
+/// The planted faults of the judge are found through the client, too: they pass the reading of both logs.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_without_a_claim_and_an_early_seal_are_found_in_the_log() {
+    let past = Past::new();
+    past.write(&claim(1, FIRST, None), b"").await;
+    past.write(&done(1, SECOND, Outcome::Completed), b"").await;
+    past.show(&processing(ID, 1), 1, SECOND).await;
+    past.write(&seal(), b"").await;
+    let found = past.client.verify("tasks").await.unwrap();
+    let ids: Vec<_> = found.findings.iter().map(|it| it.id).collect();
+    assert_eq!(ids, ["C-22", "C-18", "C-03"], "{found:?}");
 }

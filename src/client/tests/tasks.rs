@@ -21,15 +21,7 @@ fn key(id: TaskId) -> OnceKey {
 }
 
 fn claim(id: TaskId) -> Entry {
-    let (kind, batch_size, base) = (ClaimKind::Run, None, None);
-    Entry::Claim(Claim {
-        key: key(id),
-        attempt: 1,
-        kind,
-        batch_size,
-        base,
-        limits: crate::protocol::limits::Limits::NONE,
-    })
+    Entry::Claim(Claim::plain(key(id), 1, ClaimKind::Run))
 }
 
 fn done(id: TaskId) -> Entry {

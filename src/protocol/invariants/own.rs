@@ -212,6 +212,14 @@ pub fn sealing_closed(fold: &TaskFold, own_record: &OwnRecord) -> Judgement {
     }
 }
 
+/// C-18, the part that a fold can tell: a seal names a task in this phase.
+///
+/// # Errors
+/// The task is not over.
+pub const fn sealing(phase: Phase) -> Judgement {
+    if phase.is_terminal() { Ok(()) } else { breach(SEAL, "a seal names a task that is not over") }
+}
+
 /// What is wrong with a seal that names more than its worker has closed.
 pub const UNCLOSED: &str = "a seal names a task that its worker has not closed";
 

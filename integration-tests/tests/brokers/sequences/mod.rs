@@ -19,6 +19,7 @@ mod leaving;
 mod losing;
 mod mixed;
 mod plain;
+mod reading;
 mod reference;
 mod schema;
 mod tombstones;

@@ -269,6 +269,12 @@ impl Expected {
         if let Some(detail) = self.detail {
             json += &format!(r#","detail":"{detail}""#);
         }
+        if self.state == "PROCESSING" {
+            // Which worker runs it: by its name and its machine's.
+            let word = |name: &str| value["worker"][name].as_str().context(name.to_owned());
+            json +=
+                &format!(r#","worker":{{"name":"{}","host":"{}"}}"#, word("name")?, word("host")?);
+        }
         Ok(json + "}")
     }
 }

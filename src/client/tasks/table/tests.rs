@@ -102,15 +102,7 @@ fn key(id: TaskId, epoch: u32, owner: OwnerId) -> OnceKey {
 }
 
 fn claim(id: TaskId, epoch: u32) -> Entry {
-    let (kind, batch_size, base) = (ClaimKind::Run, None, None);
-    Entry::Claim(Claim {
-        key: key(id, epoch, OWNER),
-        attempt: epoch,
-        kind,
-        batch_size,
-        base,
-        limits: crate::protocol::limits::Limits::NONE,
-    })
+    Entry::Claim(Claim::plain(key(id, epoch, OWNER), epoch, ClaimKind::Run))
 }
 
 fn done(id: TaskId, epoch: u32, outcome: Outcome) -> Entry {
@@ -268,14 +260,9 @@ fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_fir
     bench.table.read(Source::Ledger, &first);
     assert_eq!(bench.table.read_to, [Some(at(2)), None, None]);
     let base = Some(Base { created_ms: 77 });
-    let (kind, batch_size) = (ClaimKind::Run, None);
     bench.write(&Entry::Claim(Claim {
-        key: key(task(2), 9, OWNER),
-        attempt: 2,
-        kind,
-        batch_size,
         base,
-        limits: crate::protocol::limits::Limits::NONE,
+        ..Claim::plain(key(task(2), 9, OWNER), 2, ClaimKind::Run)
     }));
     assert_eq!(bench.table.get(task(2), NOW).unwrap().created_ms, 77);
 }

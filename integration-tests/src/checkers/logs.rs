@@ -1,0 +1,63 @@
+//! What the library's own judge of logs says of ledger and metadata topic: the one that `Client::verify` asks.
+
+use super::{History, LedgerEntry, Report, ViewEntry, Violation};
+use longhaul::TaskId;
+use longhaul::internals::protocol::fold::Phase;
+use longhaul::internals::protocol::invariants::{
+    CREATED_CHANGED, Finding, LogJudge, ShownEntry, VIEW_AHEAD, fingerprint, phase_shown,
+};
+use longhaul::internals::protocol::key::Epoch;
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let mut judge = LogJudge::default();
+    for task in &history.tasks {
+        judge.submitted(*task);
+    }
+    for LedgerEntry { position, entry, body, publish_time_ms, .. } in &history.ledger {
+        if let Ok(entry) = entry {
+            judge.read(*position, entry, body, *publish_time_ms);
+        }
+    }
+    report.violations.extend(judge.take_findings().into_iter().map(|it| told(&it, None)));
+    for shown in &history.view {
+        let Ok(task) = shown.key.parse::<TaskId>() else { continue };
+        match entry(shown, task) {
+            Some(entry) => judge.shown(shown.position, &entry),
+            None => judge.evicted(shown.position, task),
+        }
+        let found = judge.take_findings().into_iter().map(|it| told(&it, shown.epoch));
+        report.violations.extend(found);
+    }
+    report.late_on_view = judge.late();
+    let unshown = judge.unshown().into_iter();
+    report.violations.extend(unshown.map(|(task, how)| Violation::ViewDiffers(task, how)));
+}
+
+fn entry(shown: &ViewEntry, task: TaskId) -> Option<ShownEntry> {
+    let metadata = shown.metadata.as_ref()?;
+    let phase = phase_shown(metadata);
+    let body = if phase == Phase::Completed {
+        metadata.result.as_deref().unwrap_or_default()
+    } else {
+        metadata.failure_reason.as_deref().unwrap_or_default().as_bytes()
+    };
+    Some(ShownEntry {
+        task,
+        epoch: shown.epoch.map(Epoch),
+        owner: shown.owner,
+        phase,
+        attempts: metadata.attempts,
+        created_ms: metadata.created,
+        body: fingerprint(body),
+    })
+}
+
+/// In the words of the checkers, where they have their own.
+fn told(finding: &Finding, epoch: Option<u32>) -> Violation {
+    let violation = finding.violation;
+    match (violation.what, violation.task, epoch) {
+        (CREATED_CHANGED, Some(task), _) => Violation::CreatedChanged(task),
+        (VIEW_AHEAD, Some(task), Some(epoch)) => Violation::ViewAhead(task, epoch),
+        _ => Violation::Broken(violation),
+    }
+}

@@ -1,0 +1,52 @@
+//! What a client can read of a queue at which workers are at work.
+
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
+use anyhow::{Context, Result, ensure};
+use integration_tests::bench::Bench;
+use integration_tests::script::Scripted;
+use integration_tests::view::LIMIT;
+use integration_tests::wait::until;
+use longhaul::{Client, HistoryEvent, TaskFilter, TaskRef, TaskStatus};
+use tokio::time::timeout;
+
+/// Nobody could see all tasks of a queue at once, nor why one stood where it stood.
+#[tokio::test]
+async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()> {
+    let Some(bench) = Bench::new("reading").await? else { return Ok(()) };
+    let client = Client::connect(bench.service_url()).await?;
+    let mut producer = Plain::tasks(&bench).await?;
+    let waits = producer.submit("0|gate,ok a").await?;
+    let fails = producer.submit("1|fail x|ok b").await?;
+    let view = timeout(LIMIT, client.tasks(&bench.names().task)).await??;
+    ensure!(view.counts()?.of(TaskStatus::Ready) == 2, "{:?}", view.counts()?);
+    let scripted = Scripted::default();
+    let worker = bench.worker(scripted.named("first")).await?.label("blue");
+    let worker = worker.name("mailer").start().await?;
+    let status = |id| Ok::<_, anyhow::Error>(view.get(id)?.map(|task| task.status));
+    let both = async || {
+        let ended = status(fails)? == Some(TaskStatus::Completed);
+        Ok((status(waits)? == Some(TaskStatus::Running) && ended).then_some(()))
+    };
+    until("one task to run and one to have ended", LIMIT, both).await?;
+    let running = view.list(&TaskFilter::new().status(TaskStatus::Running), None, 9)?.tasks;
+    let who = running.first().and_then(|task| task.worker.clone()).context("no worker is named")?;
+    ensure!((who.name.as_str(), who.label.as_str()) == ("mailer", "blue"), "{who:?}");
+    let workers = view.workers()?;
+    ensure!(workers.iter().any(|worker| worker.running == [waits]), "{workers:?}");
+    scripted.open_gate();
+    let idle = async || Ok((view.counts()?.demand() == 0).then_some(()));
+    until("both to have ended", LIMIT, idle).await?;
+    let task = TaskRef::new(&bench.names().task, fails)?;
+    let history = client.history(&task).await?;
+    ensure!(
+        history.is_whole && history.entries.iter().all(|it| it.ignored.is_none()),
+        "{history:?}"
+    );
+    let claims = |it: &&longhaul::HistoryEntry| matches!(it.event, HistoryEvent::Claimed { .. });
+    ensure!(history.entries.iter().filter(claims).count() == 2, "{history:?}");
+    ensure!(client.zombies(&bench.names().task).await?.is_empty());
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}

@@ -1,0 +1,186 @@
+//! Whether the logs of a queue keep the invariants of the protocol.
+
+use super::log::{Found, Logs};
+use super::{Client, HistoryError, partition};
+use crate::client::tasks::{Update, ViewEntry, read_view_entry};
+use crate::ledger;
+use crate::protocol::invariants::{CompactedFolds, Finding, LogJudge, Place, ShownEntry};
+use crate::protocol::key::{Epoch, parse_owner};
+use crate::task::{Position, TaskId};
+use crate::topics::TopicNames;
+use crate::transport::Message;
+use std::ops::ControlFlow;
+
+/// The most findings that are told; all are counted.
+const TOLD_MAX: usize = 1_000;
+
+/// What the logs of a queue show of the invariants of the protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verification {
+    /// Entries of the ledger that were judged.
+    pub ledger_entries: u64,
+    /// Messages of the ledger that are no entries of this version: workers ignore them, too.
+    pub malformed: u64,
+    /// Entries of the metadata topic that were judged.
+    pub metadata_entries: u64,
+    /// Entries of the metadata topic that came after one of a higher epoch: a zombie's, which nothing forbids.
+    pub late: u64,
+    /// Tasks that the logs tell of.
+    pub tasks: u64,
+    /// How many entries break an invariant.
+    pub broken: u64,
+    /// Those entries, the first 1,000 of them.
+    pub findings: Vec<BrokenInvariant>,
+}
+
+impl Verification {
+    /// Whether no entry breaks an invariant.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        self.broken == 0
+    }
+}
+
+/// An entry that breaks an invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BrokenInvariant {
+    /// The number of the invariant, as in the documentation of the protocol: `C-01` to `C-23`.
+    pub id: &'static str,
+    /// What is wrong, in words.
+    pub what: String,
+    /// The task.
+    pub task: Option<TaskId>,
+    /// The partition, or -1.
+    pub partition: i32,
+    /// Whether the entry lies on the metadata topic, and not on the ledger.
+    pub on_metadata: bool,
+    /// Where it lies.
+    pub position: Position,
+}
+
+impl BrokenInvariant {
+    fn new(partition: i32, finding: &Finding) -> Self {
+        let Finding { violation, at, detail } = finding;
+        let (on_metadata, position) = match at {
+            Place::Ledger(position) => (false, *position),
+            Place::Metadata(position) => (true, *position),
+        };
+        let told = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let what = format!("{}{told}", violation.what);
+        Self { id: violation.id, what, task: violation.task, partition, on_metadata, position }
+    }
+}
+
+impl Client {
+    /// Reads ledger and metadata topic of a queue, while workers work, and judges every entry that is still there by the invariants of the
+    /// protocol that the logs can show: no key used twice (C-02), one owner of each epoch (C-03), nothing shown as running without an
+    /// accepted claim (C-04) or after a cancellation (C-11), no end shown that the ledger does not have (C-10), seals only of tasks that are over
+    /// (C-18), outcomes only of own epochs (C-22), claims only when they are due (C-23), and a compacted ledger that folds to what the log folds to
+    /// (C-01). It is the judge that the project's own tests of destruction ask.
+    ///
+    /// It keeps some hundred bytes of each entry while it reads a partition. Put a limit around it with [`tokio::time::timeout`].
+    ///
+    /// ```no_run
+    /// # async fn check(client: longhaul::Client) -> Result<(), longhaul::HistoryError> {
+    /// let found = client.verify("tasks").await?;
+    /// for broken in &found.findings {
+    ///     println!("{} of {:?} at {:?}: {}", broken.id, broken.task, broken.position, broken.what);
+    /// }
+    /// assert!(found.is_sound());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the logs cannot be read.
+    pub async fn verify(&self, topic: &str) -> Result<Verification, HistoryError> {
+        let names = self.names(topic)?;
+        let logs = self.logs();
+        let mut verification = Verification::default();
+        for index in self.past_partitions(&names).await? {
+            verify(&logs, &names, index, &mut verification).await?;
+        }
+        Ok(verification)
+    }
+}
+
+async fn verify(
+    logs: &Logs,
+    names: &TopicNames,
+    index: i32,
+    verification: &mut Verification,
+) -> Result<(), HistoryError> {
+    // First what must not be ahead of the ledger, which therefore is read later.
+    let mut shown = Vec::new();
+    logs.read(&partition(names.metadata.clone(), index), |_, message| {
+        shown.extend(shown_entry(message).map(|entry| (message.position, entry)));
+        ControlFlow::Continue(())
+    })
+    .await?;
+    let ledger = partition(names.ledger.clone(), index);
+    let mut compacted = CompactedFolds::default();
+    let mut view = logs.open(&ledger, true).await?;
+    while let Some(message) = view.next().await? {
+        if let Ok(entry) = ledger::read(&message) {
+            compacted.read(message.position, &entry);
+        }
+    }
+    drop(view);
+    let mut judge = LogJudge::comparing(compacted);
+    logs.read(&ledger, |found, message| {
+        let Ok(entry) = ledger::read(message) else {
+            verification.malformed += 1;
+            return ControlFlow::Continue(());
+        };
+        let (at, published_ms) = (message.position, message.publish_time_ms);
+        let content = ledger::content(message).unwrap_or_default();
+        match found {
+            Found::Compacted => judge.read_kept(at, &entry, &content, published_ms),
+            Found::Log => drop(judge.read(at, &entry, &content, published_ms)),
+        }
+        verification.ledger_entries += 1;
+        ControlFlow::Continue(())
+    })
+    .await?;
+    verification.metadata_entries += u64::try_from(shown.len()).unwrap_or(u64::MAX);
+    for (at, entry) in shown {
+        match entry {
+            Shown::Entry(entry) => judge.shown(at, &entry),
+            Shown::Evicted(task) => judge.evicted(at, task),
+        }
+    }
+    verification.late += u64::try_from(judge.late()).unwrap_or(u64::MAX);
+    verification.tasks += u64::try_from(judge.tasks()).unwrap_or(u64::MAX);
+    let found = judge.finish();
+    verification.broken += u64::try_from(found.len()).unwrap_or(u64::MAX);
+    let room = TOLD_MAX.saturating_sub(verification.findings.len());
+    let told = found.iter().take(room).map(|finding| BrokenInvariant::new(index, finding));
+    verification.findings.extend(told);
+    Ok(())
+}
+
+enum Shown {
+    Entry(ShownEntry),
+    Evicted(TaskId),
+}
+
+fn shown_entry(message: &Message) -> Option<Shown> {
+    let (task, update) = match read_view_entry(message)? {
+        ViewEntry::Evicted(task) => return Some(Shown::Evicted(task)),
+        ViewEntry::Updated(task, update) => (task, *update),
+    };
+    let Update { shown, epoch, created_ms, .. } = update;
+    let owner = message.properties.get("owner").and_then(parse_owner);
+    Some(Shown::Entry(ShownEntry {
+        task,
+        epoch: epoch.map(Epoch),
+        owner,
+        phase: shown.phase,
+        attempts: shown.attempts,
+        created_ms,
+        // Nothing is decoded of results: how they are shown is judged where all is at rest.
+        body: 0,
+    }))
+}
