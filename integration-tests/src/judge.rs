@@ -5,7 +5,7 @@
 //! of its states.
 
 use longhaul::TaskId;
-use longhaul::internals::protocol::entry::{Entry, Outcome};
+use longhaul::internals::protocol::entry::{After, Claim, ClaimKind, Entry, Outcome};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
 use longhaul::internals::protocol::invariants::{
     ACK, Breach, DEAD_LETTER, Judgement, OWNER, SEAL, SEALED, START, TERMINAL, VIEW, Violation,
@@ -37,6 +37,9 @@ struct Deeds {
     sealed: bool,
     /// Its own number of attempts, as its claims say.
     max_attempts: Option<u32>,
+    /// It may expire, as its claims say; and the epochs after which it waited for another attempt, and did not go on with one.
+    expires: bool,
+    waited: Vec<Epoch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,14 +105,19 @@ impl Judge {
         match entry {
             Entry::Claim(claim) => {
                 self.owned(task, claim.key.epoch, claim.key.owner);
-                if let Some(max) = claim.limits.max_attempts {
-                    self.tasks.entry(task).or_default().max_attempts = Some(max);
+                self.limited(task, claim);
+            }
+            Entry::Done(done) => {
+                if matches!(done.outcome, Outcome::Released(_)) {
+                    self.released(task, done.key.epoch);
+                }
+                if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome
+                    && next.after == After::Other
+                {
+                    self.waits(task, done.key.epoch);
                 }
             }
-            Entry::Done(done) if matches!(done.outcome, Outcome::Released(_)) => {
-                self.released(task, done.key.epoch);
-            }
-            Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {}
+            Entry::Cancel(_) | Entry::Checkpoint(_) => {}
             Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => return,
         }
         let Some(seen) = Terminal::of(fold) else { return };
@@ -233,6 +241,26 @@ impl Judge {
                 self.violated(OWNER, "an epoch has two owners", task);
             }
             Some(_) => {}
+        }
+    }
+
+    /// What a claim says of its task's limits; and whether it may close it because it has expired.
+    fn limited(&mut self, task: TaskId, claim: &Claim) {
+        let deeds = self.tasks.entry(task).or_default();
+        deeds.max_attempts = claim.limits.max_attempts.or(deeds.max_attempts);
+        deeds.expires |= claim.limits.expires_at_ms.is_some();
+        let before = Epoch(claim.key.epoch.0.saturating_sub(1));
+        let begun = before > Epoch(0) && !deeds.waited.contains(&before);
+        if claim.kind == ClaimKind::Expired && deeds.expires && begun {
+            self.violated(START, "a task expired that had begun", task);
+        }
+    }
+
+    fn waits(&mut self, task: TaskId, epoch: Epoch) {
+        let deeds = self.tasks.entry(task).or_default();
+        if deeds.expires && !deeds.waited.contains(&epoch) {
+            deeds.waited.push(epoch);
+            deeds.waited.sort_unstable();
         }
     }
 

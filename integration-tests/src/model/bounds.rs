@@ -1,6 +1,7 @@
 //! What a scenario's world may do, and how often.
 
 use super::tamper::Fault;
+use longhaul::internals::protocol::limits::Limits;
 
 /// The bounds of a scenario. Budgets count over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Bounds {
     pub thaw: u8,
     /// The broker notices that a worker is frozen.
     pub brokerto: bool,
+    /// Tasks expire, at any time that a worker's clock may show, and have their own number of attempts: workers give one less.
+    pub expires: bool,
     /// Workers that drain and leave.
     pub drain: u8,
     /// Self-fences at any time, as after a long outage.
@@ -99,6 +102,22 @@ pub(super) fn each_field(
 }
 
 impl Bounds {
+    /// What each task's message allows it.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        if !self.expires {
+            return Limits::NONE;
+        }
+        let max_attempts = Some(u32::from(self.attempts));
+        Limits { max_attempts, expires_at_ms: Some(1), ..Limits::NONE }
+    }
+
+    /// How many attempts workers give a task that does not say it.
+    #[must_use]
+    pub fn workers_attempts(&self) -> u32 {
+        u32::from(self.attempts) - u32::from(self.expires)
+    }
+
     /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
     ///
     /// # Errors
@@ -163,6 +182,7 @@ impl Bounds {
             "single" => &mut self.single,
             "marked" => &mut self.marked,
             "fetch" => &mut self.fetch,
+            "expires" => &mut self.expires,
             "queue" => &mut self.queue,
             _ => return None,
         })

@@ -4,7 +4,8 @@ use super::bounds::Bounds;
 use super::sealing;
 use super::tamper::Fault;
 use super::world::{Worker, World, message_of, task_id};
-use longhaul::internals::protocol::claim::{Decision, next_claim};
+use longhaul::internals::protocol::claim::{Decision, NextClaim, next_claim};
+use longhaul::internals::protocol::entry::ClaimKind;
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
 use longhaul::internals::worker::machine::{Stage, Step as Closing, Task};
 
@@ -24,6 +25,8 @@ pub enum Move {
     Read { worker: u8 },
     /// A worker claims the task, or asks for its payload first.
     Take { worker: u8, task: u8, live_owner: bool },
+    /// A worker closes the task because its wall clock says that it has expired.
+    Expire { worker: u8, task: u8 },
     /// A body ends.
     Finish { worker: u8, body: u8, end: End },
     /// The first publish in flight lands.
@@ -120,6 +123,7 @@ impl Move {
             | Self::Receive { .. }
             | Self::Read { .. }
             | Self::Take { live_owner: false, .. }
+            | Self::Expire { .. }
             | Self::Finish { .. }
             | Self::Land { .. }
             | Self::GhostLand { .. }
@@ -323,6 +327,9 @@ fn task_moves(
             }
             (Decision::Wait, _) => {}
         }
+        if expires(bounds, worker, task).is_some() {
+            into.push(Move::Expire { worker: number, task });
+        }
     }
     let publishing = matches!(known.stage, Stage::Claiming { .. } | Stage::Finishing { .. });
     if world.budget.giveup > 0 && publishing {
@@ -355,6 +362,17 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
         );
     }
     (worker.machine.decide(id, due, None), live_owner)
+}
+
+/// The claim by which a worker closes a task that has expired, where its limits allow that: by which clock they do is its own affair.
+pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<NextClaim> {
+    let id = task_id(bounds, task);
+    let known = worker.machine.task(id).filter(|known| known.held || bounds.adopt)?;
+    let (_, kind) = known.limits.as_deref()?.closes_at(&known.fold, 0)?;
+    match worker.machine.decide(id, true, Some(kind)) {
+        Decision::Claim(claim) if claim.kind == ClaimKind::Expired => Some(claim),
+        Decision::Claim(_) | Decision::ReadPayload | Decision::Wait => None,
+    }
 }
 
 /// Nobody claimed the task yet, and this worker has no delivery of it.

@@ -37,6 +37,7 @@ const BASE: Bounds = Bounds {
     freeze: 0,
     thaw: 0,
     brokerto: true,
+    expires: false,
     drain: 0,
     fences: 0,
     seal: false,
@@ -107,6 +108,12 @@ pub const SCENARIOS: &[Scenario] = &[
         "a consumer session ends, and the worker knows",
     ),
     named("drain", Bounds { drain: 1, crash: 0, ..ADOPT }, "a worker drains and leaves"),
+    named(
+        "expire",
+        Bounds { expires: true, drain: 1, crash: 0, redeliver: 0, ..ADOPT },
+        "tasks expire, fail and are given back by a drain",
+    ),
+    named("expire-crash", Bounds { expires: true, ..ADOPT }, "tasks expire, and a worker dies"),
     named("drain-crash", Bounds { drain: 1, ..ADOPT }, "the same and a crash"),
     named(
         "drain-cancel",

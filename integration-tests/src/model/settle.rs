@@ -124,6 +124,9 @@ impl Settle<'_> {
                 let found = !message.trimmed;
                 worker.payloads |= u8::from(found) << task;
                 worker.machine.payload_read(task_id(bounds, task), found);
+                if found {
+                    worker.machine.note_limits(task_id(bounds, task), bounds.limits());
+                }
             }
             Effect::DeadLetter(task) => {
                 let id = task_id(bounds, task);

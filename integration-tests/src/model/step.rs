@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
-use super::moves::{End, Move, is_seen_only, judge};
+use super::moves::{End, Move, expires, is_seen_only, judge};
 use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{
@@ -47,6 +47,7 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         | Move::SessionLost { worker }
         | Move::Read { worker }
         | Move::Take { worker, .. }
+        | Move::Expire { worker, .. }
         | Move::Finish { worker, .. }
         | Move::ConnectionLost { worker }
         | Move::GiveUp { worker, .. }
@@ -240,6 +241,7 @@ impl Settle<'_> {
         for task in members(bounds, message) {
             worker.payloads |= 1 << task;
             worker.machine.delivered(task_id(bounds, task), size);
+            worker.machine.note_limits(task_id(bounds, task), bounds.limits());
         }
     }
 
@@ -260,6 +262,12 @@ impl Settle<'_> {
                 self.sealing(step, worker);
             }
             Move::Take { task, live_owner, .. } => self.take(worker, task, live_owner),
+            Move::Expire { task, .. } => {
+                if let Some(claim) = expires(self.bounds, worker, task) {
+                    worker.late &= !(1 << task);
+                    worker.machine.claim(task_id(self.bounds, task), claim);
+                }
+            }
             Move::Finish { body, end, .. } => self.finish(worker, usize::from(body), end),
             Move::ConnectionLost { .. } => {
                 self.world.budget.giveup -= 1;
@@ -340,6 +348,7 @@ impl Settle<'_> {
                 worker.payloads |= 1 << task;
             }
             worker.machine.payload_read(id, true);
+            worker.machine.note_limits(id, self.bounds.limits());
             let _ = worker.machine.poll_action();
             (decision, _) = judge(self.bounds, &self.world, worker, task);
         }
@@ -368,7 +377,7 @@ impl Settle<'_> {
             End::Completed => Outcome::Completed,
             End::Failed => failure(self.bounds, attempt),
             End::Cancelled => Outcome::Cancelled,
-            End::Released => Outcome::Released(NextAttempt::default()),
+            End::Released => Outcome::Released(NextAttempt::AFTER_DRAIN),
         };
         if !self.bounds.fail && end == End::Failed {
             self.world.budget.spurious -= 1;

@@ -134,8 +134,8 @@ impl Worker {
     /// A worker that must read the ledger up to `end` first.
     #[must_use]
     pub fn new(owner: u8, bounds: &Bounds, end: u8) -> Self {
-        let Bounds { attempts, keys, .. } = *bounds;
-        let mut machine = Machine::new(OwnerId(u128::from(owner)), u32::from(attempts));
+        let Bounds { keys, .. } = *bounds;
+        let mut machine = Machine::new(OwnerId(u128::from(owner)), bounds.workers_attempts());
         machine.set_keys_max(if keys == 0 { usize::MAX } else { usize::from(keys) });
         if end == 0 {
             machine.bootstrap_ended();
@@ -193,7 +193,7 @@ impl World {
                 after: bounds.after,
             },
             next_owner: bounds.workers,
-            history: Part::new(Judge::new(u32::from(bounds.attempts))),
+            history: Part::new(Judge::new(bounds.workers_attempts())),
         }
     }
 

@@ -72,6 +72,13 @@ fn anybody_claims() {
     holds_at_first(&["adopt"]);
 }
 
+/// Workers whose wall clocks differ take tasks for expired at any time, while others claim, fail or give them back.
+#[test]
+fn tasks_expire() {
+    holds(&["expire", "expire-crash:redeliver=0,compact=0"]);
+    holds_at_first(&["expire-crash"]);
+}
+
 #[test]
 fn publishes_fail() {
     holds(&["adopt-giveup"]);
