@@ -60,6 +60,7 @@ macro_rules! waiting {
 mod coded;
 mod history;
 mod reading;
+mod submitting;
 mod tasks;
 mod watching;
 

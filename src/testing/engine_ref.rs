@@ -1,8 +1,10 @@
 //! How a client in a test engine starts workers there.
 
+use super::clock::EngineClock;
 use crate::worker::{Plan, Surroundings, WorkerHandle, prepare};
 use crate::{WorkerConfig, WorkerError};
 use longhaul_memory::MemoryBroker;
+use longhaul_transport::clock::Clock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +15,7 @@ use tokio::task::JoinSet;
 #[derive(Clone, Debug)]
 pub(crate) struct EngineRef {
     broker: MemoryBroker,
+    clock: &'static EngineClock,
     /// Workers started so far.
     workers: Arc<AtomicU64>,
     /// What they run as.
@@ -20,8 +23,8 @@ pub(crate) struct EngineRef {
 }
 
 impl EngineRef {
-    pub(super) fn new(broker: &MemoryBroker) -> Self {
-        Self { broker: broker.clone(), workers: Arc::default(), services: Arc::default() }
+    pub(super) fn new(broker: &MemoryBroker, clock: &'static EngineClock) -> Self {
+        Self { broker: broker.clone(), clock, workers: Arc::default(), services: Arc::default() }
     }
 
     /// What workers in an engine go by if the test says nothing else. Heartbeats are what time costs in a simulation, so that they come
@@ -34,12 +37,14 @@ impl EngineRef {
 
     /// Starts a worker on the runtime that calls this, which must be that of the engine: processors run there, too, and all in simulated time.
     pub(crate) async fn start(&self, plan: Plan) -> Result<WorkerHandle, WorkerError> {
+        // Also the handle of the worker reads it, between two calls of the engine too.
+        let clock = Clock::Simulated(self.clock);
         let number = self.workers.fetch_add(1, Ordering::Relaxed) + 1;
-        let transport = self.broker.connect(&format!("worker-{number}"));
+        let transport = self.broker.connect_with_clock(&format!("worker-{number}"), clock);
         let gate = transport.gate();
         let around = Surroundings {
             transport: Arc::new(transport),
-            clock: self.broker.clock(),
+            clock,
             // Owner ids come from it: each worker has its own, and the same ones in every run of the test.
             rng: fastrand::Rng::with_seed(number),
             gate: gate.clone(),

@@ -5,6 +5,7 @@
 //!
 #![doc = include_str!("../../docs/testing.md")]
 
+mod clock;
 mod engine_ref;
 mod transition;
 
@@ -14,12 +15,15 @@ mod tests;
 pub(crate) use engine_ref::EngineRef;
 pub use transition::Transition;
 
+use clock::EngineClock;
+
 use crate::task::FromPayload;
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
 use crate::transport::TopicPartition;
 use crate::worker::{TaskProcessor, WorkerBuilder, WorkerHandle};
 use crate::{Client, TaskRef, ToPayload, WaitError};
 use longhaul_memory::{Faults, MemoryBroker};
+use longhaul_transport::clock::Clock;
 use std::error::Error;
 use std::fmt::{self, Write};
 use std::sync::{Arc, mpsc};
@@ -57,6 +61,7 @@ const REAL_TIME_LIMIT: Duration = Duration::from_secs(120);
 pub struct TestEngine {
     runtime: Runtime,
     broker: MemoryBroker,
+    clock: &'static EngineClock,
     client: Client,
     limit: Duration,
     real_limit: Duration,
@@ -98,12 +103,22 @@ impl TestEngine {
         };
         let entered = runtime.enter();
         let broker = MemoryBroker::new(1, Faults::quiet());
-        broker.look_after_itself(|topic| topic.ends_with("-ledger"));
+        broker
+            .look_after_itself(|topic| topic.ends_with("-ledger") || topic.ends_with("-register"));
+        let clock = EngineClock::start(broker.clock());
         let transport = Arc::new(broker.connect("client"));
-        let client = Client::in_engine(EngineRef::new(&broker), transport);
-        drop(entered);
+        let client = Client::in_engine(EngineRef::new(&broker, clock), transport);
         let start_ms = broker.clock().wall_ms();
-        Self { runtime, broker, client, limit: TIME_LIMIT, real_limit: REAL_TIME_LIMIT, start_ms }
+        drop(entered);
+        Self {
+            runtime,
+            broker,
+            clock,
+            client,
+            limit: TIME_LIMIT,
+            real_limit: REAL_TIME_LIMIT,
+            start_ms,
+        }
     }
 
     /// Gives up a wait after this much simulated time, and not after 30 days.
@@ -227,8 +242,7 @@ impl TestEngine {
     /// The wall clock of the simulation, in ms since the epoch: what a task's times are compared with.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
-        let _entered = self.runtime.enter();
-        self.broker.clock().wall_ms()
+        Clock::Simulated(self.clock).wall_ms()
     }
 
     /// What the task has gone through so far, as its entries on the metadata topic show it to everybody. An entry that only renews the
@@ -292,12 +306,14 @@ impl TestEngine {
                     std::future::pending::<()>().await;
                 }
             };
-            tokio::select! {
+            let result = tokio::select! {
                 biased;
                 output = future => Ok(output),
                 () = over => Err(Stuck::Simulated),
                 () = barked => Err(Stuck::Real),
-            }
+            };
+            self.clock.stop();
+            result
         });
         drop(done);
         result

@@ -121,6 +121,28 @@ fn a_task_outlives_the_crash_of_its_worker_and_a_drain_costs_no_attempt() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 0", "PROCESSING 1", "COMPLETED 1"]);
 }
 
+/// A handle read another clock between two calls of the engine: the deadline of a drain that was asked for there had passed long ago, and running
+/// tasks were given back.
+#[test]
+fn a_handle_reads_the_simulated_clock_between_two_calls() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |task: Text, _: TaskContext| -> Outcome {
+        tokio::time::sleep(DAY).await;
+        Ok(task)
+    });
+    engine.advance(10 * DAY);
+    let worker = engine.start(engine.worker("tasks", processor));
+    let task = engine.submit("tasks", &text("task"));
+    engine.advance(Duration::from_secs(60));
+    assert!(worker.stats().lag < Duration::from_secs(2 * 3600), "{:?}", worker.stats());
+    worker.request_drain(2 * DAY);
+    let ended: Result<(), WorkerError> = engine.run(worker.join());
+    ended.unwrap();
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+    let passed = engine.time_passed();
+    assert!((11 * DAY..11 * DAY + Duration::from_secs(300)).contains(&passed), "{passed:?}");
+}
+
 #[test]
 fn a_test_that_went_wrong_says_how() {
     let engine = TestEngine::new().time_limit(DAY);

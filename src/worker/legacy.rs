@@ -95,7 +95,6 @@ pub(super) struct HeldStart {
 pub(super) struct Legacy {
     /// How long an entry PROCESSING counts: twice the keep-alive interval.
     patience: Duration,
-    max_attempts: u32,
     /// Tasks whose last entry on M is of the reference, with the time at which it was read.
     shown: BTreeMap<TaskId, (LegacyEntry, Moment)>,
     read_to: Option<Position>,
@@ -112,10 +111,9 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Nothing was read.
-    pub(super) const fn new(keep_alive: Duration, max_attempts: u32) -> Self {
+    pub(super) const fn new(keep_alive: Duration) -> Self {
         Self {
             patience: keep_alive.saturating_mul(2),
-            max_attempts,
             shown: BTreeMap::new(),
             read_to: None,
             asked: None,
@@ -212,20 +210,20 @@ impl Legacy {
         self.held.remove(&id);
     }
 
-    /// The attempt to claim, where the ledger alone calls for this one.
-    pub(super) fn attempt(&self, id: TaskId, attempt: u32) -> u32 {
+    /// The attempt to claim, where the ledger alone calls for this one, of a task that has so many.
+    pub(super) fn attempt(&self, id: TaskId, attempt: u32, max_attempts: u32) -> u32 {
         let Some((entry, _)) = self.shown.get(&id) else { return attempt };
         let next = match entry.state {
             LegacyState::Completed => entry.attempts,
             LegacyState::Processing | LegacyState::Failed => entry.attempts.saturating_add(1),
         };
-        attempt.max(next.min(self.max_attempts))
+        attempt.max(next.min(max_attempts))
     }
 
-    /// How the task has ended as M shows it, if it has.
-    pub(super) fn end(&self, id: TaskId) -> Option<LegacyEnd> {
+    /// How the task, which has so many attempts, has ended as M shows it, if it has.
+    pub(super) fn end(&self, id: TaskId, max_attempts: u32) -> Option<LegacyEnd> {
         let (entry, _) = self.shown.get(&id)?;
-        let used_up = entry.attempts >= self.max_attempts;
+        let used_up = entry.attempts >= max_attempts;
         match entry.state {
             LegacyState::Completed => Some(LegacyEnd::Shown(entry.at)),
             LegacyState::Failed if used_up => Some(LegacyEnd::Shown(entry.at)),
@@ -267,7 +265,7 @@ mod tests {
 
     /// M was read to its end at ten seconds, with this entry as its last.
     fn with(entry: Option<LegacyEntry>) -> Legacy {
-        let mut legacy = Legacy::new(KEEP_ALIVE, 3);
+        let mut legacy = Legacy::new(KEEP_ALIVE);
         legacy.read(at(1), Some(ID), entry, seconds(9));
         legacy
     }
@@ -296,7 +294,7 @@ mod tests {
         let mut legacy = with(Some(running));
         let gone = seconds(609) + Duration::from_millis(1);
         assert_eq!(answer(&mut legacy, gone), Answer::Free);
-        assert_eq!((legacy.attempt(ID, 1), legacy.end(ID)), (2, None));
+        assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (2, None));
     }
 
     #[test]
@@ -310,13 +308,22 @@ mod tests {
         for (entry, attempt, end) in cases {
             let mut legacy = with(Some(entry));
             assert_eq!(answer(&mut legacy, seconds(10)), Answer::Free, "{entry:?}");
-            assert_eq!((legacy.attempt(ID, 1), legacy.end(ID)), (attempt, end), "{entry:?}");
+            assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (attempt, end), "{entry:?}");
         }
         let mut legacy = with(Some(entry(LegacyState::Processing, 3)));
         assert_eq!(answer(&mut legacy, seconds(1_000)), Answer::Free);
-        assert_eq!((legacy.attempt(ID, 1), legacy.end(ID)), (3, Some(LegacyEnd::NoAttemptLeft)));
+        assert_eq!(
+            (legacy.attempt(ID, 1, 3), legacy.end(ID, 3)),
+            (3, Some(LegacyEnd::NoAttemptLeft))
+        );
+        // A task may have a number of its own, which Java workers do not know.
+        let legacy = with(Some(entry(LegacyState::Failed, 1)));
+        assert_eq!(
+            (legacy.attempt(ID, 1, 1), legacy.end(ID, 1)),
+            (1, Some(LegacyEnd::Shown(at(1))))
+        );
         // The ledger knows of more attempts.
-        assert_eq!(with(Some(entry(LegacyState::Failed, 1))).attempt(ID, 3), 3);
+        assert_eq!(with(Some(entry(LegacyState::Failed, 1))).attempt(ID, 3, 3), 3);
     }
 
     #[test]
@@ -326,10 +333,10 @@ mod tests {
         assert_eq!(legacy.answer(ID, seconds(10)), Answer::NotRead);
         legacy.told(seconds(10), Some(at(2)));
         assert_eq!(legacy.answer(ID, seconds(10)), Answer::Free);
-        assert_eq!((legacy.attempt(ID, 1), legacy.end(ID)), (1, None));
+        assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (1, None));
         // A follower that begins again from the start brings the older one once more.
         legacy.read(at(1), Some(ID), Some(entry(LegacyState::Processing, 2)), seconds(11));
-        assert_eq!(legacy.attempt(ID, 1), 1);
+        assert_eq!(legacy.attempt(ID, 1, 3), 1);
     }
 
     #[test]

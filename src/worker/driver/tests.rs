@@ -42,6 +42,7 @@ mod sharing;
 mod telling;
 mod terms;
 mod topics;
+mod versions;
 mod visits;
 
 /// What processors have to say.

@@ -100,12 +100,17 @@ impl Machine {
         }
     }
 
+    /// How many attempts the task has: its own number, or the worker's.
+    #[must_use]
+    pub fn max_attempts(&self, id: TaskId) -> u32 {
+        self.task(id).map_or(self.max_attempts, |task| task.max_attempts(self.max_attempts))
+    }
+
     fn judge(&self, action: &Action) -> Judgement {
         match action {
             Action::Start { task, epoch, attempt } => {
                 let (fold, own_record) = self.known(*task);
-                let known = self.task(*task);
-                let max = known.map_or(self.max_attempts, |it| it.max_attempts(self.max_attempts));
+                let max = self.max_attempts(*task);
                 invariants::start(&fold, &own_record, (*epoch, self.owner()), *attempt, max)
             }
             Action::Publish(Entry::Claim(claim)) => {

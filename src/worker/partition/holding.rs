@@ -75,6 +75,12 @@ impl Partition {
         self.settle();
     }
 
+    /// Processors that have not ended are here.
+    #[must_use]
+    pub fn has_processors(&self) -> bool {
+        !self.processors.is_empty()
+    }
+
     /// How many deliveries are held that wait for a slot; of those that were kept until now one is counted.
     #[must_use]
     pub fn waiting(&self) -> usize {

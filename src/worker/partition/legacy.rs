@@ -15,7 +15,7 @@ impl Partition {
     /// Workers of the Java reference, with this keep-alive interval, work on the same subscription.
     #[must_use]
     pub fn beside_legacy(mut self, keep_alive: Duration) -> Self {
-        self.legacy = Some(Legacy::new(keep_alive, self.settings.max_attempts));
+        self.legacy = Some(Legacy::new(keep_alive));
         self
     }
 
@@ -71,7 +71,8 @@ impl Partition {
     pub(super) fn legacy_claim(&self, id: TaskId, claim: NextClaim) -> NextClaim {
         match &self.legacy {
             Some(legacy) if claim.kind == ClaimKind::Run => {
-                NextClaim { attempt: legacy.attempt(id, claim.attempt), ..claim }
+                let max_attempts = self.machine.max_attempts(id);
+                NextClaim { attempt: legacy.attempt(id, claim.attempt, max_attempts), ..claim }
             }
             _ => claim,
         }
@@ -114,12 +115,13 @@ impl Partition {
         now: Moment,
     ) {
         let too_late = self.mode == Mode::Draining || now > self.begin_by(id, epoch);
+        let max_attempts = self.machine.max_attempts(id);
         let Some(legacy) = &mut self.legacy else { return };
         let answer = legacy.answer(id, now);
         if answer == Answer::NotRead && !too_late {
             return;
         }
-        let end = legacy.end(id);
+        let end = legacy.end(id, max_attempts);
         legacy.forget(id);
         match (answer, end) {
             (Answer::Free, Some(end)) if !too_late => {

@@ -414,12 +414,6 @@ impl Partition {
         self.settle();
     }
 
-    /// Processors that have not ended are here.
-    #[must_use]
-    pub fn has_processors(&self) -> bool {
-        !self.processors.is_empty()
-    }
-
     /// Brings what time knows of a task in line with its fold.
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let Some(task) = self.machine.task(id) else {

@@ -173,6 +173,19 @@ async fn a_start_that_waits_for_m_can_be_cancelled_and_drained() {
     }
 }
 
+/// The reference shows such a task as failed, `Unexpected state`. M decides nothing here.
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_nobody_understands_counts_as_none() {
+    for state in ["UNKNOWN", "NEW", "BETTER"] {
+        let (mut bench, diary) = bench(true);
+        let task = bench.submit(&[]);
+        bench.write_legacy(task, state, 2, "");
+        bench.run_for(3 * SECOND).await;
+        assert_eq!(diary.lines(), ["attempt 1"], "{state}");
+        assert!(bench.is_acked(task), "{state}");
+    }
+}
+
 /// Without the mode nothing on M counts, as before.
 #[tokio::test(start_paused = true)]
 async fn by_default_no_claim_asks_what_m_shows() {

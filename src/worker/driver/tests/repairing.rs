@@ -25,10 +25,21 @@ impl Bench {
 
 /// A task has completed and is sealed, and then what a zombie says of it lands on M.
 async fn sealed_before_a_zombie_came() -> Bench {
+    sealed_before_a_zombie_came_with(|json| json).await
+}
+
+/// The same, where the end that M shows was written by a worker that makes this of it.
+pub(super) async fn sealed_before_a_zombie_came_with(written: fn(String) -> String) -> Bench {
     let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("the result".to_owned())) });
     let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    let first = bench.broker.full_log(&bench.metadata()).remove(0);
+    let log = bench.broker.full_log(&bench.metadata());
+    let (first, last) = (log[0].clone(), log.last().unwrap().clone());
+    let payload = written(String::from_utf8(last.payload.to_vec()).unwrap()).into();
+    let (key, properties) = (last.key, last.properties);
+    bench
+        .broker
+        .publish(&bench.metadata(), Outgoing { key, properties, payload, ..Outgoing::default() });
     let mut entries = EntrySet::default();
     entries.push_entry(task.entry_id(), Ended::Completed);
     let counts = Counts { completed: 1, ..Counts::default() };

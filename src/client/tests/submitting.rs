@@ -1,0 +1,64 @@
+//! Many tasks in one call: an outcome for each.
+
+use super::*;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A task that has a form as bytes only if its number is even.
+struct Even(u32);
+
+impl Serialize for Even {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_multiple_of(2) {
+            serializer.serialize_u32(self.0)
+        } else {
+            Err(S::Error::custom("odd"))
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_cannot_be_submitted_stops_no_other() {
+    let bench = bench();
+    bench.fake.world().fates.extend([Fate::Refused, Fate::Unknown, Fate::PublisherLost]);
+    let outcomes: Vec<_> = bench.client.submit_all("tasks", (0..600).map(Even)).collect().await;
+    assert_eq!(outcomes.len(), 600);
+    let (mut stored, mut refused, mut unknown, mut lost) = (0, 0, 0, 0);
+    let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
+    for (number, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            Ok(task) => {
+                let at = log.iter().find(|message| message.position == task.id.position()).unwrap();
+                assert_eq!(at.payload.as_ref(), number.to_string().as_bytes());
+                stored += 1;
+            }
+            Err(SubmitError::Encode(_)) => assert_eq!(number % 2, 1, "{number}"),
+            Err(SubmitError::Refused(_)) => refused += 1,
+            Err(SubmitError::Unknown(_)) => unknown += 1,
+            Err(SubmitError::Transport(_)) => lost += 1,
+            Err(other) => panic!("{number}: {other:?}"),
+        }
+    }
+    assert_eq!((refused, unknown, stored + lost), (1, 1, 298));
+    // What is unknown lies there, too.
+    assert_eq!(log.len(), stored + 1);
+}
+
+/// A caller with a million tasks does not hold a million futures.
+#[tokio::test(start_paused = true)]
+async fn no_more_tasks_are_taken_than_receipts_may_be_awaited() {
+    let bench = bench();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let tasks = (0..1_000_000_u32).inspect(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut outcomes = bench.client.submit_all("tasks", tasks);
+    assert_eq!(taken.load(Ordering::Relaxed), 0);
+    for _ in 0..10 {
+        outcomes.next().await.unwrap().unwrap();
+    }
+    let taken = taken.load(Ordering::Relaxed);
+    assert!((10..=256 + 10).contains(&taken), "{taken}");
+}
