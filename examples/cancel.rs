@@ -7,6 +7,7 @@ use longhaul::{
     Client, Router, TaskContext, TaskError, Text, WaitError, blocking_fn, processor_fn,
 };
 use longhaul_broker::{Broker, BrokerConfig};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Cleans up when it is cancelled. Whatever it answers then: the task is not tried again.
@@ -23,23 +24,24 @@ async fn deaf(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
     std::future::pending().await
 }
 
-/// Blocks its thread, and never asks either.
-#[expect(clippy::disallowed_methods, reason = "what cannot be awaited is what this is about")]
-#[expect(clippy::needless_pass_by_value, reason = "processors are given their task and context")]
-fn blocking(_task: Text, context: TaskContext) -> Result<Text, TaskError> {
+/// Blocks its thread for as long as this channel has two ends, and never asks either.
+fn blocking(ends: &Mutex<mpsc::Receiver<()>>, context: &TaskContext) -> Result<Text, TaskError> {
     context.progress(0, 1, "begun");
-    std::thread::sleep(Duration::from_secs(3));
-    Ok(Text("nobody wants to know".to_owned()))
+    let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = ends.recv();
+    Ok(Text(format!("nobody wants to know: {ended:?}")))
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let broker = Broker::start(BrokerConfig::default())?;
     let client = Client::connect(broker.service_url()).await?;
+    let (end, ends) = mpsc::channel();
+    let ends = Mutex::new(ends);
     let router = Router::new()
         .route("polite", processor_fn(polite))
         .route("deaf", processor_fn(deaf))
-        .route("blocking", blocking_fn(blocking));
+        .route("blocking", blocking_fn(move |_: Text, context| blocking(&ends, &context)));
     let worker = client.worker("work", router).concurrency(1);
     let worker = worker.cancel_grace(Duration::from_secs(1)).start().await?;
     let mut watch = client.watch("work").await?;
@@ -68,6 +70,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     println!("left behind: {}", worker.stats().left_behind);
+    drop(end);
     worker.drain(Duration::from_secs(10)).await?;
     Ok(())
 }

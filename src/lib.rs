@@ -25,6 +25,7 @@ mod protocol;
 mod register;
 mod supervise;
 mod task;
+mod telemetry;
 mod transport;
 mod worker;
 

@@ -10,6 +10,7 @@ use super::{Client, partition};
 use crate::clock::Clock;
 use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
+use crate::telemetry;
 use crate::topics::{Priority, TopicNameError};
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use bytes::Bytes;
@@ -82,9 +83,9 @@ pub struct Submission {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) tags: Vec<String>,
     pub(super) delivery: Delivery,
+    codec: Option<String>,
     /// The first thing that cannot be submitted.
     refused: Option<SubmitError>,
-    codec: Option<String>,
 }
 
 impl fmt::Debug for Submission {
@@ -122,8 +123,8 @@ impl Client {
             properties: BTreeMap::new(),
             tags: Vec::new(),
             delivery: Delivery::default(),
-            refused: None,
             codec: self.inner.settings.codecs.default.clone(),
+            refused: None,
         }
     }
 
@@ -243,6 +244,7 @@ impl Submission {
             }
             PublishFailure::Sent(other) => SubmitError::Unknown(other.to_string()),
         })?;
+        telemetry::submitted(&place.topic);
         client.inner.existence.note(&place, position);
         // The receipt names no partition: we know to which one we published.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })

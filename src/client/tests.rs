@@ -59,6 +59,8 @@ macro_rules! waiting {
 
 mod coded;
 mod history;
+#[cfg(feature = "metrics")]
+mod measuring;
 mod reading;
 mod submitting;
 mod tasks;

@@ -3,6 +3,7 @@
 
 use crate::clock::Clock;
 use crate::protocol::moment::Moment;
+use crate::telemetry;
 use crate::transport::TransportError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -163,6 +164,7 @@ impl Monitor {
     /// The session, which was open, is over.
     pub(crate) fn lost(&self, cause: &TransportError) {
         self.connections.lock().lost += 1;
+        telemetry::reconnects(self.connections.of.unwrap_or("client"));
         self.failed(cause);
     }
 

@@ -87,11 +87,14 @@ pub(crate) fn processing_error(message: &str) -> String {
     format!("Processing error: {message}")
 }
 
+/// What the reason begins with when the processor panicked.
+pub(crate) const PANICKED: &str = "Processing error: panicked: ";
+
 /// The processor panicked.
 pub(crate) fn panicked(message: &str, place: Option<&str>) -> String {
     match place {
-        Some(place) => processing_error(&format!("panicked: {message} at {place}")),
-        None => processing_error(&format!("panicked: {message}")),
+        Some(place) => format!("{PANICKED}{message} at {place}"),
+        None => format!("{PANICKED}{message}"),
     }
 }
 

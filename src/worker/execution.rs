@@ -73,6 +73,21 @@ impl Ending {
         }
     }
 
+    /// How it has ended, as metrics call it.
+    pub(super) fn in_a_word(&self) -> &'static str {
+        match self {
+            Self::Completed(_) => "completed",
+            Self::Failed(Failure::Snooze(_), _) => "snoozed",
+            Self::Failed(_, reason) if reason == text::OVER_BUDGET => "budget",
+            Self::Failed(_, reason) if reason == text::NO_PROGRESS => "timeout",
+            Self::Failed(_, reason) if reason.starts_with(text::PANICKED) => "panic",
+            Self::Failed(..) => "error",
+            Self::Cancelled => "cancelled",
+            Self::Fenced => "fenced",
+            Self::Released | Self::NotBegun => "released",
+        }
+    }
+
     /// That of the attempt; or that of the task, which is over with it.
     fn over_budget(ends_task: bool) -> Self {
         let failure = if ends_task { Failure::Fatal } else { Failure::Retry };

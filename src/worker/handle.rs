@@ -12,8 +12,8 @@ use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::Gate;
 use crate::protocol::config::LedgerConfigError;
 use crate::supervise::{ConnectionState, Connections};
-#[cfg(feature = "admin")]
 use crate::task::{Codecs, TaskId};
+#[cfg(feature = "admin")]
 use crate::topics::Finding;
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};

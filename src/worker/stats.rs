@@ -176,11 +176,12 @@ impl Stats {
     pub(super) fn took(&self, time: Duration) {
         self.durations.note(time);
     }
-    /// So many attempts run, and so many tasks are held and do not.
-    pub(super) fn hold(&self, running: usize, waiting: usize) {
+    /// So many attempts run, and so many tasks are held and do not. Returns whether the first number is news.
+    pub(super) fn hold(&self, running: usize, waiting: usize) -> bool {
         let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
-        self.running.store(number(running), Ordering::Relaxed);
         self.waiting.store(number(waiting), Ordering::Relaxed);
+        let before = self.running.swap(number(running), Ordering::Relaxed);
+        before != number(running)
     }
     pub(super) fn fenced(&self) {
         count(&self.fenced);

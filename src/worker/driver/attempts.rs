@@ -14,6 +14,7 @@ use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
 use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
+use crate::telemetry;
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
@@ -40,10 +41,11 @@ impl Driver {
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
-        let TaskPayload { bytes, properties, terms, undecodable } = payload;
+        let TaskPayload { bytes, properties, terms, undecodable, published_ms } = payload;
         if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
             self.config.tell_problems(task_id, terms);
         }
+        lane.measure_start(attempt, published_ms, self.env.clock.wall_ms());
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
@@ -133,6 +135,8 @@ impl Driver {
         let Some(running) = lane.running.remove(&(task, epoch)) else { return };
         lane.running_bytes -= running.payload_bytes;
         lane.metadata.running.ended((task, epoch));
+        let took = now.since(running.started_at);
+        telemetry::attempted(&lane.topics.task.topic, ending.in_a_word(), took);
         let begun = ending != Ending::NotBegun;
         let given_back = ending == Ending::Released;
         let terms = running.terms.as_deref();
@@ -142,7 +146,6 @@ impl Driver {
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {
             let (topic, attempt) = (&lane.topics.task, running.attempt);
-            let took = now.since(running.started_at);
             let reason = lane.plain_reason(task, &body, wall_ms);
             AttemptLog { topic, id: task, epoch, attempt }.ends(outcome, &reason, took);
             self.stats.took(took);

@@ -62,6 +62,7 @@ impl Driver {
                 }
                 if let Some(Verdict::Ignored(reason)) = verdict {
                     self.stats.ignored(reason);
+                    lane.measure_ignored(&inbound.entry, reason);
                 }
                 if let Some(Verdict::Accepted) = verdict {
                     let machine = lane.core.machine();
@@ -72,6 +73,7 @@ impl Driver {
                     {
                         self.stats.accepted(&done.outcome);
                     }
+                    lane.measure_accepted(&inbound.entry);
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }

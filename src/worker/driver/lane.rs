@@ -51,6 +51,8 @@ pub(super) struct TaskPayload {
     pub(super) terms: Option<Arc<Terms>>,
     /// Why the bytes cannot be read, where they cannot.
     pub(super) undecodable: Option<Arc<str>>,
+    /// When it was published, in ms by the clock of who did.
+    pub(super) published_ms: u64,
 }
 
 impl TaskPayload {
@@ -76,7 +78,7 @@ impl From<Message> for TaskPayload {
         };
         let properties = properties.to_map();
         let terms = Terms::read(&properties, publish_time_ms).map(Arc::new);
-        Self { bytes, properties, terms, undecodable }
+        Self { bytes, properties, terms, undecodable, published_ms: publish_time_ms }
     }
 }
 

@@ -203,6 +203,7 @@ impl Driver {
         for (names, share, partitions) in topics {
             driver.add_topic(names, share, partitions);
         }
+        driver.measure_slots();
         driver
     }
 

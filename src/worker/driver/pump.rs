@@ -2,7 +2,9 @@
 
 use super::Driver;
 use super::lanes::LaneId;
+use super::task_topics::TaskTopic;
 use crate::protocol::moment::Moment;
+use crate::telemetry;
 use crate::worker::session::ConsumerCommand;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -59,7 +61,15 @@ impl Driver {
             }
         }
         self.give_credits(probe, now);
-        self.stats.hold(self.attempts.len(), self.lanes.load().tasks);
+        if self.stats.hold(self.attempts.len(), self.lanes.load().tasks) {
+            self.measure_slots();
+        }
+    }
+
+    /// How many slots there are, and are used.
+    pub(super) fn measure_slots(&self) {
+        let queue = self.topics.first().map(TaskTopic::name).unwrap_or_default();
+        telemetry::slots(queue, self.config.concurrency, self.attempts.len());
     }
 
     fn look_at_due(&mut self, now: Moment) {

@@ -5,21 +5,20 @@ use super::held::Weigh;
 use super::lane::{Lane, RunningAttempt, TaskPayload};
 use crate::protocol::key::Epoch;
 use crate::task::{TaskId, TaskMetadata};
-use std::collections::BTreeMap;
+use bytes::Bytes;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Remains {
     log: Vec<String>,
-    properties: BTreeMap<String, String>,
+    /// Without its bytes.
+    payload: Option<TaskPayload>,
 }
 
 impl Weigh for (Epoch, Remains) {
     fn weight(&self) -> usize {
-        let Remains { log, properties } = &self.1;
-        let properties: usize =
-            properties.iter().map(|(name, value)| name.len() + value.len()).sum();
-        log.iter().map(String::len).sum::<usize>() + properties
+        let Remains { log, payload } = &self.1;
+        log.iter().map(String::len).sum::<usize>() + payload.as_ref().map_or(0, Weigh::weight)
     }
 }
 
@@ -27,22 +26,24 @@ impl Lane {
     /// An attempt has ended, and its end will be shown.
     pub(super) fn keep_remains(&mut self, (task, epoch): (TaskId, Epoch), ran: &RunningAttempt) {
         let log = ran.checkpoints.reports.log();
-        let payload = self.payloads.get(task).filter(|_| !self.is_shown(ran.payload_bytes));
-        let properties = payload.map(|payload| payload.properties.clone()).unwrap_or_default();
-        if !(log.is_empty() && properties.is_empty()) {
-            self.remains.insert(task, (epoch, Remains { log, properties }));
+        let is_large = !self.is_shown(ran.payload_bytes);
+        let payload = self.payloads.get(task).filter(|it| is_large && !it.properties.is_empty());
+        let without_bytes = |it: &TaskPayload| TaskPayload { bytes: Bytes::new(), ..it.clone() };
+        let payload = payload.map(without_bytes);
+        if !log.is_empty() || payload.is_some() {
+            self.remains.insert(task, (epoch, Remains { log, payload }));
         }
     }
 
     /// Completes the entry with which an attempt ends by what is left of it.
     pub(super) fn add_remains(&self, (task, epoch): (TaskId, Epoch), metadata: &mut TaskMetadata) {
         let remains = self.remains.get(task).filter(|(kept, _)| *kept == epoch);
-        let Some((_, Remains { log, properties })) = remains else { return };
+        let Some((_, Remains { log, payload })) = remains else { return };
         metadata.log.clone_from(log);
-        if !self.payloads.contains(task) {
-            let properties = properties.clone();
-            let payload = TaskPayload { properties, ..TaskPayload::default() };
-            self.annotate_by(&payload, metadata);
+        if let Some(payload) = payload
+            && !self.payloads.contains(task)
+        {
+            self.annotate_by(payload, metadata);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
+use crate::telemetry;
 use crate::worker::metadata::entry;
 use crate::worker::reports::News;
 
@@ -44,6 +45,7 @@ impl Driver {
         let expires = Some(now + self.config.heartbeat);
         let kind = Showing::Processing;
         let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
+        telemetry::kept_alive(&lane.topics.task.topic);
         lane.show(message, expires, lane.tell(shown));
         self.metadata_in_flight += 1;
     }

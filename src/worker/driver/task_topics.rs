@@ -20,6 +20,13 @@ pub(super) struct TaskTopic {
     pub(super) served: Option<LaneId>,
 }
 
+impl TaskTopic {
+    /// The full name of the topic.
+    pub(super) fn name(&self) -> &str {
+        &self.names.task
+    }
+}
+
 impl Driver {
     /// Works on one more topic, with so many partitions.
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {

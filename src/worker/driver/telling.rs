@@ -1,8 +1,11 @@
 //! What the log says of attempts, and what is counted of them.
 
-use crate::protocol::entry::{NextAttempt, Outcome};
+use super::lane::Lane;
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use crate::protocol::fold::Reason;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
+use crate::telemetry;
 use crate::transport::TopicPartition;
 use crate::worker::machine::Task;
 use crate::worker::stats::Stats;
@@ -18,6 +21,57 @@ pub(super) struct AttemptLog<'a> {
     pub(super) attempt: u32,
 }
 
+impl Lane {
+    /// An attempt starts now, by wall-clock time, at a task that was published then.
+    pub(super) fn measure_start(&self, attempt: u32, published_ms: u64, wall_ms: u64) {
+        if attempt == 1 {
+            let waited = Duration::from_millis(wall_ms.saturating_sub(published_ms));
+            telemetry::started(&self.topics.task.topic, waited);
+        }
+    }
+
+    /// The ledger has accepted an entry: it may be the end of a task by this worker. What is read again after a self-fence was counted.
+    pub(super) fn measure_accepted(&self, entry: &Entry) {
+        let machine = self.core.machine();
+        let (owner, outcome) = match entry {
+            Entry::Done(Done { key, outcome: Outcome::Completed, .. }) => (key.owner, "completed"),
+            Entry::Done(Done { key, outcome: Outcome::Final, .. }) => (key.owner, "failed"),
+            Entry::Done(Done { key, outcome: Outcome::Cancelled, .. }) => (key.owner, "cancelled"),
+            Entry::Claim(Claim { key, kind, .. }) => match kind {
+                ClaimKind::Run => return,
+                ClaimKind::Final => (key.owner, "failed"),
+                ClaimKind::Cancelled => (key.owner, "cancelled"),
+                ClaimKind::Expired => (key.owner, "expired"),
+            },
+            Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => return,
+        };
+        if machine.is_ready() && machine.is_own(owner) {
+            telemetry::finished(&self.topics.task.topic, outcome);
+        }
+    }
+
+    /// An entry had no effect.
+    pub(super) fn measure_ignored(&self, entry: &Entry, reason: Reason) {
+        let machine = self.core.machine();
+        let topic = &self.topics.task.topic;
+        if let Entry::Claim(claim) = entry
+            && machine.is_ready()
+            && machine.is_own(claim.key.owner)
+        {
+            telemetry::claim_lost(topic);
+        }
+        if reason == Reason::Fenced && machine.is_ready() {
+            telemetry::fenced_write(topic);
+        }
+    }
+}
+
 impl AttemptLog<'_> {
     /// Around the processor, so that its own lines carry it.
     pub(super) fn span(&self) -> Span {
@@ -30,6 +84,7 @@ impl AttemptLog<'_> {
         stats.started();
         if task.is_some_and(|task| task.taken_over) {
             stats.took_over();
+            telemetry::lost(&topic.topic);
             tracing::warn!(%id, attempt, %epoch, %topic, "task started: taken over from a worker that has fallen silent");
         } else {
             tracing::info!(%id, attempt, %epoch, %topic, "task started");

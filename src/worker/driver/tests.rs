@@ -34,6 +34,8 @@ mod legacy;
 mod levels;
 mod limits;
 mod lines;
+#[cfg(feature = "metrics")]
+mod measuring;
 mod register;
 mod repairing;
 mod routing;

@@ -1,0 +1,104 @@
+//! What a worker measures.
+
+use super::*;
+use crate::telemetry::tests::Notes;
+
+const QUEUE: &str = "queue=persistent://public/default/tasks";
+
+/// What was measured of the queue under this name, with this outcome if there is one.
+fn measured(notes: &Notes, name: &str, outcome: &str) -> Option<f64> {
+    match outcome {
+        "" => notes.get(&format!("{name}{{{QUEUE}}}")),
+        outcome => notes.get(&format!("{name}{{{QUEUE},outcome={outcome}}}")),
+    }
+}
+
+/// A worker whose tasks end as their property `end` says, at the first attempt; later ones complete.
+fn ending() -> Bench {
+    let config = WorkerConfig { concurrency: 3, ..brisk() };
+    Bench::new(config, None, |context| async move {
+        let end = context.properties().get("end").cloned().unwrap_or_default();
+        match end.as_str() {
+            "fatal" => Err(TaskError::fatal("no")),
+            "wait" => {
+                context.cancelled().await;
+                Ok(Text::default())
+            }
+            _ if context.attempt() > 1 || end.is_empty() => {
+                tokio::time::sleep(2 * SECOND).await;
+                Ok(Text::default())
+            }
+            "panic" => panic!("out of paper"),
+            _ => Err(TaskError::retry_after(SECOND, "again")),
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_and_ends_are_counted_by_how_they_came() {
+    let notes = Notes::default();
+    let _guard = metrics::set_default_local_recorder(&notes);
+    let mut bench = ending();
+    let get = |name, outcome| measured(&notes, name, outcome);
+    assert_eq!(get("longhaul_worker_slots", ""), Some(3.0));
+    assert_eq!(get("longhaul_worker_slots_used", ""), Some(0.0));
+    bench.run_for(SECOND).await;
+    bench.submit(&[]);
+    bench.run_for(SECOND).await;
+    assert_eq!(get("longhaul_worker_slots_used", ""), Some(1.0));
+    assert!(get("longhaul_queue_wait_seconds", "").unwrap() < 1.0);
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(get("longhaul_attempt_duration_seconds", "").unwrap().floor(), 2.0);
+    for end in ["panic", "retry", "fatal"] {
+        bench.submit(&[("end", end)]);
+    }
+    bench.run_for(20 * SECOND).await;
+    bench.submit(&[("end", "wait"), ("MAX_TASK_DURATION", "PT1S")]);
+    bench.run_for(20 * SECOND).await;
+    let task = bench.submit(&[("end", "wait")]);
+    bench.run_for(SECOND).await;
+    bench.write(&Entry::Cancel(task));
+    bench.run_for(10 * SECOND).await;
+    let attempts = |outcome| get("longhaul_attempts_total", outcome);
+    let expected = [
+        ("completed", Some(3.0)),
+        ("error", Some(2.0)),
+        ("panic", Some(1.0)),
+        ("budget", Some(3.0)),
+        ("cancelled", Some(1.0)),
+        ("fenced", None),
+        ("lost", None),
+    ];
+    assert_eq!(expected.map(|(outcome, _)| (outcome, attempts(outcome))), expected);
+    let ends = |outcome| get("longhaul_tasks_finished_total", outcome);
+    let expected = [("completed", 3.0), ("failed", 2.0), ("cancelled", 1.0)];
+    assert_eq!(expected.map(|(outcome, _)| (outcome, ends(outcome).unwrap())), expected);
+    assert_eq!(get("longhaul_worker_slots_used", ""), Some(0.0));
+    let shown = bench.shown();
+    let shown = shown.iter().filter(|(_, it)| it.state == TaskState::Processing).count();
+    let kept_alive = get("longhaul_keepalives_total", "");
+    assert_eq!(kept_alive, Some(f64::from(u32::try_from(shown).unwrap())));
+}
+
+/// Another worker takes the task over from one that stands still; back again, that one writes in vain.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
+    let notes = Notes::default();
+    let _guard = metrics::set_default_local_recorder(&notes);
+    let wait = |context: TaskContext| async move {
+        context.cancelled().await;
+        Ok(Text::default())
+    };
+    let mut bench = Bench::new(brisk(), None, wait);
+    let task = bench.submit(&[]);
+    bench.run_for(2 * SECOND).await;
+    let zombie = bench.driver.lanes[-1].core.machine().fold(task);
+    bench.transport.freeze();
+    let mut other = Bench::on(bench.broker.clone(), "other", brisk(), None, wait);
+    other.run_for(20 * SECOND).await;
+    assert_eq!(measured(&notes, "longhaul_attempts_total", "lost"), Some(1.0));
+    let key = OnceKey { task, epoch: zombie.epoch, owner: zombie.owner, serial: 9 };
+    other.write(&Entry::Checkpoint(key));
+    other.run_for(SECOND).await;
+    assert_eq!(measured(&notes, "longhaul_fenced_writes_total", ""), Some(1.0));
+}
