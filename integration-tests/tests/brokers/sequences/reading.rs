@@ -8,6 +8,7 @@ use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
 use integration_tests::wait::until;
 use longhaul::{Client, HistoryEvent, TaskFilter, TaskRef, TaskStatus};
+use longhaul_transport::Transport;
 use tokio::time::timeout;
 
 /// Nobody could see all tasks of a queue at once, nor why one stood where it stood.
@@ -48,5 +49,29 @@ async fn a_client_sees_all_tasks_their_workers_and_their_history() -> Result<()>
     ensure!(client.zombies(&bench.names().task).await?.is_empty());
     bench.all_acknowledged().await?;
     bench.audit().await?;
+    drain([worker]).await
+}
+
+/// A dashboard that hangs, or whose host is gone, must not hold up the workers: its subscription on the metadata topic keeps a place in the log
+/// and nothing else.
+#[tokio::test]
+async fn a_subscription_on_the_metadata_topic_that_stands_still_slows_no_worker() -> Result<()> {
+    const COUNT: usize = 200;
+    let Some(bench) = Bench::new("stalled").await? else { return Ok(()) };
+    let metadata = &bench.names().metadata;
+    let part = bench.parts(metadata).swap_remove(0);
+    // It is connected, and never asks for a message.
+    let stalled = bench.transport().consumer(&part, "stalled").await?;
+    let mut producer = Plain::tasks(&bench).await?;
+    let mut ids = Vec::new();
+    for index in 0..COUNT {
+        ids.push(producer.submit(&format!("{index}|ok {index}")).await?);
+    }
+    let mut view = bench.view().await?;
+    let worker = bench.worker(Scripted::default()).await?.concurrency(100).start().await?;
+    view.until_all(&ids, "COMPLETED 1").await?;
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drop(stalled);
     drain([worker]).await
 }
