@@ -18,6 +18,7 @@
 
 #[cfg(test)]
 mod captured;
+mod chance;
 mod client;
 mod config;
 mod ledger;

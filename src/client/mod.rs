@@ -13,8 +13,10 @@ mod existence;
 #[cfg(test)]
 mod fake;
 mod history;
+mod keyed;
 mod publishers;
 mod query;
+mod registers;
 mod routes;
 mod service;
 mod shared_view;
@@ -59,6 +61,7 @@ use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
 use publishers::Publishers;
+use registers::Registers;
 use routes::Routes;
 use shared_view::Views;
 use std::collections::BTreeMap;
@@ -106,6 +109,7 @@ struct Inner {
     publishers: Publishers,
     views: Views,
     existence: Existence,
+    registers: Registers,
 }
 
 /// Builds a [`Client`].
@@ -238,6 +242,7 @@ impl Client {
         let publishers = Publishers::new(Arc::clone(&transport));
         let views = Views::new(Arc::clone(&transport), Arc::clone(&connections));
         let existence = Existence::new(Arc::clone(&transport));
+        let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
         let inner = Inner {
             settings,
             preflight,
@@ -247,6 +252,7 @@ impl Client {
             publishers,
             views,
             existence,
+            registers,
         };
         Self { inner: Arc::new(inner) }
     }

@@ -1,13 +1,15 @@
 //! Submits tasks: plain messages on the task topic, unbatched, in turns to its partitions.
 //!
 //! A publish is never repeated, neither here nor in the transport below: when the topic moves before the receipt came, the fate of
-//! the task is unknown. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm.
+//! the task is unknown. Whoever gets [`SubmitError::Unknown`] alone knows whether a second run does harm. With an idempotency key it does none.
 
+use super::keyed::key_of;
 use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
+use crate::protocol::register::Digest;
 use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
 use crate::telemetry;
@@ -45,6 +47,18 @@ pub enum SubmitError {
     /// The type is empty, or has more than 128 bytes.
     #[error("the type of a task has 1 to {TASK_TYPE_BYTES_MAX} bytes, this one has {0}")]
     Type(usize),
+    /// The idempotency key or dedupe key is empty, or has more than 256 bytes.
+    #[error("an idempotency key or dedupe key has 1 to 256 bytes, this one has {0}")]
+    KeyLength(usize),
+    /// An idempotency key and a dedupe key were given.
+    #[error("a task has an idempotency key or a dedupe key, not both")]
+    TwoKeys,
+    /// A task with a key has the normal priority: the register does not say yet on which topic of the queue a holder is.
+    #[error("a task with an idempotency key or a dedupe key has the normal priority")]
+    KeyWithPriority,
+    /// The task that holds the key has another payload, and [`Submission::strict`] was asked for.
+    #[error("another task holds the key, with another payload: {0}")]
+    Conflict(TaskRef),
     /// The broker cannot be reached, or keeps us out: the task does not exist.
     #[error("the task was not submitted")]
     Transport(#[source] TransportError),
@@ -56,6 +70,10 @@ pub enum SubmitError {
         "the task may or may not exist, and submitting it again may run it twice: no receipt: {0}"
     )]
     Unknown(String),
+    /// A task with a key: its message was sent, and it is not known whether it is stored, or holds its key. The same submit once more is
+    /// safe: it answers with the one task of the key.
+    #[error("the task may or may not exist; submitting it again with the same key is safe: {0}")]
+    Unbound(String),
 }
 
 /// A task about to be submitted; see [`Client::submission`].
@@ -86,6 +104,7 @@ pub struct Submission {
     codec: Option<String>,
     /// The first thing that cannot be submitted.
     refused: Option<SubmitError>,
+    pub(super) strict: bool,
 }
 
 impl fmt::Debug for Submission {
@@ -125,6 +144,7 @@ impl Client {
             delivery: Delivery::default(),
             codec: self.inner.settings.codecs.default.clone(),
             refused: None,
+            strict: false,
         }
     }
 
@@ -200,7 +220,16 @@ impl Submission {
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
         let Self {
-            client, topic, payload, priority, mut properties, delivery, refused, codec, ..
+            client,
+            topic,
+            payload,
+            priority,
+            mut properties,
+            delivery,
+            refused,
+            codec,
+            strict,
+            ..
         } = self;
         if let Some(error) = refused {
             return Err(error);
@@ -216,6 +245,8 @@ impl Submission {
             return Err(SubmitError::Type(bytes));
         }
         let mut payload = payload.map_err(SubmitError::Encode)?;
+        // What a codec makes of the same payload may differ each time.
+        let key = key_of(&properties)?.map(|name| (name, Digest::of(&payload)));
         if let Some(name) = codec
             && !properties.contains_key(TASK_CODEC)
         {
@@ -225,15 +256,32 @@ impl Submission {
         }
         let queue = client.names(&topic)?;
         let topic = match priority {
-            Priority::Normal => queue.task,
+            Priority::Normal => queue.task.clone(),
+            Priority::High | Priority::Low if key.is_some() => {
+                return Err(SubmitError::KeyWithPriority);
+            }
             Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
         };
-        let index = client.inner.routes.next(&topic).await.map_err(SubmitError::Transport)?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
         let properties = properties.into();
         let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
-        let place = partition(topic, index);
-        let stored = client.inner.publishers.publish(&place, message).await;
+        match key {
+            Some(key) => client.submit_keyed(&queue, message, key, strict).await,
+            None => client.publish_task(&topic, message).await,
+        }
+    }
+}
+
+impl Client {
+    /// Publishes the message of a task.
+    pub(super) async fn publish_task(
+        &self,
+        topic: &str,
+        message: Outgoing,
+    ) -> Result<TaskRef, SubmitError> {
+        let index = self.inner.routes.next(topic).await.map_err(SubmitError::Transport)?;
+        let place = partition(topic.to_owned(), index);
+        let stored = self.inner.publishers.publish(&place, message).await;
         let position = stored.map_err(|failure| match failure {
             PublishFailure::NotSent(error) => SubmitError::Transport(error),
             PublishFailure::Sent(PublishError::Refused(cause)) => SubmitError::Refused(cause),
@@ -245,7 +293,7 @@ impl Submission {
             PublishFailure::Sent(other) => SubmitError::Unknown(other.to_string()),
         })?;
         telemetry::submitted(&place.topic);
-        client.inner.existence.note(&place, position);
+        self.inner.existence.note(&place, position);
         // The receipt names no partition: we know to which one we published.
         Ok(TaskRef { topic: place.topic, id: TaskId::new(position, index) })
     }

@@ -59,6 +59,7 @@ macro_rules! waiting {
 
 mod coded;
 mod history;
+mod keyed;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod reading;

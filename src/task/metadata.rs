@@ -108,6 +108,9 @@ pub struct TaskMetadata {
     /// What the submitter calls the task, as the property `TASK_KEY` of its message says; left out when it has none, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_key: Option<String>,
+    /// The id of the task that holds the key of this one, which was closed and never run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_of: Option<String>,
     /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
@@ -154,6 +157,7 @@ impl TaskMetadata {
             warning: None,
             detail: None,
             task_key: None,
+            duplicate_of: None,
             worker: None,
             tags: Vec::new(),
             scheduled_at: None,
@@ -232,6 +236,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("warning", &self.warning)
             .field("detail", &self.detail)
             .field("task_key", &self.task_key)
+            .field("duplicate_of", &self.duplicate_of)
             .field("worker", &self.worker)
             .field("task_type", &self.task_type)
             .field("codec", &self.codec)
@@ -318,6 +323,7 @@ mod tests {
             warning: Some("w".to_owned()),
             detail: Some("d".to_owned()),
             task_key: Some("k".to_owned()),
+            duplicate_of: Some("1:2:-1".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
             task_type: Some("t".to_owned()),
             codec: Some("c".to_owned()),
@@ -325,7 +331,7 @@ mod tests {
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","worker":{"name":"n","host":"h"},"taskType":"t","codec":"c","log":["l"]}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","worker":{"name":"n","host":"h"},"taskType":"t","codec":"c","log":["l"]}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

@@ -1,5 +1,7 @@
 //! Texts and property names that other implementations read. Pinned by tests: they never change.
 
+use super::TaskId;
+
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
 pub(crate) const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
 
@@ -47,6 +49,30 @@ pub(crate) const TASK_CODEC_BYTES_MAX: usize = 128;
 
 /// The longest type of a task, in bytes.
 pub(crate) const TASK_TYPE_BYTES_MAX: usize = 128;
+
+/// Message property of a task: of all tasks with the same one, one is run.
+pub(crate) const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
+
+/// Message property of a task: of all tasks with the same one that are not over, one is run.
+pub(crate) const DEDUPE_KEY: &str = "DEDUPE_KEY";
+
+/// How the reason begins why a task was closed whose key another task holds.
+const DUPLICATE_OF: &str = "Duplicate of ";
+
+/// Another task holds the key.
+pub(crate) fn duplicate_of(holder: TaskId) -> String {
+    format!("{DUPLICATE_OF}{holder}")
+}
+
+/// The holder of the key, where the reason says that.
+pub(crate) fn holder_of(reason: &str) -> Option<&str> {
+    reason.strip_prefix(DUPLICATE_OF)
+}
+
+/// The key of a task is not one: it has none.
+pub(crate) fn key_ignored(property: &str, bytes: usize) -> String {
+    format!("{property} has {bytes} bytes, and a key has 1 to 256: the task has no key")
+}
 
 /// The last attempt failed or was lost, and there is none left.
 pub(crate) const ALL_ATTEMPTS_FAILED: &str = "All attempts to process task failed.";

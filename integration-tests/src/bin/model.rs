@@ -5,6 +5,7 @@ use integration_tests::model::{
     Binding, BindingFault, Model, Options, Report, SCENARIOS, System, TIMED, Timed, Walked, Walks,
     explore, find, find_timed, walk,
 };
+use longhaul::internals::protocol::register::KeyKind;
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
   --cap N, or the variable CAP: states that are visited at most
@@ -49,13 +50,33 @@ fn main() -> anyhow::Result<()> {
 
 fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
     let options = |default| Options { cap: cap.unwrap_or(default), states };
-    let bind = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
+    let bind = Binding { workers: 2, eager: true, crash: 1, ..Binding::default() };
+    let dedupe = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
     match name {
         "list" => list(),
         "idem-bind" => search(name, "idempotency keys", &bind, options(usize::MAX)),
+        "dedupe" => search(name, "dedupe keys", &dedupe, options(2_000_000)),
+        "dedupe-three" => {
+            let three = Binding { submitters: 3, ..dedupe };
+            search(name, "dedupe keys of three tasks", &three, options(2_000_000));
+        }
+        "dedupe-crash" => {
+            let crash = Binding { workers: 2, crash: 1, ..dedupe };
+            search(name, "dedupe keys with a crash", &crash, options(2_000_000));
+        }
         "idem-bind-shared" => {
-            let shared = Binding { workers: 1, fault: BindingFault::SharedKey, ..bind };
+            let shared = Binding {
+                workers: 1,
+                crash: 0,
+                compact: 1,
+                fault: BindingFault::SharedKey,
+                ..bind
+            };
             search(name, "all BINDs of a message share a key", &shared, options(1_000_000));
+        }
+        "dedupe-shown-first" => {
+            let shown = Binding { fault: BindingFault::ShownFirst, ..dedupe };
+            search(name, "an end is shown before its key is released", &shown, options(1_000_000));
         }
         timed if timed.starts_with("timed") => {
             let found = find_timed(name);
@@ -91,6 +112,9 @@ fn list() {
         println!("{name:18} {about}");
     }
     println!("{:18} idempotency keys", "idem-bind");
+    println!("{:18} dedupe keys", "dedupe");
+    println!("{:18} of three tasks", "dedupe-three");
+    println!("{:18} with a crash", "dedupe-crash");
     println!("{:18} the same with a shared compaction key", "idem-bind-shared");
 }
 

@@ -1,10 +1,16 @@
-//! Idempotency keys: two submitters with one key, workers, a register.
+//! Keys: submitters and workers with one key, and a register. The fold and the decisions of submitters and workers are the real ones; what the ledger says of tasks is taken for granted, and known to everybody at once.
+//!
+//! A submitter publishes its message first and binds it to the key then. A worker binds what nobody has bound, and closes what has lost. A task
+//! that is over releases a dedupe key before its end is shown.
 
 use super::fingerprint::Fingerprint;
-use super::idempotency::{Bind, Bindings, SubmitterStep, WorkerStep};
 use super::search::System;
-use longhaul::TaskId;
 use longhaul::internals::protocol::invariants::{BINDING, COMPACTION, Violation};
+use longhaul::internals::protocol::key::OwnerId;
+use longhaul::internals::protocol::register::{
+    Admission, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Register, Stamp, Submitting,
+};
+use longhaul::{Position, TaskId};
 
 /// The rule that the harness breaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,13 +20,21 @@ pub enum BindingFault {
     None,
     /// All BINDs of one message share a compaction key.
     SharedKey,
+    /// The end of a task is shown before its key is released.
+    ShownFirst,
 }
 
 /// The system.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// Workers, beside the two submitters.
+    /// What the key is for.
+    pub kind: KeyKind,
+    /// Submitters from the start.
+    pub submitters: u8,
+    /// Workers.
     pub workers: u8,
+    /// Workers do not wait for the submitter to bind its key.
+    pub eager: bool,
     /// Crashes of submitters and workers.
     pub crash: u8,
     /// Compactions of the register.
@@ -29,43 +43,65 @@ pub struct Binding {
     pub fault: BindingFault,
 }
 
-const KEY: &str = "key";
+impl Default for Binding {
+    fn default() -> Self {
+        Self {
+            kind: KeyKind::Idempotency,
+            submitters: 2,
+            workers: 1,
+            eager: false,
+            crash: 0,
+            compact: 0,
+            fault: BindingFault::None,
+        }
+    }
+}
 
 /// A state.
 #[derive(Clone, Debug, Hash)]
 pub struct State {
-    register: Vec<(Bind, bool)>,
+    register: Vec<(Entry, bool)>,
     parties: Vec<Party>,
     messages: Vec<Message>,
     crash: u8,
     compact: u8,
-    nonce: u128,
-    answers: Vec<u8>,
-    ran: Vec<u8>,
+    answers: u8,
+    ran: u8,
 }
 
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    New,
+    Running,
+    Ended,
+    Shown,
+    /// Another one held the key.
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
 struct Message {
-    by: u8,
-    acked: bool,
+    phase: Phase,
+    /// The messages whose ends were shown when this one was submitted, as bits.
+    after: u8,
 }
 
-/// A submitter (the first [`SUBMITTERS`]) or a worker.
+/// A submitter (the first ones) or a worker.
 #[derive(Clone, Debug, Default, Hash)]
 struct Party {
-    fold: Bindings,
+    fold: Register,
     cursor: usize,
-    out: Vec<Bind>,
+    out: Vec<Entry>,
+    serial: u64,
     /// Submitter: its task message is in flight.
     submitting: bool,
-    /// Submitter: the message that it published. Worker: those that it has bound, as bits.
+    /// Submitter: the message that it published.
     own: Option<u8>,
-    bound: u8,
+    /// Binds and releases that were not read back, by message.
+    waits: Vec<(u8, Stamp)>,
     answered: bool,
     dead: bool,
 }
-
-const SUBMITTERS: usize = 2;
 
 /// A step of the party with this number.
 #[derive(Clone, Copy, Debug)]
@@ -74,9 +110,15 @@ pub enum Move {
     Submit(usize),
     /// Its task message lands.
     MessageLands(usize),
-    /// The worker does what it decides about a message.
+    /// The worker does what it decides about a new message.
     Look(usize, u8),
-    /// The first BIND in flight lands.
+    /// The task of a message ends.
+    End(u8),
+    /// The worker releases the key of a task that is over.
+    Release(usize, u8),
+    /// The worker shows the end of a task.
+    Show(usize, u8),
+    /// The first entry in flight lands.
     Land(usize),
     /// The party reads the next entry of the register.
     Read(usize),
@@ -87,29 +129,103 @@ pub enum Move {
 }
 
 impl Binding {
-    fn compaction_key(self, bind: &Bind) -> String {
-        match self.fault {
-            BindingFault::None => bind.entry_key(),
-            BindingFault::SharedKey => Bind { nonce: 0, ..bind.clone() }.entry_key(),
+    fn name(self) -> KeyName {
+        KeyName::new(self.kind, "k").expect("the name is fine")
+    }
+
+    fn compaction_key(self, entry: &Entry) -> Key {
+        match (self.fault, entry.key()) {
+            (BindingFault::SharedKey, Key::Hold(key)) => {
+                Key::Hold(HoldKey { stamp: Stamp::default(), ..key })
+            }
+            (_, key) => key,
         }
     }
 
-    /// Without the fault no key repeats: compaction removes nothing, and the fold ignores all but the first entry, so that
-    /// later ones need not be kept apart.
-    fn append(self, state: &mut State, bind: Bind) {
-        if self.fault != BindingFault::None || state.register.is_empty() {
-            state.register.push((bind, false));
+    /// Of an idempotency key whose entries stay, all but the first of each message change nothing, and need not be kept apart.
+    fn append(self, state: &mut State, party: usize, entry: Entry) {
+        let stays = self.kind == KeyKind::Idempotency;
+        let name = |entry: &Entry| entry.key().hold().map(|key| (key.task, key.stamp));
+        if stays
+            && self.fault == BindingFault::None
+            && let Some((task, stamp)) = name(&entry)
+            && state.register.iter().any(|(it, _)| name(it).is_some_and(|(it, _)| it == task))
+        {
+            state.parties[party].waits.retain(|(_, waits)| *waits != stamp);
+        } else {
+            state.register.push((entry, false));
         }
     }
 
-    fn bind(self, state: &mut State, party: usize, message: u8) {
-        if self.fault != BindingFault::None {
-            state.nonce += 1;
-        }
-        let bind = Bind { key: KEY.to_owned(), task: task(message), nonce: state.nonce };
+    fn put_hold(self, state: &mut State, party: usize, message: u8, release: bool) {
+        let name = self.name();
+        let party_number = party;
         let party = &mut state.parties[party];
-        party.bound |= 1 << message;
-        party.out.push(bind);
+        let stamp = party.next_stamp(party_number);
+        let keys = party.fold.keys();
+        let mut epoch = keys.next_epoch(&name);
+        if release && let Some(holding) = keys.holder(&name) {
+            epoch = holding.epoch;
+        }
+        let key = HoldKey { name, epoch, task: task(message), stamp };
+        party.waits.push((message, stamp));
+        party.out.push(if release {
+            Entry::Release(key)
+        } else {
+            Entry::Bind(Hold { key, digest: None })
+        });
+    }
+
+    fn moves_of_submitter(self, state: &State, index: usize, into: &mut Vec<Move>) {
+        let party = &state.parties[index];
+        if party.submitting {
+            return;
+        }
+        let waits = !party.waits.is_empty();
+        match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
+            Submitting::Answer(_) if party.answered => {}
+            Submitting::Submit | Submitting::Bind(_) if waits || party.answered => {}
+            Submitting::Submit | Submitting::Bind(_) | Submitting::Answer(_) => {
+                into.push(Move::Submit(index));
+            }
+        }
+    }
+
+    fn moves_of_worker(self, state: &State, index: usize, into: &mut Vec<Move>) {
+        let (party, name) = (&state.parties[index], self.name());
+        let keys = party.fold.keys();
+        for (number, message) in (0..).zip(&state.messages) {
+            let waits = party.waits.iter().any(|(waits, _)| *waits == number);
+            let holds = keys.holder(&name).is_some_and(|it| it.task == task(number));
+            let known = holds || keys.has_released(&name, task(number));
+            let shown_first = self.fault == BindingFault::ShownFirst;
+            match message.phase {
+                Phase::New => {
+                    let bind = keys.admission(&name, task(number)) == Admission::Bind;
+                    let submitter =
+                        |it: &&Party| it.own == Some(number) && !it.dead && !it.answered;
+                    let leaves = !self.eager && state.parties.iter().any(|it| submitter(&it));
+                    if !(bind && (waits || leaves)) {
+                        into.push(Move::Look(index, number));
+                    }
+                }
+                Phase::Ended | Phase::Shown | Phase::Closed
+                    if self.kind == KeyKind::Dedupe && holds && !waits =>
+                {
+                    into.push(Move::Release(index, number));
+                    if message.phase == Phase::Ended && shown_first {
+                        into.push(Move::Show(index, number));
+                    }
+                }
+                Phase::Ended => {
+                    let may = self.kind == KeyKind::Idempotency || known && !holds;
+                    if may || shown_first {
+                        into.push(Move::Show(index, number));
+                    }
+                }
+                Phase::Running | Phase::Shown | Phase::Closed => {}
+            }
+        }
     }
 }
 
@@ -120,13 +236,15 @@ impl System for Binding {
     fn initial(&self) -> State {
         State {
             register: Vec::new(),
-            parties: vec![Party::default(); SUBMITTERS + usize::from(self.workers)],
+            parties: vec![
+                Party::default();
+                usize::from(self.submitters) + usize::from(self.workers)
+            ],
             messages: Vec::new(),
             crash: self.crash,
             compact: self.compact,
-            nonce: 0,
-            answers: Vec::new(),
-            ran: Vec::new(),
+            answers: 0,
+            ran: 0,
         }
     }
 
@@ -141,30 +259,23 @@ impl System for Binding {
             if party.dead {
                 continue;
             }
-            if party.cursor < state.register.len() {
+            // What is read after the answer changes nothing.
+            if party.cursor < state.register.len() && !party.answered {
                 into.push(Move::Read(index));
             }
-            if state.crash > 0 {
+            let fresh = party.cursor == 0 && party.out.is_empty() && party.own.is_none();
+            if state.crash > 0 && !fresh && !party.answered {
                 into.push(Move::Crash(index));
             }
-            if index < SUBMITTERS {
-                let waits = party.submitting || party.bound != 0;
-                match party.fold.submitter_step(KEY, party.own.map(task)) {
-                    SubmitterStep::Answer(_) if party.answered => {}
-                    SubmitterStep::Submit | SubmitterStep::Bind(_) if waits => {}
-                    SubmitterStep::Submit | SubmitterStep::Bind(_) | SubmitterStep::Answer(_) => {
-                        into.push(Move::Submit(index));
-                    }
-                }
-                continue;
-            }
-            for (number, message) in state.messages.iter().enumerate() {
-                let waits = party.fold.get(KEY).is_none() && party.bound >> number & 1 == 1;
-                if !message.acked && !waits {
-                    into.push(Move::Look(index, small(number)));
-                }
+            if index < usize::from(self.submitters) {
+                self.moves_of_submitter(state, index, into);
+            } else {
+                self.moves_of_worker(state, index, into);
             }
         }
+        let running = |message: &Message| message.phase == Phase::Running;
+        let running = (0..).zip(&state.messages).filter(|(_, message)| running(message));
+        into.extend(running.map(|(number, _)| Move::End(number)));
         if state.compact > 0 {
             let key = |index: usize| self.compaction_key(&state.register[index].0);
             let removes = |last: usize| {
@@ -180,32 +291,39 @@ impl System for Binding {
             Move::Submit(index) => self.submit(&mut state, index, violations),
             Move::MessageLands(index) => {
                 let number = small(state.messages.len());
-                state.messages.push(Message { by: small(index), acked: false });
+                let shown = |it: &Message| it.phase == Phase::Shown;
+                let after = (0..).zip(&state.messages).filter(|(_, it)| shown(it));
+                let after = after.map(|(number, _)| 1 << number).sum();
+                state.messages.push(Message { phase: Phase::New, after });
                 let party = &mut state.parties[index];
                 party.submitting = false;
                 party.own = Some(number);
             }
             Move::Look(index, message) => self.look(&mut state, index, message, violations),
+            Move::End(message) => state.messages[usize::from(message)].phase = Phase::Ended,
+            Move::Release(index, message) => self.put_hold(&mut state, index, message, true),
+            Move::Show(_, message) => state.messages[usize::from(message)].phase = Phase::Shown,
             Move::Land(index) => {
-                let bind = state.parties[index].out.remove(0);
-                self.append(&mut state, bind);
+                let party = &mut state.parties[index];
+                let entry = party.out.remove(0);
+                self.append(&mut state, index, entry);
             }
-            Move::Read(index) => read(&mut state, index),
+            Move::Read(index) => Self::read(&mut state, index),
             Move::Crash(index) => {
                 state.crash -= 1;
                 let party = &mut state.parties[index];
-                let fresh = Party { out: party.out.clone(), ..Party::default() };
-                if index < SUBMITTERS {
+                if index < usize::from(self.submitters) {
                     party.dead = true;
                 } else {
-                    *party = fresh;
+                    let (out, serial) = (party.out.clone(), party.serial);
+                    *party = Party { out, serial, ..Party::default() };
                 }
             }
             Move::Compact(end) => {
                 state.compact -= 1;
                 let keys: Vec<_> = state.register[..=end]
                     .iter()
-                    .map(|(bind, _)| self.compaction_key(bind))
+                    .map(|(entry, _)| self.compaction_key(entry))
                     .collect();
                 for (index, key) in keys.iter().enumerate() {
                     state.register[index].1 |= keys[index + 1..].contains(key);
@@ -215,26 +333,35 @@ impl System for Binding {
         state
     }
 
+    /// A follower of the compacted register says of the messages that are not over what one of the whole register says.
     fn check(&self, state: &State, violations: &mut Vec<Violation>) {
-        let (mut full, mut compacted) = (Bindings::default(), Bindings::default());
-        for (bind, removed) in &state.register {
-            full.apply(bind);
+        let (mut full, mut compacted) = (Register::default(), Register::default());
+        for (at, (entry, removed)) in state.register.iter().enumerate() {
+            full.apply(entry, position(at));
             if !removed {
-                compacted.apply(bind);
+                compacted.apply(entry, position(at));
             }
         }
-        if full != compacted {
+        let name = self.name();
+        let open = (0..).zip(&state.messages).filter(|(_, message)| message.phase == Phase::New);
+        let mut differ = full.keys().holder(&name) != compacted.keys().holder(&name);
+        for (number, _) in open {
+            let admission = |register: &Register| register.keys().admission(&name, task(number));
+            differ |= admission(&full) != admission(&compacted);
+        }
+        if differ {
             violated(COMPACTION, "a follower of the compacted register folds another", violations);
         }
     }
 
-    /// The key's task ran and all messages are gone; or every submitter died before its message was out.
+    /// Every task is over, and nobody waits; or every submitter died before its message was out.
     fn is_goal(&self, state: &State) -> bool {
-        let pending = state.parties.iter().any(|party| party.submitting);
-        let dead = state.parties.iter().take(SUBMITTERS).all(|party| party.dead);
-        let gone = state.messages.iter().all(|message| message.acked);
-        let nothing = state.messages.is_empty() && !pending && dead;
-        nothing || (gone && !state.ran.is_empty())
+        let over = |it: &Message| matches!(it.phase, Phase::Shown | Phase::Closed);
+        let submitters = state.parties.iter().take(usize::from(self.submitters));
+        let answered = |it: &Party| it.answered || it.dead;
+        state.messages.iter().all(over)
+            && submitters.clone().all(|party| !party.submitting)
+            && submitters.clone().all(answered)
     }
 
     fn fingerprint(&self, state: &State) -> u128 {
@@ -249,52 +376,83 @@ impl System for Binding {
 impl Binding {
     fn submit(self, state: &mut State, index: usize, violations: &mut Vec<Violation>) {
         let party = &mut state.parties[index];
-        match party.fold.submitter_step(KEY, party.own.map(task)) {
-            SubmitterStep::Submit => party.submitting = true,
-            SubmitterStep::Bind(own) => self.bind(state, index, small(own.entry)),
-            SubmitterStep::Answer(winner) => {
+        match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
+            Submitting::Submit => party.submitting = true,
+            Submitting::Bind(own) => self.put_hold(state, index, small(own.entry), false),
+            Submitting::Answer(winner) => {
                 party.answered = true;
-                note(&mut state.answers, small(winner.entry));
-                agree(state, violations);
+                state.answers |= 1 << winner.entry;
+                let closed = |it: &Message| it.phase == Phase::Closed;
+                if state.messages.get(winner.entry as usize).is_some_and(closed) {
+                    violated(BINDING, "the answer names a message that was never run", violations);
+                }
+                self.agree(state, violations);
             }
         }
     }
 
     fn look(self, state: &mut State, index: usize, message: u8, violations: &mut Vec<Violation>) {
-        match state.parties[index].fold.worker_step(KEY, task(message)) {
-            WorkerStep::Bind => self.bind(state, index, message),
-            WorkerStep::Run => {
-                state.messages[usize::from(message)].acked = true;
-                note(&mut state.ran, message);
-                agree(state, violations);
+        let keys = state.parties[index].fold.keys();
+        match keys.admission(&self.name(), task(message)) {
+            Admission::Bind => self.put_hold(state, index, message, false),
+            Admission::Holds => {
+                if state.messages.iter().any(|it| it.phase == Phase::Running) {
+                    violated(BINDING, "two tasks of one key run at once", violations);
+                }
+                state.messages[usize::from(message)].phase = Phase::Running;
+                state.ran |= 1 << message;
+                self.agree(state, violations);
             }
-            WorkerStep::Drop(_) => state.messages[usize::from(message)].acked = true,
+            Admission::Lost(to) => {
+                let it = &mut state.messages[usize::from(message)];
+                it.phase = Phase::Closed;
+                if self.kind == KeyKind::Dedupe && it.after >> to.entry & 1 == 1 {
+                    let what = "a task was lost to one that was over when it was submitted";
+                    violated(BINDING, what, violations);
+                }
+            }
+        }
+    }
+
+    fn read(state: &mut State, index: usize) {
+        let cursor = state.parties[index].cursor;
+        let rest = state.register.iter().enumerate().skip(cursor);
+        let next = rest.into_iter().find(|(_, (_, removed))| !removed);
+        let next = next.map(|(at, (entry, _))| (at, entry.clone()));
+        let party = &mut state.parties[index];
+        party.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
+        let Some((at, entry)) = next else { return };
+        party.fold.apply(&entry, position(at));
+        if let Some(key) = entry.key().hold() {
+            party.waits.retain(|(_, stamp)| *stamp != key.stamp);
+        }
+    }
+
+    /// Of the messages with an idempotency key one runs, and every answer names it.
+    fn agree(self, state: &State, violations: &mut Vec<Violation>) {
+        if self.kind != KeyKind::Idempotency {
+            return;
+        }
+        if state.ran.count_ones() > 1 {
+            violated(BINDING, "two messages of one key were run", violations);
+        }
+        if state.answers.count_ones() > 1 {
+            violated(BINDING, "two answers for one key", violations);
+        }
+        if state.ran != 0 && state.answers & !state.ran != 0 {
+            violated(
+                BINDING,
+                "the answer names another message than the one that was run",
+                violations,
+            );
         }
     }
 }
 
-fn read(state: &mut State, index: usize) {
-    let cursor = state.parties[index].cursor;
-    let rest = state.register.iter().enumerate().skip(cursor);
-    let next = rest.into_iter().find(|(_, (_, removed))| !removed);
-    let next = next.map(|(at, (bind, _))| (at, bind.clone()));
-    let party = &mut state.parties[index];
-    party.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
-    if let Some((_, bind)) = next {
-        party.fold.apply(&bind);
-    }
-}
-
-/// One message runs, and every answer names it.
-fn agree(state: &State, violations: &mut Vec<Violation>) {
-    if state.ran.len() > 1 {
-        violated(BINDING, "two messages of one key were run", violations);
-    }
-    if state.answers.len() > 1 {
-        violated(BINDING, "two answers for one key", violations);
-    }
-    if state.answers.iter().any(|answer| state.ran.iter().any(|ran| ran != answer)) {
-        violated(BINDING, "the answer names another message than the one that was run", violations);
+impl Party {
+    fn next_stamp(&mut self, number: usize) -> Stamp {
+        self.serial += 1;
+        Stamp { writer: OwnerId(number as u128), serial: self.serial }
     }
 }
 
@@ -302,15 +460,12 @@ fn violated(id: &'static str, what: &'static str, violations: &mut Vec<Violation
     violations.push(Violation { id, what, task: None });
 }
 
-fn note(list: &mut Vec<u8>, number: u8) {
-    if !list.contains(&number) {
-        list.push(number);
-        list.sort_unstable();
-    }
-}
-
 const fn task(message: u8) -> TaskId {
     TaskId { ledger: 0, entry: message as u64, partition: -1, batch_index: None }
+}
+
+const fn position(at: usize) -> Position {
+    Position { ledger: 0, entry: at as u64, batch_index: None }
 }
 
 fn small<T: TryInto<u8>>(number: T) -> u8 {

@@ -29,7 +29,6 @@ pub mod binding;
 pub mod bounds;
 pub mod check;
 pub mod fingerprint;
-pub mod idempotency;
 pub mod moves;
 pub mod scenario;
 pub mod sealing;

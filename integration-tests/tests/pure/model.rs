@@ -7,6 +7,7 @@ use integration_tests::judge::SUPERSEDED_START;
 use integration_tests::model::{
     Binding, BindingFault, Bounds, Fault, Model, Options, Report, Walks, explore, find, walk,
 };
+use longhaul::internals::protocol::register::KeyKind;
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 3_000_000;
@@ -236,18 +237,37 @@ fn random_walks_violate_nothing() {
     }
 }
 
+/// C-12. With a crash of a submitter or worker, and workers that do not wait for submitters, the search is capped.
 #[test]
 fn idempotency_keys_are_bound_once() {
-    let binding = Binding { workers: 2, crash: 1, compact: 1, fault: BindingFault::None };
-    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
+    let report = explore(&Binding::default(), Options { cap: COMPLETE_MAX, states: false });
     assert!(report.found.is_empty() && report.complete, "{report}");
+    let crash = Binding { eager: true, crash: 1, ..Binding::default() };
+    let report = explore(&crash, Options { cap: CAP, states: false });
+    assert!(report.found.is_empty(), "{report}");
+}
+
+/// Each submit is answered with a task that runs or has run, no two tasks of a key run at once, and none is lost to one that was shown to be over
+/// before it was submitted.
+#[test]
+fn dedupe_keys_are_bound_released_and_bound_again() {
+    let binding = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
+    for binding in [binding, Binding { crash: 1, eager: true, ..binding }] {
+        let report = explore(&binding, Options { cap: CAP, states: false });
+        assert!(report.found.is_empty(), "{report}");
+    }
 }
 
 #[test]
-fn a_compaction_key_shared_by_bindings_is_found() {
-    let binding = Binding { workers: 1, crash: 0, compact: 1, fault: BindingFault::SharedKey };
-    let report = explore(&binding, Options { cap: COMPLETE_MAX, states: false });
-    assert_eq!(report.violated(), ["C-01", "C-12"], "{report}");
+fn faults_about_keys_are_found() {
+    let shared = BindingFault::SharedKey;
+    let shared = Binding { eager: true, compact: 1, fault: shared, ..Binding::default() };
+    let report = explore(&shared, Options { cap: CAP, states: false });
+    assert!(report.violated().contains(&"C-01"), "{report}");
+    let fault = BindingFault::ShownFirst;
+    let shown = Binding { kind: KeyKind::Dedupe, fault, ..Binding::default() };
+    let report = explore(&shown, Options { cap: CAP, states: false });
+    assert!(report.violated().contains(&"C-12"), "{report}");
 }
 
 #[test]

@@ -2,11 +2,10 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `floor`, `start` |
+//! | `k` | kind: `bind`, `release`, `start` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
-//! | `e` | of a floor: the epoch |
 //!
-//! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, `floor/<writer>/<serial>`,
+//! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, and
 //! `start/<writer>/<serial>`. A name may hold any text, slashes too, so such a key is read from its end.
 
 use crate::protocol::body;
@@ -28,8 +27,6 @@ pub enum Entry {
     Bind(Hold),
     /// Says that the holder of a key holds it no longer.
     Release(HoldKey),
-    /// No key is bound under this epoch or a lower one from here on.
-    Floor(Floor),
     /// The key is of no more use.
     Tombstone(Key),
 }
@@ -86,15 +83,6 @@ pub struct Hold {
     pub digest: Option<Digest>,
 }
 
-/// Keys whose entries are about to be removed had this epoch at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Floor {
-    /// Makes the entry's key unique.
-    pub stamp: Stamp,
-    /// The epoch.
-    pub epoch: Epoch,
-}
-
 /// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may say what they like anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest(pub u128);
@@ -118,8 +106,6 @@ pub enum Key {
     Hold(HoldKey),
     /// See [`Entry::Release`].
     Release(HoldKey),
-    /// See [`Entry::Floor`].
-    Floor(Stamp),
 }
 
 /// The message is not an entry of the register that this version knows; the fold ignores it.
@@ -166,12 +152,6 @@ impl KeyName {
     pub const fn kind(&self) -> KeyKind {
         self.kind
     }
-
-    /// The text.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
 }
 
 impl fmt::Display for KeyName {
@@ -199,7 +179,6 @@ impl fmt::Display for Key {
             Self::Start(stamp) => write!(f, "start/{stamp}"),
             Self::Hold(key) => write!(f, "bind/{key}"),
             Self::Release(key) => write!(f, "release/{key}"),
-            Self::Floor(stamp) => write!(f, "floor/{stamp}"),
         }
     }
 }
@@ -216,7 +195,6 @@ fn parse(text: &str) -> Option<Key> {
     let (kind, rest) = text.split_once('/')?;
     match kind {
         "start" => parse_stamp(rest).map(Key::Start),
-        "floor" => parse_stamp(rest).map(Key::Floor),
         "bind" => parse_hold(rest).map(Key::Hold),
         "release" => parse_hold(rest).map(Key::Release),
         _ => None,
@@ -245,6 +223,17 @@ fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
     (number.to_string() == text).then_some(number)
 }
 
+impl Key {
+    /// Which task holds which key, if the entry is about that.
+    #[must_use]
+    pub const fn hold(&self) -> Option<&HoldKey> {
+        match self {
+            Self::Hold(key) | Self::Release(key) => Some(key),
+            Self::Start(_) => None,
+        }
+    }
+}
+
 impl Entry {
     /// The key under which the entry is published.
     #[must_use]
@@ -253,7 +242,6 @@ impl Entry {
             Self::Start(stamp) => Key::Start(*stamp),
             Self::Bind(hold) => Key::Hold(hold.key.clone()),
             Self::Release(key) => Key::Release(key.clone()),
-            Self::Floor(floor) => Key::Floor(floor.stamp),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -271,10 +259,6 @@ impl Entry {
                 }
             }
             Self::Release(_) => out.put_word("k", "release"),
-            Self::Floor(floor) => {
-                out.put_word("k", "floor");
-                out.put("e", floor.epoch);
-            }
             Self::Tombstone(_) => return Properties::new(),
         }
         out.finish()
@@ -285,7 +269,7 @@ impl Entry {
     pub fn body(&self) -> Bytes {
         match self {
             Self::Tombstone(_) => Bytes::new(),
-            Self::Start(_) | Self::Bind(_) | Self::Release(_) | Self::Floor(_) => body::encode(b""),
+            Self::Start(_) | Self::Bind(_) | Self::Release(_) => body::encode(b""),
         }
     }
 
@@ -314,10 +298,6 @@ impl Entry {
                 Ok(Self::Bind(Hold { key, digest: digest.transpose()? }))
             }
             ("release", Key::Release(key)) => Ok(Self::Release(key)),
-            ("floor", Key::Floor(stamp)) => {
-                let epoch = properties.get("e").and_then(number).map(Epoch);
-                Ok(Self::Floor(Floor { stamp, epoch: epoch.ok_or(EntryError::Property("e"))? }))
-            }
             _ => Err(EntryError::Property("k")),
         }
     }

@@ -1,25 +1,21 @@
 //! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted until its release.
 //!
-//! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch is the floor.
+//! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch is zero.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
-//! | bind | the key is free and its epoch is above the current one; or its epoch is more than one above | held by another task: that message has *lost*, for good. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
+//! | bind | the key is free, and its epoch is one above the current one | held by another task: that message has *lost*, for good. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
 //! | release | the task holds the key in that epoch | ignored |
-//! | floor | always: an epoch below it becomes the floor | |
-//! | tombstone | what it names is forgotten; that of the accepted bind frees the key | |
+//! | tombstone | what it names is forgotten; that of the accepted bind frees the key. No worker writes one | |
 //!
-//! Who binds a key writes the epoch after the one that it has read, so in a log of which nothing was removed an accepted bind is exactly one above,
-//! and follows the release. Where older entries were removed a reader sees a gap.
+//! Who binds a key that is free writes the epoch after the one that it has read, and who binds one that is held, so that it stands there
+//! that its message has lost, the epoch that it has read.
 //!
 //! Why a message that has lost can hold the key no more, although its bind may have been written several times: all of them were
 //! written by somebody who had not read the first one to land. So their epochs are not above that of the holder it lost against, and when
 //! that one is released they are stale.
-//!
-//! Why there is a floor: a key of which every entry was removed is unknown again, and a bind that was written long ago would be
-//! accepted. So before the first entry goes a floor lands, and with it all binds that were written before are stale.
 
-use super::entry::{Digest, Entry, Floor, Hold, HoldKey, Key, KeyName, Stamp};
+use super::entry::{Digest, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
 use std::collections::BTreeMap;
@@ -27,8 +23,9 @@ use std::collections::BTreeMap;
 /// The fold of all keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keys {
-    floor: Epoch,
     keys: BTreeMap<KeyName, Held>,
+    /// The dedupe keys that are held, by their holders.
+    held_by: BTreeMap<TaskId, KeyName>,
 }
 
 /// What is known of one key.
@@ -38,7 +35,6 @@ struct Held {
     epoch: Epoch,
     released: bool,
     digest: Option<Digest>,
-    bound_ms: u64,
     stamp: Stamp,
     /// Everything else that stands there of the key. Mostly nothing.
     rest: Vec<Rest>,
@@ -81,7 +77,7 @@ pub enum Verdict {
 pub enum Ignored {
     /// The task holds the key already.
     Repeated,
-    /// It was written before the key was released, or before the floor: it decides nothing.
+    /// It was written before the key was released: it decides nothing.
     Stale,
     /// A release by a task that does not hold the key in that epoch.
     NotHeld,
@@ -100,7 +96,68 @@ pub struct Holding {
     pub digest: Option<Digest>,
 }
 
+/// Whether a worker may claim a message with a key that it holds a delivery of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// The message is the key's task.
+    Holds,
+    /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read back.
+    Bind,
+    /// Another task holds the key. The message is closed, and never run.
+    Lost(TaskId),
+}
+
+/// What a submitter does next about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Submitting {
+    /// Publish the task's message, then decide again.
+    Submit,
+    /// Publish a bind of this message, its own, and decide again when that is read back.
+    Bind(TaskId),
+    /// Answer with this task.
+    Answer(TaskId),
+}
+
+impl Held {
+    /// The task against which a bind of this one has lost.
+    fn named_loss(&self, task: TaskId) -> Option<TaskId> {
+        self.rest.iter().find_map(|rest| match rest.kind {
+            RestKind::Lost { to } if rest.task == task => Some(to),
+            RestKind::Bound
+            | RestKind::Released
+            | RestKind::Lost { .. }
+            | RestKind::Void { .. } => None,
+        })
+    }
+}
+
 impl Keys {
+    /// Whether a worker may claim this message.
+    #[must_use]
+    pub fn admission(&self, name: &KeyName, task: TaskId) -> Admission {
+        let Some(held) = self.keys.get(name) else { return Admission::Bind };
+        if held.holder == task || self.has_released(name, task) {
+            return Admission::Holds;
+        }
+        // While another task holds the key, too: it may be released before a bind of this one lands, and then nobody has lost. That a message
+        // has lost must stand on the register.
+        held.named_loss(task).map_or(Admission::Bind, Admission::Lost)
+    }
+
+    /// What a submitter does that has published this message for a key, or none yet.
+    #[must_use]
+    pub fn submitting(&self, name: &KeyName, own: Option<TaskId>) -> Submitting {
+        let Some(own) = own else {
+            let holder = self.holder(name);
+            return holder.map_or(Submitting::Submit, |holding| Submitting::Answer(holding.task));
+        };
+        match self.admission(name, own) {
+            Admission::Holds => Submitting::Answer(own),
+            Admission::Lost(to) => Submitting::Answer(to),
+            Admission::Bind => Submitting::Bind(own),
+        }
+    }
+
     /// The task that holds a key now.
     #[must_use]
     pub fn holder(&self, name: &KeyName) -> Option<Holding> {
@@ -108,18 +165,11 @@ impl Keys {
         Some(Holding { task: held.holder, epoch: held.epoch, digest: held.digest })
     }
 
-    /// The task against which this one has lost the key, if it has.
-    #[must_use]
-    pub fn lost_to(&self, name: &KeyName, task: TaskId) -> Option<TaskId> {
+    /// The task against which a bind of this one loses the key now, if it does.
+    fn loses_to(&self, name: &KeyName, task: TaskId) -> Option<TaskId> {
         let held = self.keys.get(name)?;
-        let lost = held.rest.iter().find_map(|rest| match rest.kind {
-            RestKind::Lost { to } if rest.task == task => Some(to),
-            RestKind::Bound
-            | RestKind::Released
-            | RestKind::Lost { .. }
-            | RestKind::Void { .. } => None,
-        });
-        lost.or_else(|| (held.holder != task && !held.released).then_some(held.holder))
+        let holder = (held.holder != task && !held.released).then_some(held.holder);
+        held.named_loss(task).or(holder)
     }
 
     /// Whether this task held the key, and has released it.
@@ -127,6 +177,18 @@ impl Keys {
     pub fn has_released(&self, name: &KeyName, task: TaskId) -> bool {
         let released = |rest: &Rest| rest.kind == RestKind::Released && rest.task == task;
         self.keys.get(name).is_some_and(|held| held.rest.iter().any(released))
+    }
+
+    /// The dedupe key that a task holds, with its epoch.
+    #[must_use]
+    pub fn held_by(&self, task: TaskId) -> Option<(&KeyName, Epoch)> {
+        let name = self.held_by.get(&task)?;
+        Some((name, self.keys.get(name)?.epoch))
+    }
+
+    /// All tasks that hold a dedupe key.
+    pub fn dedupe_holders(&self) -> impl Iterator<Item = TaskId> {
+        self.held_by.keys().copied()
     }
 
     /// The epoch that the next bind of a key must carry. While another task holds the key it is that one's: a bind that is
@@ -137,43 +199,27 @@ impl Keys {
         if self.holder(name).is_some() { current } else { current.next() }
     }
 
-    /// How many keys something is known of.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Whether nothing is known of any key.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     fn current(&self, name: &KeyName) -> Epoch {
-        self.keys.get(name).map_or(self.floor, |held| held.epoch.max(self.floor))
+        self.keys.get(name).map_or(Epoch::default(), |held| held.epoch)
     }
 
     /// Takes the next entry in the order of the log.
-    pub(super) fn apply(&mut self, entry: &Entry, publish_time_ms: u64) -> Verdict {
+    pub(super) fn apply(&mut self, entry: &Entry) -> Verdict {
         match entry {
-            Entry::Bind(hold) => self.bind(hold, publish_time_ms),
+            Entry::Bind(hold) => self.bind(hold),
             Entry::Release(key) => self.release(key),
-            Entry::Floor(Floor { epoch, .. }) => {
-                self.floor = self.floor.max(*epoch);
-                Verdict::Accepted
-            }
             Entry::Tombstone(key) => self.forget(key),
             Entry::Start(_) => Verdict::Accepted,
         }
     }
 
-    fn bind(&mut self, Hold { key, digest }: &Hold, publish_time_ms: u64) -> Verdict {
+    fn bind(&mut self, Hold { key, digest }: &Hold) -> Verdict {
         let HoldKey { name, epoch, task, stamp } = key;
         let current = self.current(name);
-        let lost = self.lost_to(name, *task);
+        let lost = self.loses_to(name, *task);
         let void = |kind| Rest { kind, epoch: *epoch, task: *task, stamp: *stamp };
         let Some(held) = self.keys.get_mut(name) else {
-            if *epoch <= current {
+            if *epoch != current.next() {
                 return Verdict::Ignored(Ignored::Stale);
             }
             let held = Held {
@@ -181,19 +227,18 @@ impl Keys {
                 epoch: *epoch,
                 released: false,
                 digest: *digest,
-                bound_ms: publish_time_ms,
                 stamp: *stamp,
                 rest: Vec::new(),
             };
             self.keys.insert(name.clone(), held);
+            self.note_holder(name, *task);
             return Verdict::Accepted;
         };
-        let gap = *epoch > current.next();
-        if let Some(to) = lost.filter(|_| !gap) {
+        if let Some(to) = lost {
             held.rest.push(void(RestKind::Lost { to }));
             return Verdict::Lost(to);
         }
-        if !gap && (!held.released || *epoch <= current) {
+        if !held.released || *epoch != current.next() {
             let why = if held.released { Ignored::Stale } else { Ignored::Repeated };
             held.rest.push(void(RestKind::Void { release: false }));
             return Verdict::Ignored(why);
@@ -207,8 +252,16 @@ impl Keys {
             stamp: stamp_before,
         });
         (held.epoch, held.holder, held.stamp) = (*epoch, *task, *stamp);
-        (held.released, held.digest, held.bound_ms) = (false, *digest, publish_time_ms);
+        (held.released, held.digest) = (false, *digest);
+        self.held_by.remove(&task_before);
+        self.note_holder(name, *task);
         Verdict::Accepted
+    }
+
+    fn note_holder(&mut self, name: &KeyName, task: TaskId) {
+        if name.kind() == KeyKind::Dedupe {
+            self.held_by.insert(task, name.clone());
+        }
     }
 
     fn release(&mut self, HoldKey { name, epoch, task, stamp }: &HoldKey) -> Verdict {
@@ -219,6 +272,9 @@ impl Keys {
         let kind = if holds { RestKind::Released } else { RestKind::Void { release: true } };
         held.rest.push(Rest { kind, epoch: *epoch, task: *task, stamp: *stamp });
         held.released |= holds;
+        if holds {
+            self.held_by.remove(task);
+        }
         if holds { Verdict::Accepted } else { Verdict::Ignored(Ignored::NotHeld) }
     }
 
@@ -232,6 +288,7 @@ impl Keys {
             return Verdict::Ignored(Ignored::Tombstone);
         };
         if held.stamp == *stamp {
+            self.held_by.remove(&held.holder);
             self.keys.remove(name);
             return Verdict::Accepted;
         }

@@ -10,10 +10,12 @@
 mod entry;
 mod keys;
 
-pub use entry::{
-    Digest, Entry, EntryError, Floor, Hold, HoldKey, Key, KeyKind, KeyName, KeyNameError, Stamp,
-};
-pub use keys::{Holding, Ignored, Keys, Verdict};
+#[cfg(feature = "testing")]
+pub use entry::KeyNameError;
+pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+#[cfg(feature = "testing")]
+pub use keys::Holding;
+pub use keys::{Admission, Ignored, Keys, Submitting, Verdict};
 
 use crate::task::Position;
 
@@ -27,12 +29,7 @@ pub struct Register {
 
 impl Register {
     /// Takes the next entry. One at or before the last position was taken before, and changes nothing: `None`.
-    pub fn apply(
-        &mut self,
-        entry: &Entry,
-        position: Position,
-        publish_time_ms: u64,
-    ) -> Option<Verdict> {
+    pub fn apply(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
         if self.position.is_some_and(|last| position <= last) {
             return None;
         }
@@ -44,11 +41,8 @@ impl Register {
             }
             Entry::Bind(_)
             | Entry::Release(_)
-            | Entry::Floor(_)
-            | Entry::Tombstone(Key::Hold(_) | Key::Release(_)) => {
-                self.keys.apply(entry, publish_time_ms)
-            }
-            Entry::Tombstone(Key::Start(_) | Key::Floor(_)) => Verdict::Ignored(Ignored::Tombstone),
+            | Entry::Tombstone(Key::Hold(_) | Key::Release(_)) => self.keys.apply(entry),
+            Entry::Tombstone(Key::Start(_)) => Verdict::Ignored(Ignored::Tombstone),
         })
     }
 

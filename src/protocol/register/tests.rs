@@ -28,23 +28,14 @@ fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
     Entry::Release(hold(text, epoch, entry, serial))
 }
 
-fn floor(epoch: u32, serial: u64) -> Entry {
-    let stamp = Stamp { writer: OwnerId(7), serial };
-    Entry::Floor(Floor { stamp, epoch: Epoch(epoch) })
-}
-
 const fn position(entry: u64) -> Position {
     Position { ledger: 0, entry, batch_index: None }
 }
 
 fn verdicts(log: &[Entry]) -> Vec<Verdict> {
     let mut register = Register::default();
-    let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at), at);
+    let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at));
     log.iter().zip(1..).filter_map(apply).collect()
-}
-
-fn holder(register: &Register, text: &str) -> Option<TaskId> {
-    register.keys().holder(&name(text)).map(|holding| holding.task)
 }
 
 fn any_stamp() -> impl Strategy<Value = Stamp> {
@@ -70,8 +61,6 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         any_stamp().prop_map(Entry::Start),
         bind.prop_map(|(key, digest)| Entry::Bind(Hold { key, digest: digest.map(Digest) })),
         any_hold().prop_map(Entry::Release),
-        (any_stamp(), any::<u32>())
-            .prop_map(|(stamp, epoch)| Entry::Floor(Floor { stamp, epoch: Epoch(epoch) })),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
     ]
@@ -111,24 +100,6 @@ fn the_first_bind_of_a_free_key_holds_it() {
 }
 
 #[test]
-fn what_was_written_before_a_floor_binds_nothing_that_was_removed() {
-    let mut register = Register::default();
-    let log = [
-        bind("k", 1, 7, 0),
-        floor(1, 1),
-        Entry::Tombstone(bind("k", 1, 7, 0).key()),
-        bind("k", 1, 8, 2),
-    ];
-    for (entry, at) in log.iter().zip(1..) {
-        register.apply(entry, position(at), 0);
-    }
-    assert_eq!(holder(&register, "k"), None);
-    assert_eq!(register.keys().next_epoch(&name("k")), Epoch(2));
-    register.apply(&bind("k", 2, 8, 3), position(9), 0);
-    assert_eq!(holder(&register, "k"), Some(task(8)));
-}
-
-#[test]
 fn a_name_has_one_to_256_bytes() {
     for (bytes, fits) in [(0, false), (1, true), (256, true), (257, false)] {
         assert_eq!(KeyName::new(KeyKind::Dedupe, "x".repeat(bytes)).is_ok(), fits, "{bytes}");
@@ -155,7 +126,7 @@ proptest! {
     /// A key that can be written in two ways would be two keys to a compaction.
     #[test]
     fn garbage_is_refused_and_what_is_read_is_written_the_same(
-        text in prop_oneof![".*", "(bind|release|floor|start)/(idem|dedupe)?[0-9a-f/:+-]{0,80}"],
+        text in prop_oneof![".*", "(bind|release|start)/(idem|dedupe)?[0-9a-f/:+-]{0,80}"],
     ) {
         if let Ok(key) = text.parse::<Key>() {
             prop_assert_eq!(key.to_string(), text);
@@ -188,11 +159,11 @@ proptest! {
         prop_assert_eq!(keys.len(), log.len());
         let mut once = Register::default();
         for (entry, at) in log.iter().zip(1..) {
-            once.apply(entry, position(at), 0);
+            once.apply(entry, position(at));
         }
         let mut twice = once.clone();
         for (entry, at) in log.iter().zip(1..) {
-            prop_assert_eq!(twice.apply(entry, position(at), 0), None);
+            prop_assert_eq!(twice.apply(entry, position(at)), None);
         }
         prop_assert_eq!(once, twice);
     }

@@ -113,7 +113,10 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
-            Entry::Claim(claim) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
+            Entry::Claim(claim) => match lane.core.machine().lost_to(claim.key.task) {
+                Some(holder) => text::duplicate_of(holder).into(),
+                None => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
+            },
             Entry::Done(done) => {
                 let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
@@ -182,6 +185,7 @@ impl Driver {
             lane.payloads.insert(task_id, payload);
         }
         lane.core.handle_payload(task_id, found, now);
+        self.look_at_key(id, task_id, now);
     }
 }
 

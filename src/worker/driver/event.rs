@@ -4,6 +4,7 @@ use super::growth::Counts;
 use super::lanes::LaneId;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
+use crate::protocol::register::KeyName;
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
@@ -110,6 +111,19 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         epoch: Epoch,
     },
+    /// Whether a task may be claimed, or is to be bound to its key, is to be looked at.
+    KeyDue {
+        lane: LaneId,
+        id: TaskId,
+        name: KeyName,
+    },
+    /// A key is not released although that was published: the end of its holder waits for it.
+    ReleaseDue {
+        register: usize,
+        id: TaskId,
+    },
+    /// The keys of the register with this number are to be looked at.
+    KeysDue(usize),
     Register {
         register: usize,
         generation: u64,

@@ -167,6 +167,7 @@ impl Driver {
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }
+        self.look_at_key(id, task, now);
     }
 
     pub(super) fn handle_metadata(

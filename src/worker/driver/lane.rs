@@ -7,6 +7,7 @@ use super::lanes::LaneId;
 use super::refusals::Refusals;
 use super::remains::Remains;
 use super::{Environment, Event, PublishResult};
+use crate::chance::system_random;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
@@ -32,7 +33,6 @@ use crate::worker::session::{ConsumerCommand, Followed, Publish, Sink, consume, 
 use crate::worker::shares::Use;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::oneshot;
@@ -471,10 +471,4 @@ impl Lane {
             Clock::Simulated(_) => OwnerId(env.rng.u128(..)),
         }
     }
-}
-
-/// 128 random bits: the standard library keys its hash maps with as many from the operating system, and never twice the same.
-fn system_random() -> u128 {
-    let half = || u128::from(RandomState::new().build_hasher().finish());
-    half() << 64 | half()
 }

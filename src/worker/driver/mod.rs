@@ -8,6 +8,8 @@ mod event;
 mod growth;
 mod held;
 mod inbox;
+mod key_keeping;
+mod keyed;
 mod lane;
 mod lanes;
 mod leaving;
@@ -338,8 +340,11 @@ impl Driver {
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
             Event::Reported { lane, id, epoch } => self.handle_reported(lane, id, epoch),
             Event::Register { register, generation, followed } => {
-                self.handle_register(register, generation, followed);
+                self.handle_register(register, generation, followed, now);
             }
+            Event::ReleaseDue { register, id } => self.handle_release_due(register, id),
+            Event::KeysDue(register) => self.handle_keys_due(register),
+            Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;

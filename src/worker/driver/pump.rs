@@ -143,12 +143,13 @@ impl Driver {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
+        let waiting = lane.core.waiting() + lane.core.machine().waiting_for_keys();
         let wanted = if self.shares.is_single() {
-            let free = self.slots.free().saturating_sub(lane.core.waiting()).min(room);
+            let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);
             free.div_ceil(lanes).max(least)
         } else {
-            self.shares.credit(id.topic, lane.core.waiting(), self.slots.free(), room, probe, now)
+            self.shares.credit(id.topic, waiting, self.slots.free(), room, probe, now)
         };
         let wanted = wanted + lane.skim.min(room);
         if wanted > lane.credit {

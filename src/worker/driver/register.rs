@@ -4,10 +4,13 @@
 //! A register that is deleted is followed from the start of the one that takes its place. What it said of keys is forgotten: a key
 //! that was bound is free, and a second task may run with it. Tasks that were claimed go on, for what the ledger says of them stands.
 
+use super::key_keeping::KeyKeeping;
+use super::keyed::Waiting;
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event};
 use crate::protocol::key::OwnerId;
+use crate::protocol::moment::Moment;
 use crate::protocol::register::{Entry, EntryError, Register, Stamp};
 use crate::register;
 use crate::supervise::Landmark;
@@ -15,6 +18,20 @@ use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
 use tokio::task::{AbortHandle, JoinSet};
+
+/// Makes stamps that no other entry has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamps {
+    writer: OwnerId,
+    serial: u64,
+}
+
+impl Stamps {
+    pub(super) const fn next(&mut self) -> Stamp {
+        self.serial += 1;
+        Stamp { writer: self.writer, serial: self.serial }
+    }
+}
 
 /// The register as this worker sees it.
 pub(super) struct OwnRegister {
@@ -29,8 +46,10 @@ pub(super) struct OwnRegister {
     landmark: Landmark,
     follower: Option<AbortHandle>,
     publishes: Option<Mailbox<Publish>>,
-    writer: OwnerId,
-    serial: u64,
+    pub(super) stamps: Stamps,
+    /// Tasks that are held here and wait for their keys.
+    pub(super) waiting: Waiting,
+    pub(super) keeping: KeyKeeping,
 }
 
 impl OwnRegister {
@@ -45,8 +64,9 @@ impl OwnRegister {
             landmark: Landmark::default(),
             follower: None,
             publishes: None,
-            writer: Lane::draw_owner(env),
-            serial: 0,
+            stamps: Stamps { writer: Lane::draw_owner(env), serial: 0 },
+            waiting: Waiting::default(),
+            keeping: KeyKeeping::default(),
         };
         opened.read_from_start(env, services);
         opened
@@ -59,8 +79,7 @@ impl OwnRegister {
 
     /// A stamp that no other entry has.
     pub(super) const fn next_stamp(&mut self) -> Stamp {
-        self.serial += 1;
-        Stamp { writer: self.writer, serial: self.serial }
+        self.stamps.next()
     }
 
     fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
@@ -123,6 +142,7 @@ impl Driver {
         number: usize,
         generation: u64,
         followed: FollowedWhole,
+        now: Moment,
     ) {
         let Some(register) = self.registers.get_mut(number) else { return };
         if generation != register.generation {
@@ -131,10 +151,11 @@ impl Driver {
         match followed {
             FollowedWhole::Messages(messages) => {
                 for message in &messages {
-                    self.handle_register_entry(number, message);
+                    self.handle_register_entry(number, message, now);
+                    self.perform_effects();
                 }
             }
-            FollowedWhole::ToEnd => self.handle_register_read(number),
+            FollowedWhole::ToEnd => self.handle_register_read(number, now),
             FollowedWhole::Gone => {
                 tracing::error!(
                     topic = %register.topic,
@@ -146,14 +167,18 @@ impl Driver {
         }
     }
 
-    fn handle_register_entry(&mut self, number: usize, message: &Message) {
+    fn handle_register_entry(&mut self, number: usize, message: &Message, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         match register::read(message) {
             Ok(entry) => {
                 if matches!(entry, Entry::Start(_)) {
                     register.landmark.set(Some(message));
                 }
-                register.fold.apply(&entry, message.position, message.publish_time_ms);
+                register.fold.apply(&entry, message.position);
+                if let Some(key) = entry.key().hold() {
+                    self.key_was_read(number, key, now);
+                }
+                self.keep_keys(number, &entry);
             }
             Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
@@ -164,7 +189,7 @@ impl Driver {
     }
 
     /// A register was read to its end: lanes that have waited for it begin.
-    fn handle_register_read(&mut self, number: usize) {
+    fn handle_register_read(&mut self, number: usize, now: Moment) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         register.read = true;
@@ -173,6 +198,9 @@ impl Driver {
             // Should it get lost the next worker writes another one.
             register.publish(env, services, &start, OnReceipt::new(|_| {}));
         }
+        self.look_at_all_keys(number, now);
+        self.look_at_releases(number);
+        self.look_at_keys_later(number);
         let lanes: Vec<LaneId> = self.lanes.keys().collect();
         for id in lanes {
             if self.lanes.get(&id).is_some_and(|lane| lane.core.machine().is_ready()) {

@@ -30,6 +30,8 @@ impl TaskPayload {
 impl Lane {
     /// Completes an entry by what is known of the task's message.
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
+        metadata.duplicate_of =
+            metadata.failure_reason.as_deref().and_then(text::holder_of).map(str::to_owned);
         if let Some(reason) = &metadata.failure_reason
             && let Some(task) = self.core.machine().task(id)
         {
@@ -42,6 +44,13 @@ impl Lane {
 
     /// Completes an entry by what the properties of the task's message say.
     pub(super) fn annotate_by(&self, payload: &TaskPayload, metadata: &mut TaskMetadata) {
+        for property in [text::IDEMPOTENCY_KEY, text::DEDUPE_KEY] {
+            if let Some(key) = payload.properties.get(property)
+                && payload.key().is_none()
+            {
+                warn(metadata, text::key_ignored(property, key.len()));
+            }
+        }
         if let Some(terms) = payload.terms.as_deref() {
             metadata.tags.clone_from(&terms.tags);
             metadata.scheduled_at = terms.scheduled_at_ms;

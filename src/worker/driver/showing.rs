@@ -51,6 +51,9 @@ impl Driver {
     /// Shows the end of an attempt on M. What is not at hand is read first: the body of an outcome that another worker published
     /// from the ledger, the payload of a task that another worker ran from T.
     pub(super) fn publish_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
+        if self.releases_first(id, task_id, kind) {
+            return;
+        }
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };

@@ -28,6 +28,7 @@ mod codecs;
 mod entries;
 mod expiry;
 mod intake;
+mod keyed;
 mod killing;
 mod late;
 mod legacy;

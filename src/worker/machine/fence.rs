@@ -4,6 +4,7 @@
 //! Until it was read to its end they publish nothing. One read proves it: what a bootstrap shows is behind at most, and a task
 //! that has left the ledger is named by a seal, which every bootstrap reads.
 
+use super::admitting::Admitting;
 use super::{Action, Machine, Run, Stage, Stop, Task};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
@@ -15,6 +16,7 @@ impl Machine {
         self.ready = false;
         self.position = None;
         self.sealing.begin_anew();
+        self.admitting = Admitting::default();
         self.tasks.keep_only(keep);
         let at_work: Vec<OwnerId> = self.owners_at_work().collect();
         self.owners.renew(owner, &at_work);

@@ -16,7 +16,7 @@
 //! begins anew under another owner id.
 
 use super::{Action, Machine, Stage, Stop, Task};
-use crate::protocol::entry::{Entry, Outcome};
+use crate::protocol::entry::{ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{
     self, Breach, Judgement, OUTCOME, OwnRecord, SEAL, UNCLOSED, Violation,
@@ -114,6 +114,9 @@ impl Machine {
                 invariants::start(&fold, &own_record, (*epoch, self.owner()), *attempt, max)
             }
             Action::Publish(Entry::Claim(claim)) => {
+                if claim.kind == ClaimKind::Run && self.fold(claim.key.task).phase == Phase::New {
+                    self.admitting.judge_run(claim.key.task)?;
+                }
                 let task = self.task(claim.key.task);
                 let (held, payload) = task.map_or((false, false), |task| (task.held, task.payload));
                 invariants::claim(&self.fold(claim.key.task), claim, held, payload)

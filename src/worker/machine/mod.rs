@@ -21,6 +21,7 @@
 //! - An ack follows an accepted terminal (C-06), with dead letter and view before it.
 
 mod action;
+mod admitting;
 mod closing;
 mod fence;
 mod finished;
@@ -37,6 +38,7 @@ pub use action::{Action, Stop};
 pub use reading::ReadEntry;
 pub use task::{Run, Stage, Step, Task, Trail};
 
+use admitting::Admitting;
 use owners::Owners;
 use reading::is_gone;
 use sealing::Sealing;
@@ -72,6 +74,7 @@ pub struct Machine {
     position: Option<Position>,
     tasks: Tasks,
     sealing: Sealing,
+    admitting: Admitting,
     actions: VecDeque<Action>,
 }
 
@@ -89,6 +92,7 @@ impl Machine {
             position: None,
             tasks: Tasks::default(),
             sealing: Sealing::default(),
+            admitting: Admitting::default(),
             actions: VecDeque::new(),
         }
     }
@@ -260,6 +264,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.held = false;
         let (new, gone) = (task.fold.phase == Phase::New, is_gone(task));
+        self.admitting.let_go(id);
         if new && task.stage == Stage::Idle {
             self.drop_payload(id);
         }
@@ -271,6 +276,7 @@ impl Machine {
     /// Nothing is left of the task, and no payload stays behind.
     fn forget(&mut self, id: TaskId) {
         self.drop_payload(id);
+        self.admitting.let_go(id);
         self.tasks.remove(id);
     }
 
@@ -292,6 +298,9 @@ impl Machine {
         let own = task.fold.phase == Phase::Running && self.is_own(task.fold.owner);
         if task.stage != Stage::Idle || own || !self.ready {
             return Decision::Wait;
+        }
+        if let Some(decision) = self.admitting.decide(id, &task.fold, closes) {
+            return decision;
         }
         let circumstances = Circumstances { holder: task.held, payload: task.payload, due, closes };
         decide(&task.fold, circumstances, task.max_attempts(self.max_attempts))

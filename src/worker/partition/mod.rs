@@ -5,6 +5,7 @@
 //! whether the view is fresh enough to claim by, whether a claim came back in time, when a finished task is sealed, and
 //! when the worker must fence itself. The rules of judgement are in `protocol::{silence, rank}`.
 
+mod admitting;
 mod bootstrap;
 mod delivering;
 mod ended;

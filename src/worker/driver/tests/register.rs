@@ -7,25 +7,29 @@ use crate::register;
 use crate::supervise::ConnectionState;
 use longhaul_memory::Loss;
 
-async fn end(_: TaskContext) -> Result<Text, TaskError> {
+pub(super) async fn end(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
 impl Bench {
-    fn register(&self) -> TopicPartition {
+    pub(super) fn register(&self) -> TopicPartition {
         self.at(&self.names.register, -1)
     }
 
     /// Writes to the register that this task holds a key.
-    fn bind(&self, name: &str, task: TaskId, serial: u64) {
-        let name = KeyName::new(KeyKind::Idempotency, name).unwrap();
+    pub(super) fn bind(&self, name: &str, task: TaskId, serial: u64) {
+        self.bind_to(KeyKind::Idempotency, name, task, serial);
+    }
+
+    pub(super) fn bind_to(&self, kind: KeyKind, name: &str, task: TaskId, serial: u64) {
+        let name = KeyName::new(kind, name).unwrap();
         let stamp = Stamp { writer: OwnerId(99), serial };
         let key = HoldKey { name, epoch: Epoch(1), task, stamp };
         let entry = RegisterEntry::Bind(Hold { key, digest: None });
         self.broker.publish(&self.register(), register::message(&entry));
     }
 
-    fn holder(&self, name: &str) -> Option<TaskId> {
+    pub(super) fn holder(&self, name: &str) -> Option<TaskId> {
         let name = KeyName::new(KeyKind::Idempotency, name).unwrap();
         self.driver.registers[0].fold.keys().holder(&name).map(|holding| holding.task)
     }

@@ -1,0 +1,197 @@
+//! Registers, followed from the first submit with a key on: one follower for each, shared by all who submit. What a register says lies
+//! under a lock that is never held across a wait.
+
+use super::partition;
+use super::publishers::{PublishFailure, Publishers};
+use super::service::Tasks;
+use crate::chance::system_random;
+use crate::protocol::key::OwnerId;
+use crate::protocol::register::{Digest, Entry, Hold, HoldKey, KeyName, Keys, Register, Stamp};
+use crate::register;
+use crate::supervise::{
+    Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
+};
+use crate::task::{Position, TaskId};
+use crate::transport::{
+    Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long a submit waits for its own bind to be read back.
+const READ_BACK_MAX: Duration = Duration::from_secs(30);
+
+/// The registers that a client follows.
+#[derive(Debug)]
+pub(super) struct Registers {
+    transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
+    followed: Mutex<HashMap<String, Followed>>,
+    tasks: Tasks,
+    writer: OwnerId,
+    serial: AtomicU64,
+}
+
+/// One register that is followed.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    topic: TopicPartition,
+    register: Arc<Mutex<Register>>,
+    seen: watch::Receiver<Seen>,
+}
+
+/// How far it was read.
+#[derive(Clone, Debug)]
+enum Seen {
+    /// Not to its end.
+    NotYet,
+    /// To its end, and up to here.
+    To(Option<Position>),
+    /// It cannot be read, and nobody tries any more.
+    Failed(TransportError),
+}
+
+impl Registers {
+    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
+        Self {
+            transport,
+            connections,
+            followed: Mutex::default(),
+            tasks: Tasks::default(),
+            writer: OwnerId(system_random()),
+            serial: AtomicU64::new(1),
+        }
+    }
+
+    /// The register of this name, read to its end.
+    pub(super) async fn read(&self, topic: &str) -> Result<Followed, TransportError> {
+        let mut followed = self.follow(topic);
+        let seen = followed.seen.wait_for(|seen| !matches!(seen, Seen::NotYet)).await;
+        match seen.as_deref() {
+            Ok(Seen::To(_)) => {}
+            Ok(Seen::Failed(error)) => return Err(error.clone()),
+            Ok(Seen::NotYet) | Err(_) => return Err(no_answer(topic)),
+        }
+        drop(seen);
+        Ok(followed)
+    }
+
+    fn follow(&self, topic: &str) -> Followed {
+        let mut all = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its service ends when the first read has failed.
+        if let Some(followed) = all.get(topic).filter(|it| it.seen.has_changed().is_ok()) {
+            return followed.clone();
+        }
+        let (sender, seen) = watch::channel(Seen::NotYet);
+        let place = partition(topic.to_owned(), -1);
+        let followed = Followed { topic: place.clone(), register: Arc::default(), seen };
+        let service = || Service::of_client(&self.transport, &place, &self.connections);
+        let reader = Reader {
+            register: Arc::clone(&followed.register),
+            seen: sender,
+            landmark: Landmark::default(),
+        };
+        self.tasks.spawn(reader.run(service(), service()));
+        all.insert(topic.to_owned(), followed.clone());
+        followed
+    }
+
+    /// Publishes that a task is to hold a key, and waits until that is read back: then the register says what became of it.
+    pub(super) async fn bind(
+        &self,
+        publishers: &Publishers,
+        followed: &Followed,
+        (name, task, digest): (&KeyName, TaskId, Digest),
+    ) -> Result<(), PublishFailure> {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        let stamp = Stamp { writer: self.writer, serial };
+        let epoch = followed.look(|keys| keys.next_epoch(name));
+        let key = HoldKey { name: name.clone(), epoch, task, stamp };
+        let entry = Entry::Bind(Hold { key, digest: Some(digest) });
+        let stored = publishers.publish(&followed.topic, register::message(&entry)).await?;
+        let mut seen = followed.seen.clone();
+        let read = seen.wait_for(|seen| matches!(seen, Seen::To(to) if *to >= Some(stored)));
+        match timeout(READ_BACK_MAX, read).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(PublishFailure::NotSent(no_answer(&followed.topic.topic))),
+        }
+    }
+}
+
+impl Followed {
+    /// Looks at what it says of keys.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
+        look(lock(&self.register).keys())
+    }
+}
+
+fn lock(register: &Mutex<Register>) -> MutexGuard<'_, Register> {
+    register.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The service of one register.
+struct Reader {
+    register: Arc<Mutex<Register>>,
+    seen: watch::Sender<Seen>,
+    landmark: Landmark,
+}
+
+impl Reader {
+    /// The first read is tried for a while; from then on the register is followed until the client has gone.
+    async fn run(self, first: Service, again: Service) {
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        let mut follower = KeptFollower::new(first, from_start);
+        if let Err(error) = follower.open_persistently().await {
+            self.seen.send_replace(Seen::Failed(error));
+            return;
+        }
+        follower = follower.only_where(Some(self.landmark.clone()));
+        self.follow(WholeFollower::new(follower)).await;
+        // Another register has taken its place. A third one is not looked for: whoever submits then starts another service.
+        *lock(&self.register) = Register::default();
+        self.landmark.set(None);
+        self.seen.send_replace(Seen::NotYet);
+        let follower = KeptFollower::new(again, from_start).only_where(Some(self.landmark.clone()));
+        self.follow(WholeFollower::new(follower)).await;
+    }
+
+    /// Reads until the topic is another one.
+    async fn follow(&self, mut follower: WholeFollower) {
+        let mut to_end = false;
+        loop {
+            match follower.next().await {
+                Ok(Reading::Messages(messages)) => self.take(&messages),
+                Ok(Reading::ToEnd) => to_end = true,
+                Err(error) if error.kind == TransportErrorKind::NotFound && follower.has_read() => {
+                    return;
+                }
+                Err(_) => {}
+            }
+            if to_end {
+                let position = lock(&self.register).position();
+                self.seen.send_replace(Seen::To(position));
+            }
+        }
+    }
+
+    fn take(&self, messages: &[Message]) {
+        let mut fold = lock(&self.register);
+        for message in messages {
+            match register::read(message) {
+                Ok(entry) => {
+                    if matches!(entry, Entry::Start(_)) {
+                        self.landmark.set(Some(message));
+                    }
+                    fold.apply(&entry, message.position);
+                }
+                Err(error) => {
+                    tracing::debug!(position = ?message.position, %error, "not an entry of the register");
+                }
+            }
+        }
+    }
+}

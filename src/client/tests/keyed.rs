@@ -1,0 +1,137 @@
+//! Submits with an idempotency key.
+
+use super::*;
+use crate::protocol::key::{Epoch, OwnerId};
+use crate::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Stamp};
+use crate::register;
+
+const REGISTER: &str = "persistent://public/default/tasks-register";
+
+/// Another client of the same broker: a restart, or another process.
+fn another(bench: &Bench) -> Client {
+    Client::on_transport(Arc::new(FakeTransport(Arc::clone(&bench.fake))))
+}
+
+async fn submit(client: &Client, key: &str, payload: &str) -> Result<TaskRef, SubmitError> {
+    client.submission("tasks", &Text(payload.to_owned())).idempotency_key(key).send().await
+}
+
+fn stored(bench: &Bench, topic: &str) -> usize {
+    let place = partition(topic.to_owned(), -1);
+    bench.fake.world().logs.get(&place).map_or(0, Vec::len)
+}
+
+/// Binds the key to a task, as a worker or another client does.
+fn bind(bench: &Bench, key: &str, task: TaskId) {
+    let name = KeyName::new(KeyKind::Idempotency, key).unwrap();
+    let stamp = Stamp { writer: OwnerId(9), serial: 1 };
+    let key = HoldKey { name, epoch: Epoch(1), task, stamp };
+    let outgoing = register::message(&Entry::Bind(Hold { key, digest: None }));
+    let place = partition(REGISTER.to_owned(), -1);
+    let position = Position { ledger: 0, entry: 0, batch_index: None };
+    let message = Message {
+        key: outgoing.key,
+        properties: outgoing.properties,
+        payload: outgoing.payload,
+        ..Message::at(position)
+    };
+    bench.fake.append(&place, message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_submit_with_a_key_answers_with_the_same_task_also_after_a_restart() {
+    let bench = bench();
+    let first = submit(&bench.client, "k", "a").await.unwrap();
+    assert_eq!(submit(&bench.client, "k", "a").await.unwrap(), first);
+    assert_eq!(submit(&another(&bench), "k", "b").await.unwrap(), first);
+    assert_eq!((stored(&bench, TASKS), stored(&bench, REGISTER)), (1, 1));
+    let other = submit(&bench.client, "l", "a").await.unwrap();
+    assert_ne!(other, first);
+    // A property is the same as the method.
+    let by_property = bench.client.submission("tasks", &Text(String::new()));
+    let by_property = by_property.property("IDEMPOTENCY_KEY", "l").send().await.unwrap();
+    assert_eq!(by_property, other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_submits_at_once_have_one_answer() {
+    let bench = bench();
+    let clients: Vec<Client> = (0..4).map(|_| another(&bench)).collect();
+    let submits = (0..32).map(|number: usize| submit(&clients[number % 4], "k", "a"));
+    let answers: Vec<_> = join_all(submits).await.into_iter().map(Result::unwrap).collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(stored(&bench, TASKS) > 1, "several messages raced for the key");
+}
+
+/// A submit without an answer could be repeated only at the risk of a second run.
+#[tokio::test(start_paused = true)]
+async fn a_submit_of_unknown_fate_may_be_repeated() {
+    let bench = bench();
+    bench.fake.world().fates.push_back(Fate::Unknown);
+    let lost = submit(&bench.client, "k", "a").await;
+    assert!(matches!(lost, Err(SubmitError::Unbound(_))), "{lost:?}");
+    let again = submit(&bench.client, "k", "a").await.unwrap();
+    assert_eq!(submit(&another(&bench), "k", "a").await.unwrap(), again);
+    // A worker has bound the message of the lost one first.
+    let bench = self::bench();
+    bench.fake.world().fates.push_back(Fate::Unknown);
+    assert!(submit(&bench.client, "k", "a").await.is_err());
+    let first = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
+    bind(&bench, "k", first);
+    settle().await;
+    assert_eq!(submit(&bench.client, "k", "a").await.unwrap(), task(first));
+    assert_eq!(stored(&bench, TASKS), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_without_a_receipt_is_published_again_and_the_first_counts() {
+    let bench = bench();
+    submit(&bench.client, "other", "a").await.unwrap();
+    for (fate, binds) in [(Fate::Unknown, 1), (Fate::Refused, 1), (Fate::PublisherLost, 1)] {
+        let before = (stored(&bench, TASKS), stored(&bench, REGISTER));
+        let key = format!("{fate:?}");
+        let client = another(&bench);
+        // The first publish is that of the task.
+        let submit = async {
+            let submission = client.submission("tasks", &Text("a".to_owned()));
+            submission.idempotency_key(key.as_str()).send().await
+        };
+        bench.fake.world().fates.extend([Fate::Stored, fate]);
+        let answer = submit.await.unwrap();
+        assert_eq!(keyed::submit(&another(&bench), &key, "a").await.unwrap(), answer);
+        assert_eq!(stored(&bench, TASKS), before.0 + 1, "{fate:?}");
+        assert!(stored(&bench, REGISTER) >= before.1 + binds, "{fate:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_message_may_have_been_first() {
+    let bench = bench();
+    bind(&bench, "k", ID);
+    assert_eq!(submit(&bench.client, "k", "a").await.unwrap(), task(ID));
+    assert_eq!(stored(&bench, TASKS), 0, "nothing is submitted that is known to lose");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_with_another_payload_is_a_conflict_if_asked_for() {
+    let bench = bench();
+    let strict = |payload: &str| {
+        let submission = bench.client.submission("tasks", &Text(payload.to_owned()));
+        submission.idempotency_key("k").strict().send()
+    };
+    let first = strict("a").await.unwrap();
+    assert_eq!(strict("a").await.unwrap(), first);
+    assert_eq!(submit(&bench.client, "k", "b").await.unwrap(), first, "lenient by default");
+    let conflict = strict("b").await;
+    assert!(
+        matches!(&conflict, Err(SubmitError::Conflict(task)) if *task == first),
+        "{conflict:?}"
+    );
+    for key in [String::new(), "x".repeat(257)] {
+        let refused = submit(&bench.client, &key, "a").await;
+        assert!(
+            matches!(refused, Err(SubmitError::KeyLength(bytes)) if bytes == key.len()),
+            "{refused:?}"
+        );
+    }
+}

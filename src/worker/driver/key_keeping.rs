@@ -1,0 +1,153 @@
+//! Keys that are of no more use: a dedupe key is released when its holder is over, before that is shown.
+
+use super::lanes::LaneId;
+use super::{Driver, Event, PublishResult, Showing};
+use crate::protocol::register::{Entry, HoldKey, Stamp};
+use crate::task::TaskId;
+use crate::transport::OnReceipt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often the keys are looked at that nobody may have released.
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
+
+/// What this worker does about the keys of a register.
+#[derive(Debug, Default)]
+pub(super) struct KeyKeeping {
+    /// The releases on their way, and what waits for them.
+    releasing: BTreeMap<TaskId, Stamp>,
+    showing: BTreeMap<TaskId, (LaneId, Showing)>,
+    /// They will be looked at.
+    scheduled: bool,
+}
+
+impl Driver {
+    /// Whether a task that is over has a key to be released before that is shown: whoever submits when it was shown is not to lose against it.
+    /// Called again when it was released.
+    pub(super) fn releases_first(&mut self, id: LaneId, task: TaskId, kind: Showing) -> bool {
+        let Some(topic) = self.topics.get(usize::from(id.topic)) else { return false };
+        let number = topic.register;
+        let Some(register) = self.registers.get_mut(number) else { return false };
+        let over = |lane: &super::lane::Lane| lane.core.machine().fold(task).phase.is_terminal();
+        if register.fold.keys().held_by(task).is_none() || !self.lanes.get(&id).is_some_and(over) {
+            return false;
+        }
+        register.keeping.showing.insert(task, (id, kind));
+        self.release(number, task);
+        true
+    }
+
+    /// Publishes that a task holds its key no longer.
+    fn release(&mut self, number: usize, task: TaskId) {
+        let Self { registers, env, services, .. } = self;
+        let Some(register) = registers.get_mut(number) else { return };
+        let Some((name, epoch)) = register.fold.keys().held_by(task) else { return };
+        if register.keeping.releasing.contains_key(&task) {
+            return;
+        }
+        let name = name.clone();
+        let stamp = register.next_stamp();
+        register.keeping.releasing.insert(task, stamp);
+        let answers = env.answers.clone();
+        let on_receipt = OnReceipt::new(move |published| {
+            if PublishResult::from(published) != PublishResult::Stored {
+                let event = Event::ReleaseDue { register: number, id: task };
+                answers.put(Event::Later(Box::new(event)));
+            }
+        });
+        let entry = Entry::Release(HoldKey { name, epoch, task, stamp });
+        register.publish(env, services, &entry, on_receipt);
+    }
+
+    /// A release may not be stored.
+    pub(super) fn handle_release_due(&mut self, number: usize, task: TaskId) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        register.keeping.releasing.remove(&task);
+        if let Some((lane, kind)) = register.keeping.showing.remove(&task) {
+            self.show_end_unless_shown(lane, task, kind);
+        }
+    }
+
+    /// The register was read to its end, perhaps another one than before: what waits for a release looks again.
+    pub(super) fn look_at_releases(&mut self, number: usize) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        register.keeping.releasing.clear();
+        for (task, (lane, kind)) in std::mem::take(&mut register.keeping.showing) {
+            self.show_end_unless_shown(lane, task, kind);
+        }
+    }
+
+    /// An entry was read: what waits for it goes on.
+    pub(super) fn keep_keys(&mut self, number: usize, entry: &Entry) {
+        match entry {
+            Entry::Release(key) => {
+                let Some(register) = self.registers.get_mut(number) else { return };
+                if register.fold.keys().held_by(key.task).is_some() {
+                    return;
+                }
+                register.keeping.releasing.remove(&key.task);
+                if let Some((lane, kind)) = register.keeping.showing.remove(&key.task) {
+                    self.show_end_unless_shown(lane, key.task, kind);
+                }
+            }
+            // Bound by somebody who did not know that the task is over.
+            Entry::Bind(hold) if self.is_first(number) && self.is_over(number, hold.key.task) => {
+                self.release(number, hold.key.task);
+            }
+            Entry::Bind(_) | Entry::Start(_) | Entry::Tombstone(_) => {}
+        }
+    }
+
+    /// Has the keys looked at in a while.
+    pub(super) fn look_at_keys_later(&mut self, number: usize) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        if std::mem::replace(&mut register.keeping.scheduled, true) {
+            return;
+        }
+        let clock = self.env.clock;
+        let at = clock.now() + LOOKED_AT_EVERY;
+        self.pending.push(Box::pin(async move {
+            clock.sleep_until(at).await;
+            Event::KeysDue(number)
+        }));
+    }
+
+    /// Releases the keys of finishers that have died, if this worker is the first of them all.
+    pub(super) fn handle_keys_due(&mut self, number: usize) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        register.keeping.scheduled = false;
+        self.look_at_keys_later(number);
+        if !self.is_first(number) {
+            return;
+        }
+        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let keys = register.fold.keys();
+        let over: Vec<TaskId> =
+            keys.dedupe_holders().filter(|task| self.is_over(number, *task)).collect();
+        for task in over {
+            self.release(number, task);
+        }
+    }
+
+    /// Whether the ledger says that the task is over.
+    fn is_over(&self, number: usize, task: TaskId) -> bool {
+        let mut lanes = self.lanes.range(..).filter(|(id, lane)| {
+            let topic = self.topics.get(usize::from(id.topic));
+            topic.is_some_and(|topic| topic.register == number)
+                && lane.partition() == task.partition
+        });
+        lanes.any(|(_, lane)| {
+            let machine = lane.core.machine();
+            machine.is_ready() && machine.fold(task).phase.is_terminal()
+        })
+    }
+
+    /// Whether this worker is the first by rank of those that follow the register.
+    fn is_first(&self, number: usize) -> bool {
+        let first = self.lanes.range(..).find(|(id, _)| {
+            let topic = self.topics.get(usize::from(id.topic));
+            topic.is_some_and(|topic| topic.register == number)
+        });
+        first.is_some_and(|(_, lane)| lane.core.keeps_metadata())
+    }
+}

@@ -1,0 +1,176 @@
+//! Tasks with a key: none is claimed before the register says that it holds the key. A bind that nobody has published is published here.
+
+use super::lane::TaskPayload;
+use super::lanes::LaneId;
+use super::register::OwnRegister;
+use super::{Driver, Event, PublishResult};
+use crate::protocol::fold::Phase;
+use crate::protocol::moment::Moment;
+use crate::protocol::register::{Admission, Digest, Entry, Hold, HoldKey, KeyKind, KeyName, Stamp};
+use crate::task::{TaskId, text};
+use crate::transport::OnReceipt;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The submitter binds its key itself, a moment after its message: two entries would say the same.
+const SUBMITTER_FIRST: Duration = Duration::from_millis(100);
+
+/// Tasks that are held here and wait for their keys.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(BTreeMap<KeyName, BTreeMap<(LaneId, TaskId), Wait>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// The submitter may be about to bind the key.
+    ForSubmitter,
+    /// A bind is to be published.
+    Due,
+    /// It is on its way.
+    Bind(Stamp),
+}
+
+impl Waiting {
+    fn set(&mut self, name: &KeyName, of: (LaneId, TaskId), wait: Wait) {
+        self.0.entry(name.clone()).or_default().insert(of, wait);
+    }
+
+    fn get(&self, name: &KeyName, of: (LaneId, TaskId)) -> Option<Wait> {
+        self.0.get(name)?.get(&of).copied()
+    }
+
+    fn remove(&mut self, name: &KeyName, of: (LaneId, TaskId)) {
+        if let Some(tasks) = self.0.get_mut(name) {
+            tasks.remove(&of);
+            if tasks.is_empty() {
+                self.0.remove(name);
+            }
+        }
+    }
+
+    /// An entry about this key was read.
+    fn read(&mut self, name: &KeyName, stamp: Stamp) -> Vec<(LaneId, TaskId)> {
+        let Some(tasks) = self.0.get_mut(name) else { return Vec::new() };
+        for wait in tasks.values_mut().filter(|wait| **wait == Wait::Bind(stamp)) {
+            *wait = Wait::Due;
+        }
+        tasks.keys().copied().collect()
+    }
+
+    fn all(&self) -> Vec<(KeyName, LaneId, TaskId)> {
+        let all = self.0.iter().flat_map(|(name, tasks)| {
+            tasks.keys().map(|(lane, task)| (name.clone(), *lane, *task))
+        });
+        all.collect()
+    }
+}
+
+impl TaskPayload {
+    /// The key of the task. One that is none does not count.
+    pub(super) fn key(&self) -> Option<KeyName> {
+        let of =
+            |kind, property: &str| KeyName::new(kind, self.properties.get(property)?.as_str()).ok();
+        let idempotency = of(KeyKind::Idempotency, text::IDEMPOTENCY_KEY);
+        idempotency.or_else(|| of(KeyKind::Dedupe, text::DEDUPE_KEY))
+    }
+}
+
+impl Driver {
+    /// The payload of a task is here, and with it the properties of its message: a new one that has a key waits until it holds it.
+    pub(super) fn look_at_key(&mut self, id: LaneId, task: TaskId, now: Moment) {
+        let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        if let Some(name) = payload.and_then(TaskPayload::key) {
+            self.weigh(&name, id, task, now);
+        }
+    }
+
+    /// An entry of the register about this key was read.
+    pub(super) fn key_was_read(&mut self, number: usize, key: &HoldKey, now: Moment) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        for (lane, task) in register.waiting.read(&key.name, key.stamp) {
+            self.weigh(&key.name, lane, task, now);
+        }
+    }
+
+    /// The register was read to its end, perhaps another one than before.
+    pub(super) fn look_at_all_keys(&mut self, number: usize, now: Moment) {
+        let Some(register) = self.registers.get(number) else { return };
+        for (name, lane, task) in register.waiting.all() {
+            self.weigh(&name, lane, task, now);
+        }
+    }
+
+    /// The submitter has had its time, or what this worker has published came to nothing.
+    pub(super) fn handle_key_due(&mut self, id: LaneId, task: TaskId, name: &KeyName, now: Moment) {
+        let Some(register) = self.register_of_mut(id) else { return };
+        if register.waiting.get(name, (id, task)).is_some() {
+            register.waiting.set(name, (id, task), Wait::Due);
+            self.weigh(name, id, task, now);
+        }
+    }
+
+    fn weigh(&mut self, name: &KeyName, id: LaneId, task: TaskId, now: Moment) {
+        let of = (id, task);
+        let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
+        let Some(register) = self.registers.get_mut(topic.register) else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let open = |it: &crate::worker::machine::Task| it.held && it.fold.phase == Phase::New;
+        if !lane.core.machine().task(task).is_some_and(|it| open(&it)) {
+            return register.waiting.remove(name, of);
+        }
+        match register.fold.keys().admission(name, task) {
+            Admission::Holds => {
+                register.waiting.remove(name, of);
+                lane.core.admit(task, now);
+            }
+            Admission::Lost(holder) => {
+                register.waiting.remove(name, of);
+                lane.core.reject(task, holder, now);
+            }
+            Admission::Bind => {
+                lane.core.wait_for_key(task);
+                match register.waiting.get(name, of) {
+                    None => {
+                        register.waiting.set(name, of, Wait::ForSubmitter);
+                        let (name, clock) = (name.clone(), self.env.clock);
+                        self.pending.push(Box::pin(async move {
+                            clock.sleep_until(now + SUBMITTER_FIRST).await;
+                            Event::KeyDue { lane: id, id: task, name }
+                        }));
+                    }
+                    Some(Wait::Due) if register.is_read() => self.bind(name, id, task),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Publishes that a task is to hold a key.
+    fn bind(&mut self, name: &KeyName, id: LaneId, task: TaskId) {
+        let Self { topics, registers, lanes, env, services, .. } = self;
+        let Some(topic) = topics.get(usize::from(id.topic)) else { return };
+        let Some(register) = registers.get_mut(topic.register) else { return };
+        let payload = lanes.get(&id).and_then(|lane| lane.payloads.get(task));
+        let plain = |payload: &&TaskPayload| {
+            payload.undecodable.is_none() && !payload.properties.contains_key(text::TASK_CODEC)
+        };
+        let readable = payload.filter(plain);
+        let digest = readable.map(|payload| Digest::of(&payload.bytes));
+        let stamp = register.next_stamp();
+        let epoch = register.fold.keys().next_epoch(name);
+        let key = HoldKey { name: name.clone(), epoch, task, stamp };
+        register.waiting.set(name, (id, task), Wait::Bind(stamp));
+        let (answers, name) = (env.answers.clone(), name.clone());
+        let on_receipt = OnReceipt::new(move |published| {
+            if PublishResult::from(published) != PublishResult::Stored {
+                let event = Event::KeyDue { lane: id, id: task, name };
+                answers.put(Event::Later(Box::new(event)));
+            }
+        });
+        register.publish(env, services, &Entry::Bind(Hold { key, digest }), on_receipt);
+    }
+
+    fn register_of_mut(&mut self, lane: LaneId) -> Option<&mut OwnRegister> {
+        let topic = self.topics.get(usize::from(lane.topic))?;
+        self.registers.get_mut(topic.register)
+    }
+}

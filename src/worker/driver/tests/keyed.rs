@@ -1,0 +1,199 @@
+//! Tasks with keys.
+
+use super::register::end;
+use super::*;
+use crate::protocol::fold::Phase;
+use crate::protocol::limits::Limits;
+use crate::protocol::register::{Entry as RegisterEntry, KeyKind};
+use crate::register;
+
+/// A worker that says which tasks it has run.
+fn noting() -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+        notes.note(context.task_id().to_string());
+        end(context)
+    });
+    (bench, diary)
+}
+
+impl Bench {
+    fn phase(&self, task: TaskId) -> Phase {
+        self.driver.lanes[-1].core.machine().fold(task).phase
+    }
+
+    /// The last entry of a task on the metadata topic.
+    fn last_shown(&self, task: TaskId) -> TaskMetadata {
+        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
+        self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task).unwrap()
+    }
+
+    fn binds(&self) -> usize {
+        let log = self.broker.full_log(&self.register());
+        let is_bind =
+            |message: &&Message| matches!(register::read(message), Ok(RegisterEntry::Bind(_)));
+        log.iter().filter(is_bind).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_tasks_with_one_idempotency_key_one_is_run() {
+    let (mut bench, diary) = noting();
+    let key = [("IDEMPOTENCY_KEY", "order/4711")];
+    let tasks = [bench.submit(&key), bench.submit(&key), bench.submit(&[]), bench.submit(&key)];
+    bench.run_for(30 * SECOND).await;
+    let mut ran = diary.lines();
+    ran.sort();
+    assert_eq!(ran, [tasks[0].to_string(), tasks[2].to_string()]);
+    assert_eq!(bench.holder("order/4711"), Some(tasks[0]));
+    for duplicate in [tasks[1], tasks[3]] {
+        assert_eq!(bench.phase(duplicate), Phase::Cancelled);
+        let shown = bench.last_shown(duplicate);
+        assert_eq!(shown.outcome, Some(TaskOutcome::Cancelled));
+        assert_eq!(shown.duplicate_of, Some(tasks[0].to_string()));
+        assert_eq!(shown.failure_reason, Some(format!("Duplicate of {}", tasks[0])));
+    }
+    assert_eq!(bench.phase(tasks[0]), Phase::Completed);
+    // What lost leaves no hole for seals: it was closed and acknowledged as any other task.
+    let at = bench.at(&bench.names.task, -1);
+    assert_eq!(bench.broker.backlog(&at, "longhaul"), []);
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+/// Another message holds the key already. That this one has lost must stand on the register all the same: the key may be released before.
+#[tokio::test(start_paused = true)]
+async fn what_the_register_says_already_counts() {
+    let (mut bench, diary) = noting();
+    let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    let second = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    bench.bind("k", second, 1);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!((diary.lines(), bench.binds()), (vec![second.to_string()], 2));
+    assert_eq!(bench.last_shown(first).duplicate_of, Some(second.to_string()));
+}
+
+/// A bind that the broker did not store, or of which nobody knows, is published again.
+#[tokio::test(start_paused = true)]
+async fn a_bind_that_is_lost_is_published_again() {
+    use longhaul_memory::Fate;
+    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+        let (mut bench, diary) = noting();
+        bench.run_for(SECOND).await;
+        bench.broker.next_publish(&bench.register(), fate);
+        let task = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+        bench.run_for(20 * SECOND).await;
+        assert_eq!(diary.lines(), [task.to_string()], "{fate:?}");
+    }
+}
+
+/// A submitter that dies between its message and the bind leaves a message that a worker binds; one that does not die binds it itself, and one
+/// entry is enough.
+#[tokio::test(start_paused = true)]
+async fn a_worker_binds_what_its_submitter_has_not_bound() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    let task = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    bench.bind("k", task, 1);
+    bench.run_for(SECOND).await;
+    assert_eq!((diary.lines().len(), bench.binds()), (1, 1));
+    bench.submit(&[("IDEMPOTENCY_KEY", "l")]);
+    bench.run_for(SECOND).await;
+    assert_eq!((diary.lines().len(), bench.binds()), (2, 2));
+}
+
+/// A key that is none is ignored, and whoever watches is told.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_too_long_is_told_and_does_not_count() {
+    let (mut bench, diary) = noting();
+    let long = "x".repeat(257);
+    let tasks: Vec<_> =
+        (0..2).map(|_| bench.submit(&[("IDEMPOTENCY_KEY", long.as_str())])).collect();
+    bench.run_for(5 * SECOND).await;
+    assert_eq!((diary.lines().len(), bench.binds()), (2, 0));
+    let warning = bench.last_shown(tasks[0]).warning.unwrap();
+    assert!(warning.contains("257 bytes"), "{warning}");
+}
+
+/// A claim that no rule has led to: the task does not hold its key.
+#[tokio::test(start_paused = true)]
+async fn a_task_without_its_key_is_not_claimed_even_if_asked_for() {
+    use crate::protocol::key::OnceKey;
+    use crate::worker::machine::Action;
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    bench.broker.stall_publishes(&bench.register(), 60 * SECOND);
+    let task = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    bench.run_for(2 * SECOND).await;
+    let lane = bench.driver.lanes.get_mut(&LANE).unwrap();
+    let owner = lane.core.machine().owner();
+    let key = OnceKey { task, epoch: Epoch(1), owner, serial: 999 };
+    let (kind, attempt) = (ClaimKind::Run, 1);
+    let claim =
+        Claim { key, attempt, kind, batch_size: None, base: None, limits: Limits::default() };
+    lane.core.ask_for(Action::Publish(Entry::Claim(claim)));
+    bench.run_for(SECOND).await;
+    assert_eq!((diary.lines().len(), bench.driver.stats.read().violations), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(WorkerConfig::default(), None, move |context| {
+        notes.note(context.task_id().to_string());
+        async {
+            tokio::time::sleep(10 * SECOND).await;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    let key = [("DEDUPE_KEY", "nightly")];
+    let first = bench.submit(&key);
+    bench.run_for(2 * SECOND).await;
+    let duplicate = bench.submit(&key);
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(bench.last_shown(duplicate).duplicate_of, Some(first.to_string()));
+    assert_eq!(bench.phase(first), Phase::Running);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(bench.phase(first), Phase::Completed);
+    let next = bench.submit(&key);
+    bench.run_for(15 * SECOND).await;
+    assert_eq!(diary.lines(), [first.to_string(), next.to_string()]);
+    assert_eq!(bench.phase(next), Phase::Completed);
+    let at = bench.at(&bench.names.task, -1);
+    assert_eq!(bench.broker.backlog(&at, "longhaul"), []);
+}
+
+/// Whoever has seen the end of a task submits the next one, which must not lose against it.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
+        tokio::time::sleep(2 * SECOND).await;
+        Ok(Text("done".to_owned()))
+    });
+    let task = bench.submit(&[("DEDUPE_KEY", "k")]);
+    bench.bind_to(KeyKind::Dedupe, "k", task, 1);
+    bench.run_for(SECOND).await;
+    bench.broker.stall_publishes(&bench.register(), 20 * SECOND);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(bench.phase(task), Phase::Completed);
+    let is_over = |bench: &Bench| bench.last_shown(task).is_terminal();
+    assert!(!is_over(&bench));
+    bench.run_for(30 * SECOND).await;
+    assert!(is_over(&bench));
+    assert_eq!(bench.driver.registers[0].fold.keys().held_by(task), None);
+}
+
+/// A bind that was on its way for long names a task that is over: the key would be held for ever.
+#[tokio::test(start_paused = true)]
+async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
+    let (mut bench, diary) = noting();
+    let task = bench.submit(&[]);
+    bench.run_for(20 * SECOND).await;
+    bench.bind_to(KeyKind::Dedupe, "k", task, 1);
+    bench.run_for(SECOND).await;
+    assert_eq!(bench.driver.registers[0].fold.keys().held_by(task), None);
+    let next = bench.submit(&[("DEDUPE_KEY", "k")]);
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(diary.lines(), [task.to_string(), next.to_string()]);
+}
