@@ -91,10 +91,12 @@ async fn a_task_may_be_months_ahead() {
     bench.run_for(SECOND).await;
     let at_ms = bench.wall_ms() + ms(90 * DAY);
     let task = bench.submit_at(at_ms);
-    for days in [45 * DAY, 45 * DAY - SECOND] {
+    // A worker looks at this and that each minute.
+    for days in [15 * DAY; 5].into_iter().chain([15 * DAY - SECOND]) {
         bench.turns = 0;
         bench.run_for(days).await;
     }
+    bench.turns = 0;
     assert!(diary.lines().is_empty());
     bench.run_for(10 * SECOND).await;
     let started = bench.started_ms(task);
