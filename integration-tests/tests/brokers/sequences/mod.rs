@@ -22,6 +22,7 @@ mod plain;
 mod reading;
 mod reference;
 mod schema;
+mod terms;
 mod tombstones;
 
 use std::time::Duration;
