@@ -46,6 +46,7 @@ pub use client::{
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
+pub use protocol::waits::AfterFailed;
 pub use supervise::ConnectionState;
 pub use task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,

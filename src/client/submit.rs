@@ -94,8 +94,8 @@ pub enum SubmitError {
 /// ```
 #[must_use = "a submission does nothing until it is sent"]
 pub struct Submission {
-    client: Client,
-    topic: String,
+    pub(super) client: Client,
+    pub(super) topic: String,
     payload: Result<Bytes, PayloadError>,
     priority: Priority,
     pub(super) properties: BTreeMap<String, String>,

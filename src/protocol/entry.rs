@@ -8,7 +8,7 @@
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
-//! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped |
+//! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped, `park` if the task waits for those that the body names |
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `ma`, `tb`, `x` | of a claim, where the task has it: its own number of attempts, its total budget in ms, and when it expires |
@@ -25,11 +25,9 @@ use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
 use super::seal::{self, Counts, Seal};
+use super::waits::WaitsFor;
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
-
-/// The mark of an attempt that a drain gave back.
-const DRAIN: &str = "drain";
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -312,10 +310,10 @@ impl Entry {
             return from.seal(key, body).map(Self::Seal);
         }
         // A compaction would remove what is empty: what some readers may never see, none must act upon.
-        body::decode(body).ok_or(EntryError::Body)?;
+        let content = body::decode(body).ok_or(EntryError::Body)?;
         match (from.text("k")?, key) {
             ("claim", Key::Once(key)) => from.claim(key).map(Self::Claim),
-            ("done", Key::Once(key)) => from.done(key).map(Self::Done),
+            ("done", Key::Once(key)) => from.done(key, &content).map(Self::Done),
             ("ckpt", Key::Once(key)) => from.agrees(&key).map(|()| Self::Checkpoint(key)),
             ("cancel", Key::Cancel(task)) => Ok(Self::Cancel(task)),
             ("hb", Key::Heartbeat(owner)) => from.heartbeat(owner).map(Self::Heartbeat),
@@ -369,8 +367,8 @@ fn write_once(out: &mut PropertyWriter, kind: &'static str, key: &OnceKey) {
 fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {
     out.put("na", next.at_ms);
     out.put("nd", next.delay_ms);
-    if next.after == After::Drain {
-        out.put_word("w", DRAIN);
+    if let Some(mark) = next.after.mark() {
+        out.put_word("w", mark);
     }
 }
 
@@ -425,7 +423,7 @@ impl<'a> Reader<'a> {
         Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base, limits })
     }
 
-    fn done(&self, key: OnceKey) -> Result<Done, EntryError> {
+    fn done(&self, key: OnceKey, content: &[u8]) -> Result<Done, EntryError> {
         self.agrees(&key)?;
         let next = || -> Result<NextAttempt, EntryError> {
             Ok(NextAttempt::new(self.number("na")?, self.number("nd")?))
@@ -437,13 +435,15 @@ impl<'a> Reader<'a> {
             "CANCELLED" => Outcome::Cancelled,
             "RELEASED" => {
                 // Other marks are of other versions, and mean nothing to this one.
-                let drain = self.properties.get("w") == Some(DRAIN);
-                let after = if drain { After::Drain } else { After::Other };
+                let after = After::of_mark(self.properties.get("w"));
                 Outcome::Released(NextAttempt { after, ..next().unwrap_or_default() })
             }
             _ => return Err(EntryError::Property("s")),
         };
-        Ok(Done { key, attempt: self.number("a")?, outcome })
+        let done = Done { key, attempt: self.number("a")?, outcome };
+        // Nobody would know what such a task waits for.
+        let readable = !done.parks() || WaitsFor::of_content(content).is_some();
+        if readable { Ok(done) } else { Err(EntryError::Body) }
     }
 
     fn seal(&self, key: SealKey, body: &[u8]) -> Result<Seal, EntryError> {

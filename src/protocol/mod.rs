@@ -22,5 +22,6 @@ pub mod register;
 pub mod retry;
 pub mod seal;
 pub mod silence;
+pub mod waits;
 
 pub use longhaul_transport::moment;

@@ -19,11 +19,33 @@ pub enum After {
     Other,
     /// An attempt that had begun, and that its worker gave back because it was stopped: the next one goes on with it.
     Drain,
+    /// The end of other tasks: it is due when those are over, which no time says (`waits.rs`).
+    Others,
+}
+
+impl After {
+    /// What stands for it on the ledger.
+    pub(super) const fn mark(self) -> Option<&'static str> {
+        match self {
+            Self::Other => None,
+            Self::Drain => Some("drain"),
+            Self::Others => Some("park"),
+        }
+    }
+
+    /// What a mark stands for. Other marks are of other versions, and mean nothing to this one.
+    pub(super) fn of_mark(mark: Option<&str>) -> Self {
+        let mut all = [Self::Drain, Self::Others].into_iter();
+        all.find(|after| mark.is_some() && after.mark() == mark).unwrap_or_default()
+    }
 }
 
 impl NextAttempt {
     /// At once; it goes on with an attempt that a drain gave back.
     pub const AFTER_DRAIN: Self = Self { at_ms: 0, delay_ms: 0, after: After::Drain };
+
+    /// When the tasks are over that the entry's body names.
+    pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: After::Others };
 
     /// At this wall-clock time, or after this delay, both in ms.
     #[must_use]

@@ -164,6 +164,12 @@ impl Seals {
         self.all.get(entry).is_some()
     }
 
+    /// How the tasks of the entry ended, if it is over by a seal.
+    #[must_use]
+    pub fn ended(&self, entry: EntryId) -> Option<Ended> {
+        self.all.get(entry)
+    }
+
     /// Whether all of these entries are over by seals.
     #[must_use]
     pub fn hold_all(&self, entries: &EntrySet) -> bool {

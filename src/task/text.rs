@@ -29,6 +29,12 @@ pub(crate) const DELAY: &str = "DELAY";
 /// Message property of a task: after this instant none of its attempts begins.
 pub(crate) const EXPIRES_AT: &str = "EXPIRES_AT";
 
+/// Message property of a task: the ids of tasks of its topic that must be over before it begins, with commas between them.
+pub(crate) const AFTER: &str = "AFTER";
+
+/// Message property of a task: what follows when one of those has no result: `fail`, `skip` or `run`.
+pub(crate) const AFTER_FAILED: &str = "AFTER_FAILED";
+
 /// Message property of a task: words to find it by, with commas between them.
 pub(crate) const TAGS: &str = "TAGS";
 

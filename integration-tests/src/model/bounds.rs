@@ -26,6 +26,8 @@ pub struct Bounds {
     pub batch: bool,
     /// The body of task 0 never ends, and the goal does not ask for it.
     pub hang: bool,
+    /// Task 1 waits until task 0 is over.
+    pub park: bool,
     /// Crashes; a worker starts again at once, under a new owner id.
     pub crash: u8,
     /// Compactions, each up to any position.
@@ -177,6 +179,7 @@ impl Bounds {
             "timely" => &mut self.timely,
             "batch" => &mut self.batch,
             "hang" => &mut self.hang,
+            "park" => &mut self.park,
             "brokerto" => &mut self.brokerto,
             "seal" => &mut self.seal,
             "single" => &mut self.single,

@@ -352,6 +352,9 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
         return (Decision::Wait, false);
     }
     let live_owner = known.fold.phase == Phase::Running && world.is_alive(known.fold.owner);
+    if known.fold.is_parked() {
+        return (worker.machine.decide(id, is_over(bounds, worker), None), false);
+    }
     let due = !live_owner
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
@@ -372,6 +375,17 @@ pub(super) fn expires(bounds: &Bounds, worker: &Worker, task: u8) -> Option<Next
     match worker.machine.decide(id, true, Some(kind)) {
         Decision::Claim(claim) if claim.kind == ClaimKind::Expired => Some(claim),
         Decision::Claim(_) | Decision::ReadPayload | Decision::Wait => None,
+    }
+}
+
+/// Whether the task that the other one waits for is over, as far as the worker knows.
+#[must_use]
+pub fn is_over(bounds: &Bounds, worker: &Worker) -> bool {
+    let phase = worker.machine.fold(task_id(bounds, 0)).phase;
+    match bounds.fault {
+        Fault::ParkedUntilClaimed => phase != Phase::New,
+        Fault::SealNotOver => phase.is_terminal() && phase != Phase::Sealed,
+        _ => phase.is_terminal(),
     }
 }
 

@@ -27,6 +27,7 @@ const BASE: Bounds = Bounds {
     timely: true,
     batch: false,
     hang: false,
+    park: false,
     crash: 1,
     compact: 1,
     redeliver: 1,
@@ -68,6 +69,18 @@ const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED }
 
 /// Every claim but the first has a base, and what is older goes.
 const KEYS: Bounds = Bounds { keys: 1, compact: 2, ..ADOPT };
+
+/// The second of two tasks waits for the first.
+const PARK: Bounds = Bounds {
+    tasks: 2,
+    park: true,
+    attempts: 1,
+    fail: false,
+    crash: 0,
+    redeliver: 0,
+    spurious: 0,
+    ..ADOPT
+};
 
 const ALL: Bounds = Bounds {
     tasks: 2,
@@ -287,6 +300,24 @@ pub const SCENARIOS: &[Scenario] = &[
         "seal-keep-freeze",
         Bounds { fences: 1, freeze: 1, thaw: 1, redeliver: 0, ..SEAL },
         "the same and a freeze",
+    ),
+    named("park", PARK, "a task waits until another one is over"),
+    named("park-fail", Bounds { fail: true, attempts: 2, ..PARK }, "the same and failed attempts"),
+    named("park-crash", Bounds { crash: 1, ..PARK }, "the same and a crash"),
+    named("park-live", Bounds { spurious: 1, ..PARK }, "the same and a takeover from a live owner"),
+    named("park-giveup", Bounds { giveup: 1, ..PARK }, "the same and publishes of unknown fate"),
+    named("park-cancel", Bounds { cancel: 1, ..PARK }, "the same and a cancel request"),
+    named("park-keep", Bounds { fences: 1, ..PARK }, "the same and a self-fence"),
+    named(
+        "park-base",
+        Bounds { keys: 1, compact: 2, spurious: 1, ..PARK },
+        "the same and claims with a base",
+    ),
+    named("park-seal", Bounds { seal: true, ..PARK }, "the same and seals"),
+    named(
+        "park-seal-crash",
+        Bounds { seal: true, crash: 1, ..PARK },
+        "the same, seals and a crash",
     ),
     named("md", MARKED, "acks are forgotten"),
     named("md-crash", Bounds { crash: 1, redeliver: 0, ..MARKED }, "the same and a crash"),

@@ -11,7 +11,7 @@ use longhaul::TaskId;
 use longhaul::internals::protocol::claim::NextClaim;
 use longhaul::internals::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
-use longhaul::internals::protocol::invariants::{ADOPTION, KEYS, Violation, may_claim};
+use longhaul::internals::protocol::invariants::{ADOPTION, AFTER, KEYS, Violation, may_claim};
 use longhaul::internals::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use longhaul::internals::worker::machine::{Action, Stage, Stop};
 
@@ -229,6 +229,13 @@ impl Settle<'_> {
 
     fn started(&mut self, id: TaskId, of: (Epoch, OwnerId), attempt: u32, fold: &TaskFold) {
         self.history(|history| history.started(id, of, attempt, fold));
+        if self.bounds.park && task_number(id) == 1 {
+            let first = self.world.fold(task_id(self.bounds, 0), false);
+            if !first.phase.is_terminal() {
+                let what = "a task starts before one that it waits for is over";
+                self.violations.push(Violation { id: AFTER, what, task: Some(id) });
+            }
+        }
     }
 }
 

@@ -59,6 +59,10 @@ pub enum Fault {
     NewWithoutDelivery,
     /// An adopter claims before it has read the payload.
     ClaimBeforePayload,
+    /// A parked task is due when the one that it waits for was claimed, not when it is over.
+    ParkedUntilClaimed,
+    /// A parked task does not take a sealed one for over.
+    SealNotOver,
 }
 
 impl Fault {
@@ -92,6 +96,8 @@ impl Fault {
             Self::CancelIgnored,
             Self::NewWithoutDelivery,
             Self::ClaimBeforePayload,
+            Self::ParkedUntilClaimed,
+            Self::SealNotOver,
         ]
         .into_iter();
         all.find(|fault| format!("{fault:?}") == name)

@@ -226,6 +226,30 @@ fn final_failures_have_dead_letters() {
     holds_at_first(&["dlq-crash", "dlq-freeze"]);
 }
 
+/// A task that waits for another one never starts before that is over, and always can end.
+#[test]
+fn tasks_wait_for_others() {
+    holds(&["park:compact=0", "park-crash:workers=1", "park-seal:workers=1"]);
+    holds_at_first(&["park", "park-fail", "park-crash", "park-live", "park-giveup", "park-cancel"]);
+    holds_at_first(&["park-keep", "park-base", "park-seal", "park-seal-crash"]);
+}
+
+#[test]
+fn a_parked_task_that_does_not_wait_for_the_end_is_found() {
+    finds(Fault::ParkedUntilClaimed, "park", &["C-24"], CAP);
+}
+
+/// What a task waits for may have left nothing behind but a seal.
+#[test]
+fn a_parked_task_that_a_seal_does_not_wake_is_found() {
+    let report = search(
+        "park-seal:workers=1",
+        |bounds| Bounds { fault: Fault::SealNotOver, ..bounds },
+        COMPLETE_MAX,
+    );
+    assert_eq!(report.violated(), ["C-08"], "{report}");
+}
+
 /// Deeper than the searches come: all that can go wrong does, in any order.
 #[test]
 fn random_walks_violate_nothing() {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::Epoch;
 use crate::task::EntryId;
 use std::time::Duration;
@@ -133,6 +134,27 @@ fn each_entry_has_its_form() {
         let body = entry.body(b"");
         assert_eq!(body.is_empty(), null, "{entry:?}");
         assert_eq!(Entry::read(Some(&key), &expected, &body, null), Ok(entry));
+    }
+}
+
+/// Whoever read such an entry without its list would run the task too early, or never.
+#[test]
+fn a_task_is_parked_only_by_an_entry_that_says_what_it_waits_for() {
+    let entry = done(Outcome::Released(NextAttempt::PARKED));
+    let properties = properties("k=done @ a=6 s=RELEASED na=0 nd=0 w=park");
+    assert_eq!(entry.properties(), properties);
+    let key = entry.key().to_string();
+    let read = |content: &[u8]| Entry::read(Some(&key), &properties, &entry.body(content), false);
+    assert_eq!(read(b"skip 7:1:2,7:2:2"), Ok(entry.clone()));
+    for wrong in [&b""[..], b"skip", b"skip 7", b"later 7:1:2"] {
+        assert_eq!(read(wrong), Err(EntryError::Body));
+    }
+    let plain = done(Outcome::Released(NextAttempt::default()));
+    let mut fold = TaskFold::default();
+    for (entry, parked) in [(&entry, true), (&plain, false)] {
+        fold = TaskFold { phase: Phase::Running, epoch: KEY.epoch, owner: KEY.owner, ..fold };
+        assert_eq!(fold.apply(entry), Verdict::Accepted);
+        assert_eq!(fold.is_parked(), parked);
     }
 }
 

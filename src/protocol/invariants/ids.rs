@@ -50,3 +50,5 @@ pub const OUTCOME: &str = "C-22";
 /// Nothing is claimed before its time: a failed task not before its next attempt is due, and by a worker that neither holds it nor ran
 /// it last not before 2 H later.
 pub const DUE: &str = "C-23";
+/// A task starts only after every task that it waits for is over in the ledger.
+pub const AFTER: &str = "C-24";

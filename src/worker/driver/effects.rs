@@ -27,7 +27,10 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match effect {
             Effect::Do(action) => self.act(id, action),
-            Effect::Ready => self.take_tasks(id),
+            Effect::Ready => {
+                self.take_tasks(id);
+                self.note_ready(id, self.env.clock.now());
+            }
             Effect::Fenced => {
                 tracing::warn!(
                     topic = %lane.topics.task,
@@ -113,10 +116,15 @@ impl Driver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
-            Entry::Claim(claim) => match lane.core.machine().lost_to(claim.key.task) {
-                Some(holder) => text::duplicate_of(holder).into(),
-                None => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
-            },
+            Entry::Claim(claim) => {
+                let (task, kind) = (claim.key.task, claim.kind);
+                match (lane.core.machine().lost_to(task), lane.core.closing_reason(task, kind)) {
+                    (Some(holder), _) => text::duplicate_of(holder).into(),
+                    (None, Some(reason)) => Bytes::copy_from_slice(reason.as_bytes()),
+                    (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
+                }
+            }
+            Entry::Done(done) if done.parks() => self.waiting.content(id, done.key.task).into(),
             Entry::Done(done) => {
                 let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
@@ -186,6 +194,7 @@ impl Driver {
         }
         lane.core.handle_payload(task_id, found, now);
         self.look_at_key(id, task_id, now);
+        self.note_after(id, task_id, now);
     }
 }
 

@@ -77,6 +77,12 @@ impl Driver {
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }
+                if let Some(Verdict::Accepted) = verdict {
+                    self.note_waits(id, &inbound.entry, message, now);
+                }
+                if let Entry::Seal(seal) = &inbound.entry {
+                    self.note_sealed(id, &seal.entries, now);
+                }
                 if let Entry::Heartbeat(heartbeat) = &inbound.entry {
                     self.compare(id, heartbeat);
                 }
@@ -168,6 +174,7 @@ impl Driver {
             lane.core.note_limits(task, limits);
         }
         self.look_at_key(id, task, now);
+        self.note_after(id, task, now);
     }
 
     pub(super) fn handle_metadata(

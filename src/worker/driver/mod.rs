@@ -26,6 +26,7 @@ mod showing;
 mod stuck;
 mod task_topics;
 mod telling;
+mod waiting;
 
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
@@ -131,6 +132,8 @@ pub(super) struct Driver {
     processor: Arc<dyn ErasedProcessor>,
     lanes: Lanes,
     registers: Vec<OwnRegister>,
+    /// Tasks that wait for others.
+    waiting: waiting::Waiting,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     /// Lanes whose last deliveries came before their time.
@@ -183,6 +186,7 @@ impl Driver {
             processor,
             lanes: Lanes::default(),
             registers: Vec::new(),
+            waiting: waiting::Waiting::default(),
             without_credit: BTreeSet::new(),
             skimming: BTreeSet::new(),
             slots,

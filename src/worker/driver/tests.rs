@@ -37,6 +37,7 @@ mod limits;
 mod lines;
 #[cfg(feature = "metrics")]
 mod measuring;
+mod parked;
 mod register;
 mod repairing;
 mod routing;

@@ -47,7 +47,8 @@ impl Partition {
 
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.
     pub fn drop_payload_until_due(&mut self, id: TaskId, now: Moment) {
-        let waits = |open: &Open| open.phase() == Phase::Retry && open.due > now + DUE_SOON;
+        let due = |open: &Open| self.due_unless_parked(id, open.due);
+        let waits = |open: &Open| open.phase() == Phase::Retry && due(open) > now + DUE_SOON;
         if self.open.get(&id).is_some_and(waits) {
             self.machine.drop_idle_payload(id);
             self.settle();
@@ -85,6 +86,14 @@ impl Partition {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + usize::from(self.kept_is_due)
+    }
+
+    /// A processor is gone: its slot is free.
+    pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        if self.processors.remove(&(id, epoch)).is_some() {
+            self.freed += 1;
+        }
+        self.agenda.set_by(id, now);
     }
 
     /// Whether the entry gives back an attempt that runs here.

@@ -334,7 +334,8 @@ impl Partition {
         let open = self.open.get(&id)?;
         match fold.phase {
             Phase::Retry => {
-                let at = open.cancelled.map_or(open.due, |cancelled| open.due.min(cancelled));
+                let due = self.due_unless_parked(id, open.due);
+                let at = open.cancelled.map_or(due, |cancelled| due.min(cancelled));
                 let at = closes.map_or(at, |(closes, _)| at.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
                 // The last owner has the payload and goes first, as a holder does.
@@ -348,11 +349,13 @@ impl Partition {
         }
     }
 
-    /// From when on the task's own limits close it instead of running it, and how.
+    /// From when on the task's own limits, or those that it waited for, close it instead of running it, and how.
     fn closes_at(&self, id: TaskId) -> Option<(Moment, ClaimKind)> {
         let task = self.machine.task(id)?;
-        let (at_ms, kind) = task.limits.as_deref()?.closes_at(&task.fold, task.created_ms)?;
-        Some((self.wall.moment(at_ms), kind))
+        let limits = || task.limits.as_deref()?.closes_at(&task.fold, task.created_ms);
+        let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
+        let closed = self.closed_by_others(id, &task.fold);
+        [closed, limited].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.

@@ -13,6 +13,7 @@ mod finishers;
 mod holding;
 mod legacy;
 mod looking;
+mod parked;
 mod scheduled;
 mod sealing;
 mod sent;
@@ -27,6 +28,7 @@ use crate::protocol::invariants::Violation;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::{Lag, Silence};
+use crate::protocol::waits::Standing;
 use crate::task::{EntryId, Position, TaskId};
 use crate::worker::agenda::Agenda;
 use crate::worker::legacy::{Legacy, LegacyEnd};
@@ -98,6 +100,8 @@ pub struct Partition {
     spare_owner: OwnerId,
     /// What time says of tasks that are not terminal.
     open: BTreeMap<TaskId, Open>,
+    /// How it stands with what tasks wait for, of those that wait for others.
+    waits: BTreeMap<TaskId, Standing>,
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
@@ -155,6 +159,7 @@ impl Partition {
             wall: WallClock::default(),
             spare_owner: spare,
             open: BTreeMap::new(),
+            waits: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
             scheduled: Scheduled::default(),
@@ -274,6 +279,7 @@ impl Partition {
             entry: &inbound.entry,
             publish_time_ms: inbound.publish_time_ms,
             late,
+            parks: id.is_some_and(|id| self.must_wait(id)),
         });
         if verdict.is_some()
             && let Some(key) = inbound.entry.counted()
@@ -375,14 +381,6 @@ impl Partition {
         self.settle();
     }
 
-    /// A processor is gone: its slot is free.
-    pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
-        if self.processors.remove(&(id, epoch)).is_some() {
-            self.freed += 1;
-        }
-        self.agenda.set_by(id, now);
-    }
-
     /// A running attempt has a checkpoint to publish; `None` when it is not running any more.
     pub fn handle_checkpoint(&mut self, id: TaskId, epoch: Epoch) -> Option<OnceKey> {
         let key = self.machine.checkpoint(id, epoch);
@@ -419,12 +417,14 @@ impl Partition {
     fn update(&mut self, id: TaskId, cancelled: bool, now: Moment) {
         let Some(task) = self.machine.task(id) else {
             self.open.remove(&id);
+            self.waits.remove(&id);
             self.agenda.remove(id);
             return;
         };
         let fold = task.fold;
         if fold.phase.is_terminal() {
             self.open.remove(&id);
+            self.waits.remove(&id);
             self.agenda.remove(id);
             self.forget_legacy(id);
             return;

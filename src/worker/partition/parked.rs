@@ -1,0 +1,65 @@
+//! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver that knows how it stands with that, and tells
+//! it here.
+
+use super::Partition;
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::moment::Moment;
+use crate::protocol::waits::Standing;
+use crate::task::TaskId;
+use std::time::Duration;
+
+/// When a parked task is due as long as nobody says that the others are over.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl Partition {
+    /// It stands so with what the task waits for. False if nobody needs to say so any more: the task is over, or not known.
+    pub fn note_standing(&mut self, id: TaskId, standing: Standing, now: Moment) -> bool {
+        let Some(fold) = self.machine.task(id).map(|task| task.fold) else { return false };
+        if fold.phase.is_terminal() {
+            return false;
+        }
+        if let Some(open) = self.open.get_mut(&id).filter(|_| fold.is_parked()) {
+            // Whoever does not hold it counts its patience from now on.
+            open.due = now;
+        }
+        self.waits.insert(id, standing);
+        self.agenda.set(id, now);
+        true
+    }
+
+    /// Why the claim that is to be published closes the task, if it does so because of what the task waits for.
+    #[must_use]
+    pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
+        if self.machine.fold(id).cancel {
+            return None;
+        }
+        match self.waits.get(&id)? {
+            Standing::Closes(closes, reason) if *closes == kind => Some(reason),
+            Standing::Closes(..) | Standing::Waits | Standing::Over => None,
+        }
+    }
+
+    /// Whether a claim of this task that comes back must not run: it is parked then.
+    pub(super) fn must_wait(&self, id: TaskId) -> bool {
+        self.waits.get(&id).is_some_and(|standing| *standing != Standing::Over)
+    }
+
+    /// When the next attempt is due, given when it would be if it were not parked.
+    pub(super) fn due_unless_parked(&self, id: TaskId, due: Moment) -> Moment {
+        let waits = matches!(self.waits.get(&id), None | Some(Standing::Waits));
+        if waits && self.machine.fold(id).is_parked() { due + NEVER } else { due }
+    }
+
+    /// From when on what it waited for closes a task that has not begun, and how.
+    pub(super) fn closed_by_others(
+        &self,
+        id: TaskId,
+        fold: &TaskFold,
+    ) -> Option<(Moment, ClaimKind)> {
+        let Standing::Closes(kind, _) = self.waits.get(&id)? else { return None };
+        let waits = fold.phase == Phase::New || fold.is_parked();
+        let since = self.open.get(&id).map(|open| open.due).unwrap_or_default();
+        waits.then_some((since, *kind))
+    }
+}
