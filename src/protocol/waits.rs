@@ -109,7 +109,7 @@ impl WaitsFor {
         if ids.len() > BYTES_MAX {
             return Err(WaitsError::TooMany);
         }
-        let failed = failed.map_or(Ok(AfterFailed::default()), AfterFailed::read)?;
+        let failed = failed.map(AfterFailed::read).transpose()?.unwrap_or_default();
         let names = ids.split(',').map(str::trim).filter(|name| !name.is_empty());
         let id = |name: &str| {
             let wrong = || WaitsError::Id(name.chars().take(80).collect());
@@ -228,7 +228,7 @@ mod tests {
                     assert!(reason.contains("1:2:0"), "{reason}");
                     Standing::Closes(kind, String::new())
                 }
-                other => other,
+                open @ (Standing::Waits | Standing::Over) => open,
             }
         };
         let closes = |kind| Standing::Closes(kind, String::new());
