@@ -79,6 +79,7 @@ impl Driver {
 
     /// An entry was read: what waits for it goes on.
     pub(super) fn keep_keys(&mut self, number: usize, entry: &Entry) {
+        self.look_at_keys_later(number);
         match entry {
             Entry::Release(key) => {
                 let Some(register) = self.registers.get_mut(number) else { return };
@@ -98,10 +99,11 @@ impl Driver {
         }
     }
 
-    /// Has the keys looked at in a while.
+    /// Has the keys looked at in a while, if any is held that may have to be released.
     pub(super) fn look_at_keys_later(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        if std::mem::replace(&mut register.keeping.scheduled, true) {
+        let held = register.fold.keys().dedupe_holders().next().is_some();
+        if !held || std::mem::replace(&mut register.keeping.scheduled, true) {
             return;
         }
         let clock = self.env.clock;
