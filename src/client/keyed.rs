@@ -120,10 +120,7 @@ fn has_other_payload(register: &Followed, name: &KeyName, task: TaskId, own: Dig
 
 /// Whoever submits with a key may do so again.
 fn safe_to_repeat(error: SubmitError) -> SubmitError {
-    match error {
-        SubmitError::Unknown(cause) => SubmitError::Unbound(cause),
-        other => other,
-    }
+    if let SubmitError::Unknown(cause) = error { SubmitError::Unbound(cause) } else { error }
 }
 
 fn in_words(failure: PublishFailure) -> String {

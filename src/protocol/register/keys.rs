@@ -200,7 +200,7 @@ impl Keys {
     }
 
     fn current(&self, name: &KeyName) -> Epoch {
-        self.keys.get(name).map_or(Epoch::default(), |held| held.epoch)
+        self.keys.get(name).map_or(Epoch(0), |held| held.epoch)
     }
 
     /// Takes the next entry in the order of the log.

@@ -10,10 +10,10 @@
 mod entry;
 mod keys;
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 pub use entry::KeyNameError;
 pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
-#[cfg(feature = "testing")]
+#[cfg(feature = "internals")]
 pub use keys::Holding;
 pub use keys::{Admission, Ignored, Keys, Submitting, Verdict};
 
