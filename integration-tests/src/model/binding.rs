@@ -129,6 +129,7 @@ pub enum Move {
 }
 
 impl Binding {
+    #[expect(clippy::expect_used, reason = "a constant that is a name")]
     fn name(self) -> KeyName {
         KeyName::new(self.kind, "k").expect("the name is fine")
     }
@@ -383,7 +384,8 @@ impl Binding {
                 party.answered = true;
                 state.answers |= 1 << winner.entry;
                 let closed = |it: &Message| it.phase == Phase::Closed;
-                if state.messages.get(winner.entry as usize).is_some_and(closed) {
+                let winner = usize::try_from(winner.entry).ok();
+                if winner.and_then(|at| state.messages.get(at)).is_some_and(closed) {
                     violated(BINDING, "the answer names a message that was never run", violations);
                 }
                 self.agree(state, violations);
