@@ -351,6 +351,11 @@ fn disk_mib(folder: &Path) -> Result<f64> {
     Ok(bytes / MIB)
 }
 
+/// So many bytes.
+pub(crate) fn body_of(bytes: usize) -> Bytes {
+    Bytes::from(vec![b'x'; bytes])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,9 +372,4 @@ mod tests {
         assert!((3.0..3.1).contains(&more), "{more}");
         assert!(disk_mib(&folder.path().join("absent")).is_ok_and(|it| it == 0.0));
     }
-}
-
-/// So many bytes.
-pub(crate) fn body_of(bytes: usize) -> Bytes {
-    Bytes::from(vec![b'x'; bytes])
 }
