@@ -224,6 +224,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a setting is out of its bounds.
+    #[cfg(any(test, feature = "internals"))]
     pub fn new(
         config: WorkerConfig,
         topics: TopicNames,

@@ -25,6 +25,7 @@ pub(super) const fn place(ready_ms: u64) -> Moment {
 
 impl Partition {
     /// A delivery came, which is ready since now.
+    #[cfg(any(test, feature = "internals"))]
     pub fn handle_delivery(&mut self, id: TaskId, batch_size: Option<u32>, now: Moment) {
         self.handle_ready(id, batch_size, self.wall.at(now), now);
     }
