@@ -143,17 +143,12 @@ impl Binding {
         }
     }
 
-    /// Of an idempotency key whose entries stay, all but the first of each message change nothing, and need not be kept apart.
-    fn append(self, state: &mut State, party: usize, entry: Entry) {
-        let stays = self.kind == KeyKind::Idempotency;
-        let name = |entry: &Entry| entry.key().hold().map(|key| (key.task, key.stamp));
-        if stays
-            && self.fault == BindingFault::None
-            && let Some((task, stamp)) = name(&entry)
-            && state.register.iter().any(|(it, _)| name(it).is_some_and(|(it, _)| it == task))
-        {
-            state.parties[party].waits.retain(|(_, waits)| *waits != stamp);
-        } else {
+    /// Of an idempotency key all entries but the first of each message change nothing, and need not be kept apart.
+    fn append(self, state: &mut State, entry: Entry) {
+        let stays = self.kind == KeyKind::Idempotency && self.fault == BindingFault::None;
+        let named = |entry: &Entry| entry.key().hold().map(|key| key.task);
+        let is_repeated = |(before, _): &(Entry, bool)| named(before) == named(&entry);
+        if !(stays && state.register.iter().any(is_repeated)) {
             state.register.push((entry, false));
         }
     }
@@ -307,9 +302,9 @@ impl System for Binding {
             Move::Land(index) => {
                 let party = &mut state.parties[index];
                 let entry = party.out.remove(0);
-                self.append(&mut state, index, entry);
+                self.append(&mut state, entry);
             }
-            Move::Read(index) => Self::read(&mut state, index),
+            Move::Read(index) => self.read(&mut state, index),
             Move::Crash(index) => {
                 state.crash -= 1;
                 let party = &mut state.parties[index];
@@ -416,7 +411,7 @@ impl Binding {
         }
     }
 
-    fn read(state: &mut State, index: usize) {
+    fn read(self, state: &mut State, index: usize) {
         let cursor = state.parties[index].cursor;
         let rest = state.register.iter().enumerate().skip(cursor);
         let next = rest.into_iter().find(|(_, (_, removed))| !removed);
@@ -426,7 +421,12 @@ impl Binding {
         let Some((at, entry)) = next else { return };
         party.fold.apply(&entry, position(at));
         if let Some(key) = entry.key().hold() {
-            party.waits.retain(|(_, stamp)| *stamp != key.stamp);
+            // Where repeated entries are left out the first one of the message tells.
+            let one_tells = self.kind == KeyKind::Idempotency;
+            let told = |message, stamp| {
+                if one_tells { task(message) == key.task } else { stamp == key.stamp }
+            };
+            party.waits.retain(|(message, stamp)| !told(*message, *stamp));
         }
     }
 
