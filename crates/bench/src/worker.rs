@@ -144,11 +144,17 @@ impl Worker {
     }
 
     /// Drains it, and returns what it has counted.
-    pub(crate) async fn end(mut self) -> Result<Ended> {
+    pub(crate) async fn end(self) -> Result<Ended> {
+        self.end_but_for(&[]).await
+    }
+
+    /// The same of one that was made to count these.
+    pub(crate) async fn end_but_for(mut self, expected: &[&str]) -> Result<Ended> {
         self.signal(Signal::TERM)?;
-        let Line::Ended(ended) = next(&mut self.command, "Ended").await? else {
+        let Line::Ended(mut ended) = next(&mut self.command, "Ended").await? else {
             bail!("a worker ends without its counters")
         };
+        ended.odd.retain(|name, _| !expected.contains(&name.as_str()));
         self.command.finished().await?;
         ensure!(
             ended.odd.is_empty(),
