@@ -2,7 +2,7 @@
 
 use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
-use crate::task::{TaskId, text_of};
+use crate::task::{Properties, TaskId, text_of};
 use crate::transport::{Message, Outgoing};
 use bytes::Bytes;
 
@@ -13,15 +13,14 @@ const KEY_BYTES: usize = 96;
 #[must_use]
 pub fn message(entry: &Entry, content: &[u8]) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
-    let payload = entry.body(content);
+    let key = text_of(entry.key(), KEY_BYTES);
+    keyed(key, entry.properties(), entry.body(content), null)
+}
+
+/// A message of a compacted topic that is read by its keys; `null` says that it is a tombstone.
+pub(crate) fn keyed(key: String, properties: Properties, payload: Bytes, null: bool) -> Outgoing {
     debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
-    Outgoing {
-        key: Some(text_of(entry.key(), KEY_BYTES)),
-        properties: entry.properties(),
-        payload,
-        null,
-        ..Outgoing::default()
-    }
+    Outgoing { key: Some(key), properties, payload, null, ..Outgoing::default() }
 }
 
 /// On a request to cancel a task: that its processor is not waited for. Who does not know it takes it for a request to cancel.

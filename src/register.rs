@@ -1,5 +1,6 @@
 //! Entries of the register as messages: the one place in which they are written and read.
 
+use crate::ledger;
 use crate::protocol::register::{Entry, EntryError};
 use crate::task::text_of;
 use crate::transport::{Message, Outgoing};
@@ -11,15 +12,7 @@ const KEY_BYTES: usize = 128;
 #[must_use]
 pub fn message(entry: &Entry) -> Outgoing {
     let null = matches!(entry, Entry::Tombstone(_));
-    let payload = entry.body();
-    debug_assert_eq!(null, payload.is_empty(), "compaction takes an empty body for a tombstone");
-    Outgoing {
-        key: Some(text_of(entry.key(), KEY_BYTES)),
-        properties: entry.properties(),
-        payload,
-        null,
-        ..Outgoing::default()
-    }
+    ledger::keyed(text_of(entry.key(), KEY_BYTES), entry.properties(), entry.body(), null)
 }
 
 /// Reads an entry.

@@ -45,8 +45,12 @@ impl WorkerIdentity {
 
     /// What the entries on M say of it: enough to find it, for each task pays for it.
     pub(crate) fn shown(&self) -> Option<Self> {
-        let Self { name, host, label, .. } = self.clone();
-        let shown = Self { name, host, label, ..Self::default() };
+        let shown = Self {
+            name: self.name.clone(),
+            host: self.host.clone(),
+            label: self.label.clone(),
+            ..Self::default()
+        };
         (shown != Self::default()).then_some(shown)
     }
 

@@ -196,7 +196,7 @@ impl Driver {
         if !register.fold.has_start() {
             let start = Entry::Start(register.next_stamp());
             // Should it get lost the next worker writes another one.
-            register.publish(env, services, &start, OnReceipt::new(|_| {}));
+            register.publish(env, services, &start, OnReceipt::ignored());
         }
         self.look_at_all_keys(number, now);
         self.look_at_releases(number);

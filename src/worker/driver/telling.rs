@@ -32,6 +32,9 @@ impl Lane {
 
     /// The ledger has accepted an entry: it may be the end of a task by this worker. What is read again after a self-fence was counted.
     pub(super) fn measure_accepted(&self, entry: &Entry) {
+        if !telemetry::ENABLED {
+            return;
+        }
         let machine = self.core.machine();
         let (owner, outcome) = match entry {
             Entry::Done(Done { key, outcome: Outcome::Completed, .. }) => (key.owner, "completed"),
@@ -58,6 +61,9 @@ impl Lane {
 
     /// An entry had no effect.
     pub(super) fn measure_ignored(&self, entry: &Entry, reason: Reason) {
+        if !telemetry::ENABLED {
+            return;
+        }
         let machine = self.core.machine();
         let topic = &self.topics.task.topic;
         if let Entry::Claim(claim) = entry
