@@ -36,6 +36,12 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// Puts an item in the place of all that is queued: a question that is not answered yet is of no use beside a newer one.
+    pub(super) fn put_alone(&self, item: T) {
+        self.clear();
+        self.put(item);
+    }
+
     /// Takes the first item; waits for one. May be dropped and called again.
     pub(super) async fn take(&self) -> T {
         loop {

@@ -49,11 +49,7 @@ impl Driver {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
                 self.refused = Some(error);
             }
-            Effect::AskForLegacy => {
-                // What was asked before and is not answered yet is of no use any more.
-                lane.legacy_asked.clear();
-                lane.legacy_asked.put(self.env.clock.now());
-            }
+            Effect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
             Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
         }
     }
@@ -124,7 +120,7 @@ impl Driver {
                     (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
                 }
             }
-            Entry::Done(done) if done.parks() => self.waiting.content(id, done.key.task).into(),
+            Entry::Done(done) if done.parks() => self.parked.content(id, done.key.task).into(),
             Entry::Done(done) => {
                 let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);

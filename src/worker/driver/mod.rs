@@ -14,6 +14,7 @@ mod lane;
 mod lanes;
 mod leaving;
 mod legacy;
+mod parked;
 mod peers;
 mod pump;
 mod refusals;
@@ -26,7 +27,6 @@ mod showing;
 mod stuck;
 mod task_topics;
 mod telling;
-mod waiting;
 
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
@@ -133,7 +133,7 @@ pub(super) struct Driver {
     lanes: Lanes,
     registers: Vec<OwnRegister>,
     /// Tasks that wait for others.
-    waiting: waiting::Waiting,
+    parked: parked::Parked,
     /// Lanes that may lack credit for deliveries.
     without_credit: BTreeSet<LaneId>,
     /// Lanes whose last deliveries came before their time.
@@ -186,7 +186,7 @@ impl Driver {
             processor,
             lanes: Lanes::default(),
             registers: Vec::new(),
-            waiting: waiting::Waiting::default(),
+            parked: parked::Parked::default(),
             without_credit: BTreeSet::new(),
             skimming: BTreeSet::new(),
             slots,

@@ -304,11 +304,7 @@ impl Driver {
             let fold = |task| core.machine().fold(task);
             match metadata.poll(now, fold, |task| core.is_being_shown(task)) {
                 None => return,
-                Some(Chore::Look) => {
-                    // What was asked before and is not answered yet is of no use any more.
-                    lane.metadata_asked.clear();
-                    lane.metadata_asked.put(now);
-                }
+                Some(Chore::Look) => lane.metadata_asked.put_alone(now),
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
                 Some(Chore::Repair(task, _)) if lane.lacks_letter(task) => {

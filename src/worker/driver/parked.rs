@@ -20,13 +20,13 @@ type List = Result<Arc<WaitsFor>, WaitsError>;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct Parked {
     lists: BTreeMap<(LaneId, TaskId), List>,
     /// Who waits for a task of this topic.
     named: BTreeMap<(u16, TaskId), BTreeSet<(LaneId, TaskId)>>,
 }
 
-impl Waiting {
+impl Parked {
     fn insert(&mut self, lane: LaneId, id: TaskId, list: List) {
         self.remove(lane, id);
         for named in list.iter().flat_map(|list| &list.tasks) {
@@ -110,11 +110,11 @@ impl Driver {
     pub(super) fn note_after(&mut self, id: LaneId, task: TaskId, now: Moment) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let Some(list) = lane.payloads.get(task).and_then(TaskPayload::waits_for) else { return };
-        if !self.waiting.lists.contains_key(&(id, task)) {
+        if !self.parked.lists.contains_key(&(id, task)) {
             if let Err(error) = &list {
                 tracing::warn!(%task, %error, "AFTER cannot be followed: the task fails");
             }
-            self.waiting.insert(id, task, list);
+            self.parked.insert(id, task, list);
         }
         self.tell_standing(id, task, now);
     }
@@ -127,7 +127,7 @@ impl Driver {
         {
             let content = ledger::content(message).unwrap_or_default();
             self.note_parked(id, task, &content, now);
-        } else if !self.waiting.is_empty()
+        } else if !self.parked.is_empty()
             && self
                 .lanes
                 .get(&id)
@@ -140,20 +140,20 @@ impl Driver {
     /// The ledger says that the task waits, and for what.
     fn note_parked(&mut self, id: LaneId, task: TaskId, content: &[u8], now: Moment) {
         if let Some(list) = WaitsFor::of_content(content) {
-            self.waiting.insert(id, task, Ok(Arc::new(list)));
+            self.parked.insert(id, task, Ok(Arc::new(list)));
             self.tell_standing(id, task, now);
         }
     }
 
     /// A task of this lane is over.
     fn note_over(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        self.waiting.remove(id, task);
+        self.parked.remove(id, task);
         self.tell_waiting((id.topic, task)..=(id.topic, task), now);
     }
 
     /// The tasks of these entries are over for good.
     pub(super) fn note_sealed(&mut self, id: LaneId, sealed: &EntrySet, now: Moment) {
-        if self.waiting.is_empty() {
+        if self.parked.is_empty() {
             return;
         }
         for range in sealed.ranges() {
@@ -165,7 +165,7 @@ impl Driver {
     /// A lane has read its ledger: what its tasks say counts from now on.
     pub(super) fn note_ready(&mut self, id: LaneId, now: Moment) {
         let of_topic = |(lane, _): &&(LaneId, TaskId)| lane.topic == id.topic;
-        let waiting: Vec<_> = self.waiting.lists.keys().filter(of_topic).copied().collect();
+        let waiting: Vec<_> = self.parked.lists.keys().filter(of_topic).copied().collect();
         for (lane, task) in waiting {
             self.tell_standing(lane, task, now);
         }
@@ -173,17 +173,17 @@ impl Driver {
 
     fn tell_waiting(&mut self, named: std::ops::RangeInclusive<(u16, TaskId)>, now: Moment) {
         let waiting: BTreeSet<_> =
-            self.waiting.named.range(named).flat_map(|(_, it)| it).copied().collect();
+            self.parked.named.range(named).flat_map(|(_, it)| it).copied().collect();
         for (lane, task) in waiting {
             self.tell_standing(lane, task, now);
         }
     }
 
     fn tell_standing(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        let Some(standing) = self.waiting.standing(&self.lanes, id, task) else { return };
+        let Some(standing) = self.parked.standing(&self.lanes, id, task) else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !lane.core.note_standing(task, standing, now) {
-            self.waiting.remove(id, task);
+            self.parked.remove(id, task);
         }
     }
 }
