@@ -37,11 +37,11 @@ pub mod topics;
 #[cfg(feature = "admin")]
 pub use client::SetupTopicsError;
 pub use client::{
-    BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, GetError, HistoryEntry,
-    HistoryError, HistoryEvent, Ignored, PastInstant, Submission, SubmitError, TaskCounts,
-    TaskFilter, TaskHistory, TaskInfo, TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView,
-    TaskViewError, Verification, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WorkerInfo,
-    Zombie,
+    BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, GetError,
+    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Submission, SubmitError,
+    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskPage, TaskRef, TaskRefError, TaskStatus,
+    TaskView, TaskViewError, Verification, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
+    WorkerInfo, Zombie,
 };
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;

@@ -238,8 +238,8 @@ impl Publisher for FakePublisher {
             on_receipt.tell(Err(PublishError::Refused("scripted".to_owned())));
             return true;
         }
-        let Outgoing { key, properties, payload, .. } = outgoing;
-        let stored = self.0.append(&self.1, Message { properties, ..message(key, payload) });
+        let Outgoing { key, properties, payload, null, .. } = outgoing;
+        let stored = self.0.append(&self.1, Message { properties, null, ..message(key, payload) });
         let unknown = PublishError::Unknown("scripted".to_owned());
         let known = matches!(fate, None | Some(Fate::Stored));
         on_receipt.tell(if known { Ok(stored) } else { Err(unknown) });

@@ -9,6 +9,8 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod cancel;
+#[cfg_attr(not(test), expect(dead_code, reason = "what is changed by documents comes with them"))]
+mod documents;
 mod existence;
 #[cfg(test)]
 mod fake;
@@ -32,6 +34,7 @@ mod watch;
 #[cfg(feature = "admin")]
 pub use admin::SetupTopicsError;
 pub use cancel::CancelError;
+pub use documents::DocumentError;
 pub use history::{
     BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,

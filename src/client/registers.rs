@@ -6,16 +6,19 @@ use super::publishers::{PublishFailure, Publishers};
 use super::service::Tasks;
 use crate::chance::system_random;
 use crate::protocol::key::OwnerId;
-use crate::protocol::register::{Digest, Entry, Hold, HoldKey, KeyName, Keys, Register, Stamp};
+use crate::protocol::register::{
+    Digest, Documents, Entry, Hold, HoldKey, Key, KeyName, Keys, Register, Stamp, Verdict,
+};
 use crate::register;
 use crate::supervise::{
     Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
 };
 use crate::task::{Position, TaskId};
 use crate::transport::{
-    Follow, Message, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
+    Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
+    TransportErrorKind,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,8 +43,16 @@ pub(super) struct Registers {
 #[derive(Clone, Debug)]
 pub(super) struct Followed {
     topic: TopicPartition,
-    register: Arc<Mutex<Register>>,
+    read: Arc<Mutex<Read>>,
     seen: watch::Receiver<Seen>,
+}
+
+/// What it says.
+#[derive(Debug, Default)]
+struct Read {
+    fold: Register,
+    /// Documents that this client has published and that are not read back yet, or were, and what came of them.
+    awaited: BTreeMap<Stamp, Option<Verdict>>,
 }
 
 /// How far it was read.
@@ -88,10 +99,10 @@ impl Registers {
         }
         let (sender, seen) = watch::channel(Seen::NotYet);
         let place = partition(topic.to_owned(), -1);
-        let followed = Followed { topic: place.clone(), register: Arc::default(), seen };
+        let followed = Followed { topic: place.clone(), read: Arc::default(), seen };
         let service = || Service::of_client(&self.transport, &place, &self.connections);
         let reader = Reader {
-            register: Arc::clone(&followed.register),
+            read: Arc::clone(&followed.read),
             seen: sender,
             landmark: Landmark::default(),
         };
@@ -107,35 +118,92 @@ impl Registers {
         followed: &Followed,
         (name, task, digest): (&KeyName, TaskId, Digest),
     ) -> Result<(), PublishFailure> {
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let stamp = Stamp { writer: self.writer, serial };
+        let stamp = self.next_stamp();
         let epoch = followed.look(|keys| keys.next_epoch(name));
         let key = HoldKey { name: name.clone(), epoch, task, stamp };
         let entry = Entry::Bind(Hold { key, digest: Some(digest) });
-        let stored = publishers.publish(&followed.topic, register::message(&entry)).await?;
+        self.publish(publishers, followed, &entry).await.map(drop)
+    }
+
+    /// A stamp that no other entry has.
+    pub(super) fn next_stamp(&self) -> Stamp {
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        Stamp { writer: self.writer, serial }
+    }
+
+    /// Publishes an entry, and waits until it is read back. Says what came of a document, if that is known.
+    pub(super) async fn publish(
+        &self,
+        publishers: &Publishers,
+        followed: &Followed,
+        entry: &Entry,
+    ) -> Result<Option<Verdict>, PublishFailure> {
+        let awaited = followed.awaited(entry);
+        let stored = followed.put(publishers, entry).await?;
         let mut seen = followed.seen.clone();
         let read = seen.wait_for(|seen| matches!(seen, Seen::To(to) if *to >= Some(stored)));
         match timeout(READ_BACK_MAX, read).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(PublishFailure::NotSent(no_answer(&followed.topic.topic))),
+            Ok(Ok(_)) => Ok(awaited.and_then(|awaited| awaited.verdict())),
+            Ok(Err(_)) | Err(_) => {
+                let unread = format!("{}: it was not read back", followed.topic);
+                Err(PublishFailure::Sent(PublishError::Unknown(unread)))
+            }
         }
+    }
+}
+
+/// A document of this client that is not read back yet. What came of it is kept while this lives.
+struct Awaited {
+    read: Arc<Mutex<Read>>,
+    stamp: Stamp,
+}
+
+impl Awaited {
+    fn verdict(&self) -> Option<Verdict> {
+        lock(&self.read).awaited.get(&self.stamp).copied().flatten()
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        lock(&self.read).awaited.remove(&self.stamp);
     }
 }
 
 impl Followed {
     /// Looks at what it says of keys.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
-        look(lock(&self.register).keys())
+        look(lock(&self.read).fold.keys())
+    }
+
+    /// Looks at its documents.
+    pub(super) fn look_at_documents<T>(&self, look: impl FnOnce(&Documents) -> T) -> T {
+        look(lock(&self.read).fold.documents())
+    }
+
+    /// Publishes an entry, and waits until it is stored.
+    pub(super) async fn put(
+        &self,
+        publishers: &Publishers,
+        entry: &Entry,
+    ) -> Result<Position, PublishFailure> {
+        publishers.publish(&self.topic, register::message(entry)).await
+    }
+
+    fn awaited(&self, entry: &Entry) -> Option<Awaited> {
+        let Key::Document(key) = entry.key() else { return None };
+        lock(&self.read).awaited.insert(key.stamp, None);
+        Some(Awaited { read: Arc::clone(&self.read), stamp: key.stamp })
     }
 }
 
-fn lock(register: &Mutex<Register>) -> MutexGuard<'_, Register> {
-    register.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
+    read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The service of one register.
 struct Reader {
-    register: Arc<Mutex<Register>>,
+    read: Arc<Mutex<Read>>,
     seen: watch::Sender<Seen>,
     landmark: Landmark,
 }
@@ -152,7 +220,7 @@ impl Reader {
         follower = follower.only_where(Some(self.landmark.clone()));
         self.follow(WholeFollower::new(follower)).await;
         // Another register has taken its place. A third one is not looked for: whoever submits then starts another service.
-        *lock(&self.register) = Register::default();
+        lock(&self.read).fold = Register::default();
         self.landmark.set(None);
         self.seen.send_replace(Seen::NotYet);
         let follower = KeptFollower::new(again, from_start).only_where(Some(self.landmark.clone()));
@@ -172,21 +240,26 @@ impl Reader {
                 Err(_) => {}
             }
             if to_end {
-                let position = lock(&self.register).position();
+                let position = lock(&self.read).fold.position();
                 self.seen.send_replace(Seen::To(position));
             }
         }
     }
 
     fn take(&self, messages: &[Message]) {
-        let mut fold = lock(&self.register);
+        let mut read = lock(&self.read);
         for message in messages {
             match register::read(message) {
                 Ok(entry) => {
                     if matches!(entry, Entry::Start(_)) {
                         self.landmark.set(Some(message));
                     }
-                    fold.apply(&entry, message.position);
+                    let verdict = read.fold.apply(&entry, message.position);
+                    if let Entry::Document(document) = &entry
+                        && let Some(awaited) = read.awaited.get_mut(&document.key.stamp)
+                    {
+                        *awaited = verdict;
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(position = ?message.position, %error, "not an entry of the register");

@@ -58,6 +58,7 @@ macro_rules! waiting {
 }
 
 mod coded;
+mod documents;
 mod history;
 mod keyed;
 #[cfg(feature = "metrics")]

@@ -1,13 +1,14 @@
-//! Entries of the register, and their form as messages: the properties say what an entry is, the body is a form byte.
+//! Entries of the register, and their form as messages: the properties say what an entry is, the body is a form byte, and the content of a document.
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `start` |
+//! | `k` | kind: `bind`, `release`, `start`, `doc` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //!
 //! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, and
-//! `start/<writer>/<serial>`. A name may hold any text, slashes too, so such a key is read from its end.
+//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte. A name may hold any text, slashes too, so such a key is read from its end.
 
+use super::documents::{Document, DocumentKey};
 use crate::protocol::body;
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
 use crate::task::{Properties, PropertyWriter, TaskId};
@@ -27,6 +28,8 @@ pub enum Entry {
     Bind(Hold),
     /// Says that the holder of a key holds it no longer.
     Release(HoldKey),
+    /// The next version of a document.
+    Document(Document),
     /// The key is of no more use.
     Tombstone(Key),
 }
@@ -106,6 +109,8 @@ pub enum Key {
     Hold(HoldKey),
     /// See [`Entry::Release`].
     Release(HoldKey),
+    /// See [`Entry::Document`].
+    Document(DocumentKey),
 }
 
 /// The message is not an entry of the register that this version knows; the fold ignores it.
@@ -179,6 +184,7 @@ impl fmt::Display for Key {
             Self::Start(stamp) => write!(f, "start/{stamp}"),
             Self::Hold(key) => write!(f, "bind/{key}"),
             Self::Release(key) => write!(f, "release/{key}"),
+            Self::Document(key) => write!(f, "doc/{key}"),
         }
     }
 }
@@ -197,6 +203,7 @@ fn parse(text: &str) -> Option<Key> {
         "start" => parse_stamp(rest).map(Key::Start),
         "bind" => parse_hold(rest).map(Key::Hold),
         "release" => parse_hold(rest).map(Key::Release),
+        "doc" => DocumentKey::parse(rest).map(Key::Document),
         _ => None,
     }
 }
@@ -218,7 +225,7 @@ fn parse_hold(text: &str) -> Option<HoldKey> {
 }
 
 /// A key has one text: what can be written in two ways would be two keys to a compaction.
-fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
+pub(super) fn number<N: FromStr + fmt::Display>(text: &str) -> Option<N> {
     let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
@@ -229,7 +236,7 @@ impl Key {
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
             Self::Hold(key) | Self::Release(key) => Some(key),
-            Self::Start(_) => None,
+            Self::Start(_) | Self::Document(_) => None,
         }
     }
 }
@@ -242,6 +249,7 @@ impl Entry {
             Self::Start(stamp) => Key::Start(*stamp),
             Self::Bind(hold) => Key::Hold(hold.key.clone()),
             Self::Release(key) => Key::Release(key.clone()),
+            Self::Document(document) => Key::Document(document.key.clone()),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -259,6 +267,7 @@ impl Entry {
                 }
             }
             Self::Release(_) => out.put_word("k", "release"),
+            Self::Document(_) => out.put_word("k", "doc"),
             Self::Tombstone(_) => return Properties::new(),
         }
         out.finish()
@@ -270,6 +279,7 @@ impl Entry {
         match self {
             Self::Tombstone(_) => Bytes::new(),
             Self::Start(_) | Self::Bind(_) | Self::Release(_) => body::encode(b""),
+            Self::Document(document) => body::encode(&document.content),
         }
     }
 
@@ -288,7 +298,7 @@ impl Entry {
             return Ok(Self::Tombstone(key));
         }
         // A compaction would remove what is empty: what some readers may never see, none must act upon.
-        body::decode(body).ok_or(EntryError::Body)?;
+        let content = body::decode(body).ok_or(EntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
             ("start", Key::Start(stamp)) => Ok(Self::Start(stamp)),
             ("bind", Key::Hold(key)) => {
@@ -298,6 +308,7 @@ impl Entry {
                 Ok(Self::Bind(Hold { key, digest: digest.transpose()? }))
             }
             ("release", Key::Release(key)) => Ok(Self::Release(key)),
+            ("doc", Key::Document(key)) => Ok(Self::Document(Document { key, content })),
             _ => Err(EntryError::Property("k")),
         }
     }

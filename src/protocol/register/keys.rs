@@ -83,6 +83,8 @@ pub enum Ignored {
     NotHeld,
     /// It names nothing that is known.
     Tombstone,
+    /// A document of which this version, or a later one, stands already.
+    Outdated,
 }
 
 /// The holder of a key.
@@ -209,7 +211,7 @@ impl Keys {
             Entry::Bind(hold) => self.bind(hold),
             Entry::Release(key) => self.release(key),
             Entry::Tombstone(key) => self.forget(key),
-            Entry::Start(_) => Verdict::Accepted,
+            Entry::Start(_) | Entry::Document(_) => Verdict::Accepted,
         }
     }
 

@@ -4,12 +4,16 @@
 //! clients do the same where they need it. As on the ledger each key is used by exactly one publish, so that compaction removes nothing
 //! that the fold reads.
 //!
-//! What stands there so far: who holds which key ([`keys`](Keys)). Another kind of content gets an [`Entry`] of its own, a key of the
+//! What stands there: who holds which key ([`keys`](Keys)), and [`Documents`] that people change. Another kind of content gets an [`Entry`] of its own, a key of the
 //! form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its own in [`Register`].
 
+mod documents;
 mod entry;
 mod keys;
 
+pub use documents::{
+    Document, DocumentKey, DocumentKind, DocumentName, DocumentNameError, Documents,
+};
 #[cfg(feature = "internals")]
 pub use entry::KeyNameError;
 pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
@@ -25,6 +29,7 @@ pub struct Register {
     position: Option<Position>,
     start: Option<Stamp>,
     keys: Keys,
+    documents: Documents,
 }
 
 impl Register {
@@ -42,6 +47,8 @@ impl Register {
             Entry::Bind(_)
             | Entry::Release(_)
             | Entry::Tombstone(Key::Hold(_) | Key::Release(_)) => self.keys.apply(entry),
+            Entry::Document(document) => self.documents.apply(document),
+            Entry::Tombstone(Key::Document(key)) => self.documents.forget(key),
             Entry::Tombstone(Key::Start(_)) => Verdict::Ignored(Ignored::Tombstone),
         })
     }
@@ -50,6 +57,12 @@ impl Register {
     #[must_use]
     pub const fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// The documents.
+    #[must_use]
+    pub const fn documents(&self) -> &Documents {
+        &self.documents
     }
 
     /// Whether a mark stands there by which the topic is known again: [`Entry::Start`].

@@ -55,6 +55,16 @@ fn any_hold() -> impl Strategy<Value = HoldKey> {
     )
 }
 
+fn any_document() -> impl Strategy<Value = Document> {
+    let kind = prop_oneof![Just(DocumentKind::Schedule), Just(DocumentKind::Settings)];
+    let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
+    let parts = (kind, text, any::<u64>(), any_stamp(), vec(any::<u8>(), 0..20));
+    parts.prop_map(|(kind, text, version, stamp, content)| {
+        let name = DocumentName::new(kind, text).unwrap();
+        Document { key: DocumentKey { name, version, stamp }, content: content.into() }
+    })
+}
+
 fn any_entry() -> impl Strategy<Value = Entry> {
     let bind = (any_hold(), any::<Option<u128>>());
     prop_oneof![
@@ -63,6 +73,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         any_hold().prop_map(Entry::Release),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
+        any_document().prop_map(Entry::Document),
+        any_document().prop_map(|document| Entry::Tombstone(Key::Document(document.key))),
     ]
 }
 
@@ -126,7 +138,7 @@ proptest! {
     /// A key that can be written in two ways would be two keys to a compaction.
     #[test]
     fn garbage_is_refused_and_what_is_read_is_written_the_same(
-        text in prop_oneof![".*", "(bind|release|start)/(idem|dedupe)?[0-9a-f/:+-]{0,80}"],
+        text in prop_oneof![".*", "(bind|release|start|doc)/(idem|dedupe|schedule)?[0-9a-f/:+-]{0,80}"],
     ) {
         if let Ok(key) = text.parse::<Key>() {
             prop_assert_eq!(key.to_string(), text);

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod checkpoints;
+mod documents;
 mod effects;
 mod event;
 mod growth;

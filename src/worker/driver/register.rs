@@ -11,7 +11,7 @@ use super::lanes::LaneId;
 use super::{Driver, Environment, Event};
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
-use crate::protocol::register::{Entry, EntryError, Register, Stamp};
+use crate::protocol::register::{Entry, EntryError, Register, Stamp, Verdict};
 use crate::register;
 use crate::supervise::Landmark;
 use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
@@ -174,7 +174,13 @@ impl Driver {
                 if matches!(entry, Entry::Start(_)) {
                     register.landmark.set(Some(message));
                 }
-                register.fold.apply(&entry, message.position);
+                let verdict = register.fold.apply(&entry, message.position);
+                if let Entry::Document(document) = &entry
+                    && verdict == Some(Verdict::Accepted)
+                    && register.is_read()
+                {
+                    self.document_changed(number, &document.key.name, now);
+                }
                 if let Some(key) = entry.key().hold() {
                     self.key_was_read(number, key, now);
                 }
@@ -198,6 +204,7 @@ impl Driver {
             // Should it get lost the next worker writes another one.
             register.publish(env, services, &start, OnReceipt::ignored());
         }
+        self.documents_were_read(number, now);
         self.look_at_all_keys(number, now);
         self.look_at_releases(number);
         self.look_at_keys_later(number);

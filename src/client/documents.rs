@@ -1,0 +1,105 @@
+//! Documents on a register, read and changed by people: what has a name and versions, such as schedules and the settings of a queue.
+
+use super::Client;
+use super::publishers::PublishFailure;
+use super::registers::Followed;
+use crate::protocol::register::{Document, DocumentKey, DocumentName, Entry, Key, Verdict};
+use crate::topics::{TopicNameError, TopicNames};
+use crate::transport::{PublishError, TransportError};
+use bytes::Bytes;
+
+/// The longest content of a document: every worker of the queue keeps it in memory.
+const CONTENT_BYTES_MAX: usize = 256 * 1024;
+
+/// Why a document, such as a schedule or the settings of a queue, was not read or not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// The topic's name is not usable.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+    /// The name is empty, or has more than 200 bytes.
+    #[error("the name of a document has 1 to 200 bytes, this one has {0}")]
+    Name(usize),
+    /// The document is larger than 256 KiB.
+    #[error("a document has up to {CONTENT_BYTES_MAX} bytes, this one would have {0}")]
+    TooLarge(usize),
+    /// The document cannot be read, or not be written, as this version of longhaul has to.
+    #[error("the document is not usable: {0}")]
+    Invalid(String),
+    /// Somebody else has changed it meanwhile: nothing was changed here. Read it again.
+    #[error("somebody else has changed the document: its version is {current} now")]
+    VersionConflict {
+        /// The version that stands.
+        current: u64,
+    },
+    /// The broker cannot be reached, or keeps us out: nothing was changed.
+    #[error("the register cannot be read or written")]
+    Transport(#[source] TransportError),
+    /// The broker did not take the change.
+    #[error("the change was not stored: {0}")]
+    Refused(String),
+    /// The change was sent, and whether it was accepted is not known. Read the document again.
+    #[error("the document may or may not have been changed: {0}")]
+    Unknown(String),
+}
+
+impl Client {
+    /// The register of a queue, read to its end.
+    pub(super) async fn register_of(&self, names: &TopicNames) -> Result<Followed, DocumentError> {
+        let read = self.inner.registers.read(&names.register).await;
+        read.map_err(DocumentError::Transport)
+    }
+
+    /// Publishes the version of a document after this one, and waits until it is known whether that was accepted. Empty content deletes the document.
+    /// Returns the new version.
+    pub(super) async fn change_document(
+        &self,
+        register: &Followed,
+        name: &DocumentName,
+        (expected, content): (u64, Bytes),
+    ) -> Result<u64, DocumentError> {
+        if content.len() > CONTENT_BYTES_MAX {
+            return Err(DocumentError::TooLarge(content.len()));
+        }
+        let current = register.look_at_documents(|documents| documents.version(name));
+        let next = expected.checked_add(1).filter(|_| current == expected);
+        let version = next.ok_or(DocumentError::VersionConflict { current })?;
+        let Self { inner } = self;
+        let stamp = inner.registers.next_stamp();
+        let key = DocumentKey { name: name.clone(), version, stamp };
+        let entry = Entry::Document(Document { key, content });
+        let read_back = inner.registers.publish(&inner.publishers, register, &entry).await;
+        match read_back.map_err(DocumentError::from)? {
+            Some(Verdict::Accepted) => {
+                self.remove_outdated(register, name).await;
+                Ok(version)
+            }
+            Some(Verdict::Ignored(_) | Verdict::Lost(_)) => {
+                let current = register.look_at_documents(|documents| documents.version(name));
+                Err(DocumentError::VersionConflict { current })
+            }
+            None => Err(DocumentError::Unknown("it was not read back".to_owned())),
+        }
+    }
+
+    /// Publishes tombstones for the entries of a document that say nothing any more. Should one get lost the next change publishes it again.
+    async fn remove_outdated(&self, register: &Followed, name: &DocumentName) {
+        for key in register.look_at_documents(|documents| documents.removable(name)) {
+            let tombstone = Entry::Tombstone(Key::Document(key));
+            if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
+                tracing::debug!(document = %name, ?error, "an outdated version of the document stays on the register");
+            }
+        }
+    }
+}
+
+impl From<PublishFailure> for DocumentError {
+    fn from(failure: PublishFailure) -> Self {
+        match failure {
+            PublishFailure::NotSent(error) => Self::Transport(error),
+            PublishFailure::Sent(PublishError::Refused(cause)) => Self::Refused(cause),
+            PublishFailure::Sent(error) => Self::Unknown(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Documents: what belongs to a queue and is changed by people, such as its schedules and its settings. Each has a kind, a name, a version
+//! and a content, which the fold does not look into.
+//!
+//! Each version is an entry under a key of its own: `doc/<kind>/<name>/<version>/<writer>/<serial>`.
+//!
+//! | entry | accepted iff | else |
+//! |---|---|---|
+//! | document | its version is above the one that stands | ignored: of two with one version the first in the log counts |
+//! | tombstone | never: what it names is not removable any more | |
+//!
+//! Who changes a document publishes the version after the one that it has read, and reads back whether that was accepted. A document
+//! is deleted by a version without content. That one stays, so that what was published before the deletion and lands behind it is not accepted.
+//!
+//! **Why entries may be removed**: what stands is the first entry with the highest version of all that were read. Leaving out any other entry
+//! does not change that, neither now nor behind any further entry. So whoever has read what stands may publish tombstones for all others.
+
+use super::entry::{Stamp, number};
+use super::keys::{Ignored, Verdict};
+use crate::protocol::key::parse_owner;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The longest name of a document, in bytes. Keys that are made of a name, such as those of a schedule's tasks, must have room for more.
+const NAME_BYTES_MAX: usize = 200;
+
+/// What a document is about. Entries of a kind that this version does not know are no entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DocumentKind {
+    /// A schedule, by its name.
+    Schedule,
+    /// Settings of the queue.
+    Settings,
+}
+
+/// The name of a document: 1 to 200 bytes, for each kind anew.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocumentName {
+    kind: DocumentKind,
+    text: Box<str>,
+}
+
+/// The name is empty, or longer than 200 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a document has 1 to {NAME_BYTES_MAX} bytes, this one has {0}")]
+pub struct DocumentNameError(pub usize);
+
+/// One version of a document, by one publish.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocumentKey {
+    /// Of which document.
+    pub name: DocumentName,
+    /// Counts the changes, from 1.
+    pub version: u64,
+    /// Makes the entry's key unique.
+    pub stamp: Stamp,
+}
+
+/// Asks that a document has this content.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Document {
+    /// Which document, which version.
+    pub key: DocumentKey,
+    /// What it says: JSON. Empty if the document is deleted.
+    pub content: Bytes,
+}
+
+impl DocumentKind {
+    const ALL: [Self; 2] = [Self::Schedule, Self::Settings];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Schedule => "schedule",
+            Self::Settings => "settings",
+        }
+    }
+}
+
+impl DocumentName {
+    /// A name that somebody chose.
+    ///
+    /// # Errors
+    /// When it is empty or longer than 200 bytes.
+    pub fn new(kind: DocumentKind, text: impl Into<Box<str>>) -> Result<Self, DocumentNameError> {
+        let text = text.into();
+        if !(1..=NAME_BYTES_MAX).contains(&text.len()) {
+            return Err(DocumentNameError(text.len()));
+        }
+        Ok(Self { kind, text })
+    }
+
+    /// What the document is about.
+    #[must_use]
+    pub const fn kind(&self) -> DocumentKind {
+        self.kind
+    }
+
+    /// The name without the kind.
+    #[must_use]
+    pub const fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for DocumentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.word(), self.text)
+    }
+}
+
+impl fmt::Display for DocumentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, version, stamp } = self;
+        write!(f, "{name}/{version}/{stamp}")
+    }
+}
+
+impl DocumentKey {
+    /// Reads what follows `doc/`. A name may hold slashes, so it is read from the end.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once('/')?;
+        let kind = DocumentKind::ALL.into_iter().find(|it| it.word() == kind)?;
+        let mut parts = rest.rsplitn(4, '/');
+        let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
+        let version = number(parts.next()?)?;
+        let name = DocumentName::new(kind, parts.next()?).ok()?;
+        Some(Self { name, version, stamp: Stamp { writer, serial } })
+    }
+}
+
+/// The fold of all documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Documents {
+    documents: BTreeMap<DocumentName, Standing>,
+}
+
+/// What is known of one document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Standing {
+    version: u64,
+    stamp: Stamp,
+    content: Bytes,
+    /// Entries that say nothing any more, or never did, and may be removed. Mostly none.
+    rest: Vec<(u64, Stamp)>,
+}
+
+impl Documents {
+    /// What a document says; `None` if there is none, or it is deleted.
+    #[must_use]
+    pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
+        self.documents.get(name).map(|it| &it.content).filter(|content| !content.is_empty())
+    }
+
+    /// The version that stands, that of a deletion included; 0 if there was never any.
+    #[must_use]
+    pub fn version(&self, name: &DocumentName) -> u64 {
+        self.documents.get(name).map_or(0, |it| it.version)
+    }
+
+    /// All documents of a kind that are not deleted: name, version, content.
+    pub fn of(&self, kind: DocumentKind) -> impl Iterator<Item = (&DocumentName, u64, &Bytes)> {
+        let all = self.documents.iter();
+        let of_kind = all.filter(move |(name, it)| name.kind == kind && !it.content.is_empty());
+        of_kind.map(|(name, it)| (name, it.version, &it.content))
+    }
+
+    /// The entries of a document for which anybody may publish tombstones.
+    #[must_use]
+    pub fn removable(&self, name: &DocumentName) -> Vec<DocumentKey> {
+        let rest = self.documents.get(name).map(|it| it.rest.as_slice()).unwrap_or_default();
+        let key = |(version, stamp): &(u64, Stamp)| {
+            let (version, stamp) = (*version, *stamp);
+            DocumentKey { name: name.clone(), version, stamp }
+        };
+        rest.iter().map(key).collect()
+    }
+
+    /// Takes the next version in the order of the log.
+    pub(super) fn apply(&mut self, Document { key, content }: &Document) -> Verdict {
+        let DocumentKey { name, version, stamp } = key;
+        let Some(standing) = self.documents.get_mut(name) else {
+            if *version == 0 {
+                return Verdict::Ignored(Ignored::Outdated);
+            }
+            let (version, stamp, content) = (*version, *stamp, content.clone());
+            let standing = Standing { version, stamp, content, rest: Vec::new() };
+            self.documents.insert(name.clone(), standing);
+            return Verdict::Accepted;
+        };
+        if *version <= standing.version {
+            standing.rest.push((*version, *stamp));
+            return Verdict::Ignored(Ignored::Outdated);
+        }
+        standing.rest.push((standing.version, standing.stamp));
+        (standing.version, standing.stamp) = (*version, *stamp);
+        standing.content = content.clone();
+        Verdict::Accepted
+    }
+
+    /// An entry was removed.
+    pub(super) fn forget(&mut self, key: &DocumentKey) -> Verdict {
+        if let Some(standing) = self.documents.get_mut(&key.name) {
+            standing.rest.retain(|rest| *rest != (key.version, key.stamp));
+        }
+        Verdict::Ignored(Ignored::Tombstone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Entry, Key, Register};
+    use super::*;
+    use crate::protocol::key::OwnerId;
+    use crate::task::Position;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> DocumentName {
+        DocumentName::new(DocumentKind::Schedule, text).unwrap()
+    }
+
+    fn document(text: &str, version: u64, serial: u64) -> Document {
+        let stamp = Stamp { writer: OwnerId(7), serial };
+        let key = DocumentKey { name: name(text), version, stamp };
+        Document { key, content: Bytes::from(format!("{text} {version} {serial}")) }
+    }
+
+    fn deleted(text: &str, version: u64, serial: u64) -> Document {
+        Document { content: Bytes::new(), ..document(text, version, serial) }
+    }
+
+    #[test]
+    fn the_first_entry_of_the_highest_version_stands() {
+        let mut documents = Documents::default();
+        assert_eq!((documents.version(&name("a")), documents.get(&name("a"))), (0, None));
+        let outdated = Verdict::Ignored(Ignored::Outdated);
+        let log = [
+            (document("a", 0, 0), outdated, 0),
+            (document("a", 1, 1), Verdict::Accepted, 1),
+            (document("a", 1, 2), outdated, 1),
+            (document("b", 1, 3), Verdict::Accepted, 1),
+            (document("a", 2, 4), Verdict::Accepted, 2),
+            (document("a", 1, 5), outdated, 2),
+        ];
+        for (entry, verdict, version) in log {
+            assert_eq!(documents.apply(&entry), verdict, "{entry:?}");
+            assert_eq!(documents.version(&entry.key.name), version, "{entry:?}");
+        }
+        assert_eq!(documents.get(&name("a")).unwrap(), "a 2 4");
+        let removable: Vec<u64> =
+            documents.removable(&name("a")).into_iter().map(|key| key.stamp.serial).collect();
+        assert_eq!(removable, [2, 1, 5]);
+        assert_eq!(documents.of(DocumentKind::Schedule).count(), 2);
+        assert_eq!(documents.of(DocumentKind::Settings).count(), 0);
+    }
+
+    /// A version that was published before the deletion, and lands behind it, once would have brought the document back.
+    #[test]
+    fn what_is_deleted_stays_deleted_until_it_is_made_anew() {
+        let mut documents = Documents::default();
+        for entry in [document("a", 1, 1), deleted("a", 2, 2), document("a", 2, 3)] {
+            documents.apply(&entry);
+        }
+        assert_eq!((documents.version(&name("a")), documents.get(&name("a"))), (2, None));
+        assert_eq!(documents.of(DocumentKind::Schedule).count(), 0);
+        documents.apply(&document("a", 3, 4));
+        assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
+    }
+
+    #[test]
+    fn a_name_has_one_to_200_bytes_and_may_hold_slashes() {
+        for (bytes, fits) in [(0, false), (1, true), (200, true), (201, false)] {
+            let name = DocumentName::new(DocumentKind::Settings, "x".repeat(bytes));
+            assert_eq!(name.is_ok(), fits, "{bytes}");
+        }
+        let key = document("a/1/b//", 3, 9).key;
+        assert_eq!(DocumentKey::parse(&key.to_string()), Some(key));
+    }
+
+    #[test]
+    fn a_kind_of_a_later_version_is_no_entry() {
+        let key = Key::Document(document("a", 1, 1).key).to_string();
+        let unknown = key.replacen("schedule", "recipe", 1);
+        assert!(key.parse::<Key>().is_ok());
+        assert!(unknown.parse::<Key>().is_err(), "{unknown}");
+    }
+
+    /// What a reader of a log in which some entries were removed ends with.
+    fn end_of<'a>(log: impl Iterator<Item = (u64, &'a Entry)>) -> (u64, Option<Bytes>) {
+        let mut register = Register::default();
+        for (at, entry) in log {
+            register.apply(entry, Position { ledger: 0, entry: at, batch_index: None });
+        }
+        let documents = register.documents();
+        (documents.version(&name("a")), documents.get(&name("a")).cloned())
+    }
+
+    proptest! {
+        /// C-02 for documents. Somebody who has read the log up to a place removes what is removable there; the compaction comes at any later
+        /// time. A reader that has read up to any place before that, and one that begins later, end with the same.
+        #[test]
+        fn what_is_removed_changes_nothing_for_any_reader(
+            versions in proptest::collection::vec((1..4_u64, any::<bool>()), 1..16),
+            removed_at in any::<proptest::sample::Index>(),
+            removed in any::<u16>(),
+        ) {
+            let entries = versions.iter().zip(1..).map(|((version, is_deleted), serial)| {
+                let make = if *is_deleted { deleted } else { document };
+                Entry::Document(make("a", *version, serial))
+            });
+            let log: Vec<Entry> = entries.collect();
+            let seen = removed_at.index(log.len()) + 1;
+            let mut register = Register::default();
+            for (entry, at) in log[..seen].iter().zip(1..) {
+                register.apply(entry, Position { ledger: 0, entry: at, batch_index: None });
+            }
+            let removable = register.documents().removable(&name("a"));
+            let chosen = removable.into_iter().enumerate().filter(|(bit, _)| removed >> bit & 1 == 1);
+            let gone: Vec<Key> = chosen.map(|(_, key)| Key::Document(key)).collect();
+            let tombstones: Vec<Entry> = gone.iter().cloned().map(Entry::Tombstone).collect();
+            // They stand behind what their publisher has read; entries of others may come between.
+            let whole: Vec<&Entry> = log.iter().chain(&tombstones).collect();
+            let expected = end_of((1..).zip(log.iter()));
+            for from in 0..=whole.len() {
+                let read = |(at, entry): &(u64, &Entry)| {
+                    *at <= from as u64 || !gone.contains(&entry.key())
+                };
+                let ended = end_of((1..).zip(whole.iter().copied()).filter(read));
+                prop_assert_eq!(&ended, &expected, "a reader that had read {} entries", from);
+            }
+        }
+    }
+}
