@@ -125,6 +125,7 @@ impl Machine {
                 // A full disk is the only reason to fail, and the next round tries again.
                 drop(self.expire(topic, None, seconds));
             }
+            drop(self.evict(topic));
             drop(self.trim(topic, &policies));
             let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
             if threshold > 0 && self.uncompacted_bytes(topic) >= threshold {
@@ -149,6 +150,16 @@ impl Machine {
     ) -> Result<(), Refusal> {
         let before = self.now.saturating_sub(age_s.saturating_mul(1000));
         let Some(ordinal) = self.ordinal_at_time(topic, before) else { return Ok(()) };
+        self.acknowledge_before(topic, only, ordinal)
+    }
+
+    /// Acknowledges what lies before an entry, for one subscription or all durable ones.
+    pub(super) fn acknowledge_before(
+        &mut self,
+        topic: u32,
+        only: Option<u32>,
+        ordinal: u64,
+    ) -> Result<(), Refusal> {
         let Some(kept) = self.state.topic(topic) else { return Ok(()) };
         let behind = kept.subscriptions.iter().filter(|(id, it)| {
             it.is_durable && it.cursor.mark() < ordinal && only.is_none_or(|only| only == **id)

@@ -97,6 +97,7 @@ impl Machine {
             let text = format!("producer id {} is in use on this connection", it.producer_id);
             return Err(Refusal::new(ServerError::NotAllowedError, text));
         }
+        self.check_quota(topic)?;
         let producer = self.producer(conn, topic, it)?;
         self.replace_predecessor(topic, &producer)?;
         match self.admit(topic, &producer, it.topic_epoch)? {
@@ -352,7 +353,9 @@ impl Machine {
         let Some(topic) = handle.filter(|it| !it.is_waiting).map(|it| it.topic) else { return };
         let is_full = matches!(
             code,
-            ServerError::PersistenceError | ServerError::ProducerBlockedQuotaExceededException
+            ServerError::PersistenceError
+                | ServerError::ProducerBlockedQuotaExceededError
+                | ServerError::ProducerBlockedQuotaExceededException
         );
         if !is_full && !self.live.get(&topic).is_some_and(|it| it.deduplicates) {
             return;

@@ -3,6 +3,8 @@
 use super::Machine;
 use super::effect::Refusal;
 use super::figures::bytes_from;
+use crate::admin::policies::{BacklogAction, BacklogQuota};
+use crate::state::Topic;
 use longhaul_wire::messages::ServerError;
 
 /// Publishes stop this far before the limit of the disk: room for the next segment, and for acks.
@@ -23,20 +25,54 @@ impl Machine {
                 "the log takes {used} bytes of the {limit} that it may: consume, or raise the limit"
             ));
         }
-        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
+        self.check_quota(topic)
+    }
+
+    /// Whether the topic's backlog is within its quota, unless that takes from the backlog. As Pulsar does: producers are refused, and what
+    /// an older one sends; a client holds it or gives it up by the code.
+    pub(super) fn check_quota(&self, topic: u32) -> Result<(), Refusal> {
+        let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
+        let code = match quota.policy {
+            BacklogAction::ConsumerBacklogEviction => return Ok(()),
+            BacklogAction::ProducerRequestHold => ServerError::ProducerBlockedQuotaExceededError,
+            BacklogAction::ProducerException => ServerError::ProducerBlockedQuotaExceededException,
+        };
+        let Some((kept, backlog)) = self.backlog(topic) else { return Ok(()) };
+        if backlog < limit {
+            return Ok(());
+        }
+        let name = &kept.name;
+        let text = format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}");
+        Err(Refusal::new(code, text))
+    }
+
+    /// Takes from the backlog what is over its quota, where that says so: the slowest subscriptions lose their oldest messages. As in Pulsar
+    /// they keep nine tenths of the quota.
+    pub(super) fn evict(&mut self, topic: u32) -> Result<(), Refusal> {
+        let Some((quota, limit)) = self.quota(topic) else { return Ok(()) };
+        if quota.policy != BacklogAction::ConsumerBacklogEviction {
+            return Ok(());
+        }
+        let Some((kept, backlog)) = self.backlog(topic).filter(|it| it.1 >= limit) else {
             return Ok(());
         };
-        let quota = live.policies.backlog_quota.and_then(|it| u64::try_from(it.limit_bytes).ok());
-        let Some(quota) = quota else { return Ok(()) };
+        let readable = self.live.get(&topic).map_or(0, |it| it.readable);
+        let open = readable.saturating_sub(kept.lowest_mark().unwrap_or(readable));
+        let keeps = u128::from(open) * u128::from(limit) * 9 / 10 / u128::from(backlog.max(1));
+        let before = readable.saturating_sub(u64::try_from(keeps).unwrap_or(u64::MAX));
+        self.acknowledge_before(topic, None, before)
+    }
+
+    /// The quota of a topic in bytes, if it has one.
+    fn quota(&self, topic: u32) -> Option<(BacklogQuota, u64)> {
+        let quota = self.live.get(&topic)?.policies.backlog_quota?;
+        Some((quota, u64::try_from(quota.limit_bytes).ok()?))
+    }
+
+    /// About how many bytes the slowest subscription of a topic has to read.
+    fn backlog(&self, topic: u32) -> Option<(&Topic, u64)> {
+        let (kept, live) = self.state.topic(topic).zip(self.live.get(&topic))?;
         let backlog = kept.lowest_mark().map_or(0, |mark| bytes_from(kept, mark, live.readable));
-        if backlog >= quota {
-            let text = format!(
-                "{} has a backlog of about {backlog} bytes, its quota is {quota}",
-                kept.name
-            );
-            let code = ServerError::ProducerBlockedQuotaExceededException;
-            return Err(Refusal::new(code, text));
-        }
-        Ok(())
+        Some((kept, backlog))
     }
 }
