@@ -72,6 +72,8 @@ pub enum FindingKind {
     EncryptionRequired,
     /// The topic is replicated to other clusters.
     Replicated,
+    /// The broker stops producers, or skips messages, once a subscription has too much to read.
+    BacklogQuota,
 }
 
 /// One thing that is not as the protocol needs it.

@@ -20,6 +20,8 @@ mod observe;
 #[cfg(feature = "admin")]
 mod policy;
 #[cfg(feature = "admin")]
+mod quota;
+#[cfg(feature = "admin")]
 mod rules;
 #[cfg(feature = "admin")]
 mod settings;
@@ -50,6 +52,8 @@ pub use names::{
 };
 #[cfg(feature = "admin")]
 pub use policy::Policy;
+#[cfg(feature = "admin")]
+pub use quota::{QuotaAction, QuotaKind};
 #[cfg(feature = "admin")]
 pub use settings::{
     HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError,

@@ -3,6 +3,7 @@
 use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
 use super::names::TopicParts;
+use super::quota::{Body, QuotaAction, QuotaKind, Quotas};
 use serde::Deserialize;
 use serde_json::json;
 use std::fmt;
@@ -36,6 +37,15 @@ pub enum Policy {
     UnackedPerSubscription(u64),
     /// Whether the broker deletes a topic that nobody uses.
     DeleteWhileInactive(bool),
+    /// What a subscription may have to read before the broker does something about it.
+    BacklogQuota {
+        /// What is limited.
+        kind: QuotaKind,
+        /// In bytes or seconds; `None` is unlimited.
+        limit: Option<u64>,
+        /// What the broker does then.
+        action: QuotaAction,
+    },
 }
 
 impl Policy {
@@ -49,12 +59,14 @@ impl Policy {
             Self::UnackedPerConsumer(_) => UNACKED_PER_CONSUMER,
             Self::UnackedPerSubscription(_) => UNACKED_PER_SUBSCRIPTION,
             Self::DeleteWhileInactive(_) => INACTIVE_TOPIC,
+            Self::BacklogQuota { .. } => BACKLOG_QUOTA,
         }
     }
 
     pub(super) fn query(&self) -> Option<String> {
         match self {
             Self::MessageTtl { seconds } => Some(format!("{MESSAGE_TTL}={seconds}")),
+            Self::BacklogQuota { kind, .. } => Some(format!("{BACKLOG_QUOTA}Type={}", kind.name())),
             Self::Retention { .. }
             | Self::CompactionThreshold { .. }
             | Self::Deduplication(_)
@@ -81,6 +93,9 @@ impl Policy {
                 "deleteWhileInactive": enabled,
             })
             .to_string(),
+            Self::BacklogQuota { kind, limit, action } => {
+                json!(Body::new(*kind, *limit, *action)).to_string()
+            }
         })
     }
 
@@ -94,18 +109,23 @@ impl Policy {
             Self::UnackedPerConsumer(_) => ("POST", "maxUnackedMessagesPerConsumer"),
             Self::UnackedPerSubscription(_) => ("POST", "maxUnackedMessagesPerSubscription"),
             Self::DeleteWhileInactive(_) => ("POST", INACTIVE_TOPIC),
+            Self::BacklogQuota { .. } => ("POST", BACKLOG_QUOTA),
         };
-        let body = match self {
-            Self::MessageTtl { seconds } => seconds.to_string(),
+        let (query, body) = match self {
+            Self::MessageTtl { seconds } => (None, seconds.to_string()),
             Self::Retention { .. }
             | Self::CompactionThreshold { .. }
             | Self::Deduplication(_)
             | Self::UnackedPerConsumer(_)
             | Self::UnackedPerSubscription(_)
-            | Self::DeleteWhileInactive(_) => self.body().unwrap_or_default(),
+            | Self::DeleteWhileInactive(_)
+            | Self::BacklogQuota { .. } => (self.query(), self.body().unwrap_or_default()),
         };
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
         let TopicParts { tenant, namespace, .. } = topic;
-        format!("{method} /admin/v2/namespaces/{tenant}/{namespace}/{segment} with the body {body}")
+        format!(
+            "{method} /admin/v2/namespaces/{tenant}/{namespace}/{segment}{query} with the body {body}"
+        )
     }
 
     /// The call that sets it, as one would type it.
@@ -132,6 +152,8 @@ impl fmt::Display for Policy {
             Self::DeleteWhileInactive(enabled) => {
                 write!(f, "deletion while inactive {}", on_off(*enabled))
             }
+            Self::BacklogQuota { kind, limit: None, .. } => write!(f, "{kind} none"),
+            Self::BacklogQuota { kind, limit: Some(limit), .. } => write!(f, "{kind} {limit}"),
         }
     }
 }
@@ -208,6 +230,7 @@ pub(super) struct Policies {
     pub(super) unacked_per_consumer: u64,
     pub(super) unacked_per_subscription: u64,
     pub(super) inactive: InactiveTopic,
+    pub(super) quotas: Quotas,
     /// Bookies among which an entry is spread; `None` where it cannot be read.
     pub(super) ensemble: Option<u32>,
 }
@@ -219,6 +242,8 @@ const MESSAGE_TTL: &str = "messageTTL";
 const UNACKED_PER_CONSUMER: &str = "maxUnackedMessagesOnConsumer";
 const UNACKED_PER_SUBSCRIPTION: &str = "maxUnackedMessagesOnSubscription";
 const INACTIVE_TOPIC: &str = "inactiveTopicPolicies";
+const BACKLOG_QUOTA: &str = "backlogQuota";
+const BACKLOG_QUOTAS: &str = "backlogQuotaMap";
 const PERSISTENCE: &str = "persistence";
 
 /// Pulsar's limits where nobody set any.
@@ -242,6 +267,7 @@ struct NamespacePolicies {
     max_unacked_messages_per_consumer: Option<u64>,
     max_unacked_messages_per_subscription: Option<u64>,
     inactive_topic_policies: Option<InactiveTopic>,
+    backlog_quota_map: Option<Quotas>,
 }
 
 impl Policies {
@@ -264,6 +290,7 @@ impl Policies {
         let per_consumer: Option<_> = admin.policy(topic, UNACKED_PER_CONSUMER).await?;
         let per_subscription: Option<_> = admin.policy(topic, UNACKED_PER_SUBSCRIPTION).await?;
         let inactive: Option<_> = admin.policy(topic, INACTIVE_TOPIC).await?;
+        let quotas: Option<_> = admin.policy(topic, BACKLOG_QUOTAS).await?;
         // It only serves a warning, and a token may be kept from reading it.
         let persistence: Option<Persistence> =
             admin.policy(topic, PERSISTENCE).await.unwrap_or_default();
@@ -276,6 +303,7 @@ impl Policies {
             unacked_per_consumer: per_consumer.unwrap_or(UNACKED_PER_CONSUMER_DEFAULT),
             unacked_per_subscription: per_subscription.unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
             inactive: inactive.unwrap_or_default(),
+            quotas: quotas.unwrap_or_default(),
             ensemble: persistence.map(|persistence| persistence.bookkeeper_ensemble),
         })
     }
@@ -296,6 +324,7 @@ impl From<NamespacePolicies> for Policies {
                 .max_unacked_messages_per_subscription
                 .unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
             inactive: namespace.inactive_topic_policies.unwrap_or_default(),
+            quotas: namespace.backlog_quota_map.unwrap_or_default(),
             ensemble: None,
         }
     }

@@ -5,6 +5,7 @@
 use super::check::{FindingKind, Severity};
 use super::observe::Role;
 use super::policy::{Policies, Policy, Retention, on_off};
+use super::quota;
 use super::settings::TopicSettings;
 
 /// Uncompacted bytes at which the broker compacts the ledger or the metadata by itself. It is fixed: half the compacted size would
@@ -63,6 +64,7 @@ pub(super) fn unmet(
     unmet.extend(unmet_retention(role, found, settings).filter(|unmet| !is_idle(unmet)));
     unmet.extend(unmet_ttl(role, found));
     unmet.extend(unmet_deletion(role, found));
+    unmet.extend(quota::unmet(role, &found.quotas));
     match role {
         Role::Task => {
             unmet.extend(unmet_unacked(found));

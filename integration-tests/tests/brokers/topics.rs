@@ -11,8 +11,8 @@ use anyhow::{Result, bail};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{
     Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, Finding,
-    FindingKind, Policy, SetupError, Severity, Step, TopicNames, TopicSettings, check, dry_run,
-    setup,
+    FindingKind, Policy, QuotaAction, QuotaKind, SetupError, Severity, Step, TopicNames,
+    TopicSettings, check, dry_run, setup,
 };
 use longhaul::{Client, ConnectError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use pulsar::{Pulsar, TokioExecutor};
@@ -215,7 +215,9 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
     use FindingKind as Kind;
     let Some(bench) = Bench::new("broken").await? else { return Ok(()) };
     bench.setup().await?;
-    let TopicNames { task, metadata, ledger, dead_letters, .. } = bench.names.clone();
+    let TopicNames { task, metadata, ledger, register, dead_letters, .. } = bench.names.clone();
+    let evict = QuotaAction::ConsumerBacklogEviction;
+    let quota = |kind, action| Policy::BacklogQuota { kind, limit: Some(1 << 30), action };
     let short = Policy::Retention { minutes: 10, megabytes: -1 };
     let small = Policy::Retention { minutes: 240, megabytes: 10 };
     let broken = [
@@ -236,6 +238,11 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         (&task, Policy::MessageTtl { seconds: 60 }, Kind::MessageTtl),
         (&task, Policy::UnackedPerConsumer(5), Kind::UnackedLimit),
         (&task, Policy::UnackedPerSubscription(5), Kind::UnackedLimit),
+        (&ledger, quota(QuotaKind::Size, QuotaAction::ProducerException), Kind::BacklogQuota),
+        (&metadata, quota(QuotaKind::Size, QuotaAction::ProducerRequestHold), Kind::BacklogQuota),
+        (&register, quota(QuotaKind::Age, QuotaAction::ProducerRequestHold), Kind::BacklogQuota),
+        (&dead_letters, quota(QuotaKind::Size, evict), Kind::BacklogQuota),
+        (&task, quota(QuotaKind::Age, evict), Kind::BacklogQuota),
     ];
     for (topic, policy, kind) in broken {
         bench.set(topic, policy).await?;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::topics::policy::{InactiveTopic, Policies, Retention};
+use crate::topics::quota::Quotas;
 use crate::topics::settings::HistoryRetention;
 use crate::topics::traits::Traits;
 use std::time::Duration;
@@ -27,6 +28,7 @@ fn topic(shape: Shape, retention_minutes: i64) -> TopicState {
             unacked_per_consumer: 0,
             unacked_per_subscription: 0,
             inactive: inactive(false, "delete_when_no_subscriptions"),
+            quotas: Quotas::default(),
             ensemble: Some(3),
         },
         traits: Traits::default(),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::topics::observe::PartitionState;
 use crate::topics::policy::{InactiveTopic, Policies, Retention};
+use crate::topics::quota::Quotas;
 use crate::topics::traits::Traits;
 
 fn names() -> TopicNames {
@@ -37,6 +38,7 @@ fn untouched(shape: Shape) -> TopicState {
             unacked_per_consumer: 50_000,
             unacked_per_subscription: 200_000,
             inactive: InactiveTopic::default(),
+            quotas: Quotas::default(),
             ensemble: None,
         },
         traits: Traits::default(),

@@ -1,0 +1,247 @@
+//! Backlog quotas: what the broker does once a subscription has so much, or so old messages, to read. Pure.
+//!
+//! One that is set for a namespace holds for its topics, too. Then one reader that stands still stops every worker, or the broker skips what
+//! was not read.
+
+use super::check::{FindingKind, Severity};
+use super::observe::Role;
+use super::policy::Policy;
+use super::rules::Unmet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a backlog quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// The bytes that the slowest subscription still has to read.
+    Size,
+    /// The age in seconds of the oldest message that is not acknowledged.
+    Age,
+}
+
+/// What the broker does when a quota is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum QuotaAction {
+    /// Producers wait.
+    ProducerRequestHold,
+    /// Producers are refused.
+    ProducerException,
+    /// The slowest subscription loses its oldest messages.
+    ConsumerBacklogEviction,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+impl QuotaKind {
+    /// As the admin API calls it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Size => "destination_storage",
+            Self::Age => "message_age",
+        }
+    }
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Size => "backlog quota by size",
+            Self::Age => "backlog quota by age",
+        })
+    }
+}
+
+/// A quota as brokers write it, with both limits, of which they obey the one that its kind names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Quota {
+    #[serde(default)]
+    limit_size: Option<i64>,
+    #[serde(default)]
+    limit_time: Option<i64>,
+    policy: QuotaAction,
+}
+
+/// The quotas in force on a topic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Quotas {
+    #[serde(default, rename = "destination_storage")]
+    size: Option<Quota>,
+    #[serde(default, rename = "message_age")]
+    age: Option<Quota>,
+}
+
+/// What sets a quota: none by default.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Body {
+    limit_size: i64,
+    limit_time: i64,
+    policy: QuotaAction,
+}
+
+impl Body {
+    pub(super) const fn new(kind: QuotaKind, limit: Option<u64>, policy: QuotaAction) -> Self {
+        let limit = match limit {
+            Some(limit) => limit.cast_signed(),
+            None => UNLIMITED,
+        };
+        match kind {
+            QuotaKind::Size => Self { limit_size: limit, limit_time: UNLIMITED, policy },
+            QuotaKind::Age => Self { limit_size: UNLIMITED, limit_time: limit, policy },
+        }
+    }
+}
+
+const UNLIMITED: i64 = -1;
+
+impl Quotas {
+    /// The limits that there are: what they limit, where, and what the broker does then.
+    fn limits(&self) -> impl Iterator<Item = (QuotaKind, i64, QuotaAction)> {
+        // As the broker judges: a size of 0 is a limit, an age of 0 is none.
+        let size = self.size.and_then(|it| Some((QuotaKind::Size, it.limit_size?, it.policy)));
+        let age = self.age.and_then(|it| Some((QuotaKind::Age, it.limit_time?, it.policy)));
+        let size = size.filter(|(_, limit, _)| *limit >= 0);
+        size.into_iter().chain(age.filter(|(_, limit, _)| *limit > 0))
+    }
+}
+
+/// The quotas of a topic that the protocol cannot have.
+pub(super) fn unmet(role: Role, found: &Quotas) -> Vec<Unmet> {
+    let unmet = found.limits().filter_map(|(kind, limit, action)| {
+        let (severity, risk) = risk(role, kind, action)?;
+        let unit = match kind {
+            QuotaKind::Size => "bytes",
+            QuotaKind::Age => "s",
+        };
+        let does = match action {
+            QuotaAction::ProducerRequestHold => "holds producers",
+            QuotaAction::ProducerException => "refuses producers",
+            QuotaAction::ConsumerBacklogEviction => "skips what was not read",
+            QuotaAction::Unknown => "does what this version does not know",
+        };
+        let what = format!(
+            "the {kind} is {limit} {unit}, at which the broker {does}, needed is none (-1)"
+        );
+        let (limit, action) = (None, QuotaAction::ProducerRequestHold);
+        let policy = Policy::BacklogQuota { kind, limit, action };
+        Some(Unmet { policy, kind: FindingKind::BacklogQuota, severity, what, risk })
+    });
+    unmet.collect()
+}
+
+/// What may happen with such a quota; `None` where it does no harm.
+const fn risk(
+    role: Role,
+    kind: QuotaKind,
+    action: QuotaAction,
+) -> Option<(Severity, &'static str)> {
+    let evicts = matches!(action, QuotaAction::ConsumerBacklogEviction);
+    Some(match (role, evicts) {
+        (Role::Task, true) => (
+            Severity::Error,
+            "the broker drops the oldest tasks, running ones among them, and nobody is told",
+        ),
+        (Role::DeadLetters, true) => (
+            Severity::Error,
+            "the broker drops the oldest dead letters that nobody has handled, and nobody is told",
+        ),
+        (Role::Ledger | Role::Register, true) => (
+            Severity::Error,
+            "the broker moves its own cursor of compaction on, too, and may delete entries that were never compacted: \
+             finished tasks may run again",
+        ),
+        (Role::Metadata, true) => (
+            Severity::Warning,
+            "the broker skips states of tasks that a subscription has not read, and may delete some that were never compacted",
+        ),
+        (Role::Task, false) => match kind {
+            // Who submits has to wait while too many tasks are open: that is what such a limit is for.
+            QuotaKind::Size => return None,
+            QuotaKind::Age => (
+                Severity::Warning,
+                "no task can be submitted while one is older than that, even if it is scheduled or running",
+            ),
+        },
+        (Role::DeadLetters, false) => (
+            Severity::Warning,
+            "once so much is not handled, dead letters are refused, and tasks that failed for good stay open",
+        ),
+        (Role::Ledger | Role::Register, false) => (
+            Severity::Warning,
+            "once a subscription that stands still, or compaction, has so much to read, workers can begin and end no task",
+        ),
+        (Role::Metadata, false) => (
+            Severity::Warning,
+            "once a subscription that stands still has so much to read, workers can show nothing, and what has ended is not \
+             acknowledged",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(role: Role, quotas: &str) -> Vec<(Severity, String, Policy)> {
+        let unmet = unmet(role, &serde_json::from_str(quotas).unwrap());
+        unmet.into_iter().map(|it| (it.severity, it.what, it.policy)).collect()
+    }
+
+    const ROLES: [Role; 5] =
+        [Role::Task, Role::Metadata, Role::Ledger, Role::Register, Role::DeadLetters];
+
+    /// What Pulsar 4 answers for a topic without quotas, what a bare broker does, and what a later version may say.
+    #[test]
+    fn without_a_limit_there_is_nothing_to_find() {
+        let none = r#"{"limit":-1,"limitSize":-1,"limitTime":-1,"policy":"producer_request_hold"}"#;
+        let no_age = r#"{"limitSize":9,"limitTime":0,"policy":"consumer_backlog_eviction"}"#;
+        let both = format!(r#"{{"destination_storage":{none},"message_age":{no_age}}}"#);
+        let later =
+            r#"{"message_count":{"limitCount":7,"policy":"new"},"destination_storage":null}"#;
+        for (role, quotas) in
+            ROLES.iter().flat_map(|role| [(role, "{}"), (role, &both), (role, later)])
+        {
+            assert_eq!(found(*role, quotas), [], "{role:?} {quotas}");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_found_with_what_the_broker_does_and_taken_away() {
+        let quotas = r#"{"destination_storage":{"limitSize":0,"limitTime":-1,"policy":"producer_exception"},
+            "message_age":{"limitSize":-1,"limitTime":60,"policy":"consumer_backlog_eviction"}}"#;
+        let action = QuotaAction::ProducerRequestHold;
+        let none = |kind| Policy::BacklogQuota { kind, limit: None, action };
+        let size = "the backlog quota by size is 0 bytes, at which the broker refuses producers, needed is none (-1)";
+        let age = "the backlog quota by age is 60 s, at which the broker skips what was not read, needed is none (-1)";
+        for role in ROLES {
+            let found = found(role, quotas);
+            let severities = match role {
+                Role::Task => vec![Severity::Error],
+                Role::Metadata => vec![Severity::Warning, Severity::Warning],
+                Role::Ledger | Role::Register | Role::DeadLetters => {
+                    vec![Severity::Warning, Severity::Error]
+                }
+            };
+            let kinds: Vec<_> = found.iter().map(|it| it.0).collect();
+            assert_eq!(kinds, severities, "{role:?}");
+            let told: Vec<_> = found.into_iter().map(|it| (it.1, it.2)).collect();
+            let expected =
+                [(size.to_owned(), none(QuotaKind::Size)), (age.to_owned(), none(QuotaKind::Age))];
+            assert_eq!(told, expected[2 - told.len()..], "{role:?}");
+        }
+    }
+
+    #[test]
+    fn submitters_may_be_held_by_size_but_not_by_age() {
+        let hold = |kind: &str, limits: &str| {
+            let quotas = format!(r#"{{"{kind}":{{{limits},"policy":"producer_request_hold"}}}}"#);
+            found(Role::Task, &quotas).len()
+        };
+        assert_eq!(hold("destination_storage", r#""limitSize":9,"limitTime":-1"#), 0);
+        assert_eq!(hold("message_age", r#""limitSize":-1,"limitTime":9"#), 1);
+    }
+}
