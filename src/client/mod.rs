@@ -145,6 +145,7 @@ struct Settings {
     /// By task topic, as it was given; by its full name in a client.
     overrides: BTreeMap<String, TopicOverrides>,
     codecs: Codecs,
+    java_attempts: Option<u32>,
     /// Its workers start here, and not on Pulsar.
     #[cfg(feature = "testing")]
     engine: Option<EngineRef>,
@@ -186,6 +187,7 @@ impl Client {
             subscription,
             overrides,
             codecs: Codecs::default(),
+            java_attempts: None,
             #[cfg(feature = "testing")]
             engine: None,
         };
@@ -243,7 +245,8 @@ impl Client {
         let connections = Arc::new(Connections::of_client());
         let routes = Routes::new(Arc::clone(&transport), Arc::clone(&connections));
         let publishers = Publishers::new(Arc::clone(&transport));
-        let views = Views::new(Arc::clone(&transport), Arc::clone(&connections));
+        let java_attempts = settings.java_attempts;
+        let views = Views::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
         let existence = Existence::new(Arc::clone(&transport));
         let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
         let inner = Inner {
@@ -419,6 +422,14 @@ impl ClientBuilder {
     /// The name of the codec that submissions are encoded by which name none themselves ([`Submission::codec`]). Default none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
+        self
+    }
+
+    /// How many attempts workers of the Java reference have on the client's topics (`maxTaskAttempts`, 3 by default there). Their entries do not say
+    /// which failure is the last, so that without this number a wait for such a task ends when its entry is evicted. Entries of longhaul's
+    /// workers say it themselves. Default none.
+    pub fn java_attempts(mut self, attempts: u32) -> Self {
+        self.settings.java_attempts = Some(attempts);
         self
     }
 

@@ -34,6 +34,7 @@ pub(super) struct Views {
     connections: Arc<Connections>,
     views: Mutex<HashMap<TopicPartition, View>>,
     tasks: Tasks,
+    java_attempts: Option<u32>,
 }
 
 /// Why a task's end was not seen.
@@ -54,7 +55,7 @@ struct View {
     questions: mpsc::Sender<Question>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared(Mutex<State>);
 
 #[derive(Debug, Default)]
@@ -75,8 +76,13 @@ struct Question {
 }
 
 impl Views {
-    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
-        Self { transport, connections, views: Mutex::default(), tasks: Tasks::default() }
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        connections: Arc<Connections>,
+        java_attempts: Option<u32>,
+    ) -> Self {
+        let (views, tasks) = (Mutex::default(), Tasks::default());
+        Self { transport, connections, views, tasks, java_attempts }
     }
 
     /// Waits for the end of a task, without a limit.
@@ -182,7 +188,8 @@ impl Views {
             return view.clone();
         }
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
-        let shared = Arc::<Shared>::default();
+        let tasks = ShownTasks::with_java_attempts(self.java_attempts);
+        let shared = Arc::new(Shared(Mutex::new(State { tasks, ..State::default() })));
         let service = Service::of_client(&self.transport, topic, &self.connections);
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let reader = Reader {

@@ -9,7 +9,7 @@
 //! Memory: where the last entry of each task lies, until the task is evicted there. What it says is read again when somebody asks.
 
 use super::watch::WatchEvent;
-use crate::task::{Position, TaskId, TaskMetadata};
+use crate::task::{Position, TaskId, TaskMetadata, TaskState};
 use crate::transport::Message;
 use std::collections::HashMap;
 
@@ -19,6 +19,8 @@ pub(super) struct ShownTasks {
     tasks: HashMap<TaskId, ShownTask>,
     /// The last position read.
     last: Option<Position>,
+    /// See [`with_java_attempts`](Self::with_java_attempts).
+    java_attempts: Option<u32>,
 }
 
 /// What is shown of a task.
@@ -44,6 +46,11 @@ pub(super) enum Change {
 }
 
 impl ShownTasks {
+    /// A failure that a worker of the Java reference shows is the end of the task from this number of attempts on: its entries do not say so.
+    pub(super) fn with_java_attempts(attempts: Option<u32>) -> Self {
+        Self { java_attempts: attempts, ..Self::default() }
+    }
+
     /// Takes an entry in.
     pub(super) fn read(&mut self, message: &Message) -> Change {
         if self.last.is_some_and(|last| message.position <= last) {
@@ -78,7 +85,7 @@ impl ShownTasks {
         epoch: Option<u32>,
         at: Position,
     ) -> Change {
-        let ended = metadata.is_terminal();
+        let ended = metadata.is_terminal() || self.is_java_end(&metadata, epoch);
         let before = self.tasks.get(&id);
         if before.is_some_and(|shown| shown.outranks(ended, epoch)) {
             return Change::Nothing;
@@ -86,6 +93,12 @@ impl ShownTasks {
         let epoch = before.and_then(|shown| shown.epoch).max(epoch);
         self.tasks.insert(id, ShownTask { at, ended, epoch });
         if ended { Change::Ended(id, Box::new(metadata)) } else { Change::Nothing }
+    }
+
+    fn is_java_end(&self, metadata: &TaskMetadata, epoch: Option<u32>) -> bool {
+        epoch.is_none()
+            && metadata.state == TaskState::Failed
+            && self.java_attempts.is_some_and(|attempts| metadata.attempts >= attempts)
     }
 
     /// What is shown of a task.
@@ -141,6 +154,22 @@ mod tests {
         assert_eq!(view.read(&entry(1, &processing(A, 1), Some(1))), Change::Nothing);
         assert_eq!(view.read(&entry(2, &failed(A, 1, None), Some(1))), Change::Nothing);
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
+    }
+
+    #[test]
+    fn the_last_failure_of_a_java_worker_is_the_end_where_their_attempts_are_known() {
+        let java = |view: &mut ShownTasks, at, attempts| {
+            ends(&view.read(&entry(at, &failed(A, attempts, None), None)))
+        };
+        let mut view = ShownTasks::default();
+        assert!(!java(&mut view, 1, 3));
+        let mut view = ShownTasks::with_java_attempts(Some(3));
+        assert!(!java(&mut view, 1, 2));
+        assert!(java(&mut view, 2, 3));
+        assert!(view.get(A).is_some_and(|shown| shown.ended));
+        let mut view = ShownTasks::with_java_attempts(Some(3));
+        let ours = entry(1, &failed(A, 3, None), Some(3));
+        assert_eq!(view.read(&ours), Change::Nothing, "it says itself when it is the last");
     }
 
     #[test]
