@@ -58,6 +58,27 @@ pub(crate) fn slots(queue: &str, all: usize, used: usize) {
     set("longhaul_worker_slots_used", queue, used);
 }
 
+/// A view counts so many tasks in a state.
+#[cfg(feature = "metrics")]
+pub(crate) fn tasks(queue: &str, state: &'static str, count: u64) {
+    let labels =
+        vec![metrics::Label::new("queue", queue.to_owned()), metrics::Label::new("state", state)];
+    metrics::gauge!("longhaul_tasks", labels).set(gauged(count));
+}
+
+/// A view counts so many tasks that want a worker, one of which has been ready for so long.
+#[cfg(feature = "metrics")]
+pub(crate) fn wanted(queue: &str, demand: u64, oldest: Duration) {
+    metrics::gauge!("longhaul_demand", "queue" => queue.to_owned()).set(gauged(demand));
+    let oldest = oldest.as_secs_f64();
+    metrics::gauge!("longhaul_oldest_ready_seconds", "queue" => queue.to_owned()).set(oldest);
+}
+
+#[cfg(feature = "metrics")]
+fn gauged(count: u64) -> f64 {
+    u32::try_from(count).unwrap_or(u32::MAX).into()
+}
+
 #[cfg(feature = "metrics")]
 fn count(name: &'static str, labels: &[(&'static str, &str)]) {
     let label =

@@ -6,6 +6,8 @@
 
 mod entry;
 mod info;
+#[cfg(feature = "metrics")]
+mod measuring;
 mod row;
 mod service;
 mod table;

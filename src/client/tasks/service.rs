@@ -82,6 +82,12 @@ impl Partitions {
         all
     }
 
+    /// The full name of the task topic.
+    #[cfg(feature = "metrics")]
+    pub(super) fn queue(&self) -> &str {
+        &self.names.task
+    }
+
     /// Waits until all partitions have caught up.
     pub(super) async fn ready(&self) -> Result<(), TransportError> {
         let states: Vec<_> = self.lock().values().map(|shared| shared.state.subscribe()).collect();

@@ -1,6 +1,8 @@
 //! What a client measures.
 
 use super::*;
+use crate::client::TaskStatus;
+use crate::clock::Clock;
 use crate::telemetry::tests::Notes;
 
 #[tokio::test(start_paused = true)]
@@ -20,4 +22,27 @@ async fn tasks_are_counted_that_the_broker_has_stored_and_sessions_that_were_los
     bench.fake.break_followers();
     settle().await;
     assert_eq!(notes.get(reconnects), Some(1.0));
+}
+
+/// An autoscaler had to be a program that asks for counts: metrics said nothing of the tasks that wait.
+#[tokio::test(start_paused = true)]
+async fn a_view_measures_the_tasks_of_a_queue() {
+    let notes = Notes::default();
+    let _guard = metrics::set_default_local_recorder(&notes);
+    let bench = bench();
+    bench.submit().await.unwrap();
+    bench.submit().await.unwrap();
+    let view = bench.client.tasks("tasks").await.unwrap();
+    let gauge = |name: &str, labels: &str| notes.get(&format!("{name}{{queue={TASKS}{labels}}}"));
+    assert_eq!(gauge("longhaul_demand", ""), None, "nobody has asked");
+    let counts = view.measure().unwrap();
+    assert_eq!(counts.of(TaskStatus::Ready), 2);
+    assert_eq!(gauge("longhaul_tasks", ",state=ready"), Some(2.0));
+    assert_eq!(gauge("longhaul_tasks", ",state=running"), Some(0.0));
+    assert_eq!(gauge("longhaul_demand", ""), Some(2.0));
+    let since_ms = counts.oldest_ready.map(|(_, since_ms)| since_ms).unwrap();
+    let waits = gauge("longhaul_oldest_ready_seconds", "").unwrap();
+    let now_ms = Clock::System.wall_ms();
+    let most = Duration::from_millis(now_ms.saturating_sub(since_ms)).as_secs_f64();
+    assert!((0.0..=most).contains(&waits), "{waits} of {most}");
 }
