@@ -8,10 +8,9 @@ use super::registers::Followed;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Submission};
-use crate::protocol::register::{Digest, KeyKind, KeyName, Submitting};
-use crate::task::TaskId;
+use crate::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Submitting};
 use crate::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY};
-use crate::topics::TopicNames;
+use crate::topics::{Priority, TopicNames};
 use crate::transport::Outgoing;
 use std::collections::BTreeMap;
 
@@ -21,6 +20,8 @@ const BINDS_MAX: usize = 3;
 impl Submission {
     /// Of all tasks with this idempotency key one is run, and every submit with it answers with that one: also one that is repeated because
     /// the first had no answer, and one after a restart. Text of 1 to 256 bytes.
+    ///
+    /// The key belongs to the queue, whatever the priority: the answer is that one task, on the topic of its own priority.
     ///
     /// The first submit with a key makes the client read the register, and follow it from then on.
     ///
@@ -74,20 +75,20 @@ impl Client {
     /// Submits a task with a key.
     pub(super) async fn submit_keyed(
         &self,
-        names: &TopicNames,
+        (queue, level): (&TopicNames, Priority),
         message: Outgoing,
         (name, digest): (KeyName, Digest),
         strict: bool,
     ) -> Result<TaskRef, SubmitError> {
+        let topic_of = |level| self.level_names(queue, level).map(|names| names.task);
         let registers = &self.inner.registers;
-        let register = registers.read(&names.register).await.map_err(SubmitError::Transport)?;
-        let (mut own, mut binds): (Option<TaskRef>, usize) = (None, 0);
+        let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
+        let (mut own, mut binds): (Option<QueueTask>, usize) = (None, 0);
         loop {
-            let id = own.as_ref().map(|task| task.id);
-            match register.look(|keys| keys.submitting(&name, id)) {
+            match register.look(|keys| keys.submitting(&name, own)) {
                 Submitting::Submit => {
-                    let published = self.publish_task(&names.task, message.clone()).await;
-                    own = Some(published.map_err(safe_to_repeat)?);
+                    let published = self.publish_task(&topic_of(level)?, message.clone()).await;
+                    own = Some(QueueTask { level, id: published.map_err(safe_to_repeat)?.id });
                 }
                 Submitting::Bind(task) => {
                     let bind = (&name, task, digest);
@@ -100,7 +101,7 @@ impl Client {
                     }
                 }
                 Submitting::Answer(task) => {
-                    let answer = TaskRef { topic: names.task.clone(), id: task };
+                    let answer = TaskRef { topic: topic_of(task.level)?, id: task.id };
                     if strict && has_other_payload(&register, &name, task, digest) {
                         return Err(SubmitError::Conflict(answer));
                     }
@@ -112,7 +113,7 @@ impl Client {
 }
 
 /// Whether the task that holds the key is known to have another payload.
-fn has_other_payload(register: &Followed, name: &KeyName, task: TaskId, own: Digest) -> bool {
+fn has_other_payload(register: &Followed, name: &KeyName, task: QueueTask, own: Digest) -> bool {
     let holding = register.look(|keys| keys.holder(name));
     let of_task = holding.filter(|holding| holding.task == task).and_then(|it| it.digest);
     of_task.is_some_and(|digest| digest != own)

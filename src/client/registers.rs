@@ -7,13 +7,14 @@ use super::service::Tasks;
 use crate::chance::system_random;
 use crate::protocol::key::OwnerId;
 use crate::protocol::register::{
-    Digest, Documents, Entry, Hold, HoldKey, Key, KeyName, Keys, Register, Stamp, Verdict,
+    Digest, Documents, Entry, Hold, HoldKey, Key, KeyName, Keys, QueueTask, Register, Stamp,
+    Verdict,
 };
 use crate::register;
 use crate::supervise::{
     Connections, KeptFollower, Landmark, Reading, Service, WholeFollower, no_answer,
 };
-use crate::task::{Position, TaskId};
+use crate::task::Position;
 use crate::transport::{
     Follow, Message, PublishError, Start, TopicPartition, Transport, TransportError,
     TransportErrorKind,
@@ -116,7 +117,7 @@ impl Registers {
         &self,
         publishers: &Publishers,
         followed: &Followed,
-        (name, task, digest): (&KeyName, TaskId, Digest),
+        (name, task, digest): (&KeyName, QueueTask, Digest),
     ) -> Result<(), PublishFailure> {
         let stamp = self.next_stamp();
         let epoch = followed.look(|keys| keys.next_epoch(name));

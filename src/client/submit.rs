@@ -53,9 +53,6 @@ pub enum SubmitError {
     /// An idempotency key and a dedupe key were given.
     #[error("a task has an idempotency key or a dedupe key, not both")]
     TwoKeys,
-    /// A task with a key has the normal priority: the register does not say yet on which topic of the queue a holder is.
-    #[error("a task with an idempotency key or a dedupe key has the normal priority")]
-    KeyWithPriority,
     /// The task that holds the key has another payload, and [`Submission::strict`] was asked for.
     #[error("another task holds the key, with another payload: {0}")]
     Conflict(TaskRef),
@@ -257,16 +254,13 @@ impl Submission {
         let queue = client.names(&topic)?;
         let topic = match priority {
             Priority::Normal => queue.task.clone(),
-            Priority::High | Priority::Low if key.is_some() => {
-                return Err(SubmitError::KeyWithPriority);
-            }
             Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
         };
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
         let properties = properties.into();
         let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
         match key {
-            Some(key) => client.submit_keyed(&queue, message, key, strict).await,
+            Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
             None => client.publish_task(&topic, message).await,
         }
     }

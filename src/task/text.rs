@@ -65,14 +65,17 @@ pub(crate) const DEDUPE_KEY: &str = "DEDUPE_KEY";
 /// How the reason begins why a task was closed whose key another task holds.
 const DUPLICATE_OF: &str = "Duplicate of ";
 
-/// Another task holds the key.
-pub(crate) fn duplicate_of(holder: TaskId) -> String {
-    format!("{DUPLICATE_OF}{holder}")
+/// Another task holds the key. Its level is told where it is another one.
+pub(crate) fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
+    match level {
+        Some(level) => format!("{DUPLICATE_OF}{holder} of priority {level}"),
+        None => format!("{DUPLICATE_OF}{holder}"),
+    }
 }
 
-/// The holder of the key, where the reason says that.
+/// The id of the task that holds the key, where the reason says that.
 pub(crate) fn holder_of(reason: &str) -> Option<&str> {
-    reason.strip_prefix(DUPLICATE_OF)
+    reason.strip_prefix(DUPLICATE_OF)?.split(' ').next()
 }
 
 /// The key of a task is not one: it has none.

@@ -2,6 +2,7 @@
 //! its own; register and dead letters are those of `<T>`, for they belong to the queue, whatever a task's priority.
 
 use super::names::{TopicNameError, TopicNames, TopicOverrides};
+use std::fmt;
 
 /// Which of the topics of a queue a task goes to: see [`Submission::priority`](crate::Submission::priority). Any producer picks one by its
 /// name.
@@ -20,6 +21,16 @@ impl Priority {
     /// All of them, the highest first.
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
+    /// As text: `high`, `normal` or `low`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+
     /// What the name of its task topic ends with.
     const fn suffix(self) -> &'static str {
         match self {
@@ -27,6 +38,12 @@ impl Priority {
             Self::Normal => "",
             Self::High => "-high",
         }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }
 
@@ -67,7 +84,8 @@ impl TopicNames {
             dead_letters: Some(self.dead_letters.clone()),
             ..overrides.clone()
         };
-        Self::with_overrides(&self.task_of(priority), subscription, &overrides)
+        let level = Self::with_overrides(&self.task_of(priority), subscription, &overrides)?;
+        Ok(Self { priority, ..level })
     }
 }
 
@@ -142,6 +160,7 @@ mod tests {
         for (priority, task) in [(Priority::High, "tasks-high"), (Priority::Low, "tasks-low")] {
             let level = level(priority);
             assert_eq!(level.task, format!("persistent://public/default/{task}"));
+            assert_eq!(level.priority, priority);
             assert_eq!(
                 level.metadata,
                 format!("persistent://public/default/{task}-audit-metadata")

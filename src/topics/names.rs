@@ -3,6 +3,7 @@
 //! Every name that leaves this module is full: `persistent://tenant/namespace/local`. Two topics of one set are never the
 //! same, because an entry of one kind on the topic of another would be read as something it is not.
 
+use super::levels::Priority;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -241,6 +242,8 @@ pub struct TopicNames {
     pub register: String,
     /// Tasks that failed for good.
     pub dead_letters: String,
+    /// Which level of its queue the task topic is: see [`TopicNames::level`].
+    pub priority: Priority,
 }
 
 /// Names that differ from the derived ones.
@@ -301,6 +304,7 @@ impl TopicNames {
             register: name(&overrides.register, format!("{task}{infix}-register"))?,
             dead_letters: name(&overrides.dead_letters, format!("{task}-{subscription}-DLQ"))?,
             task,
+            priority: Priority::Normal,
         };
         names.check_distinct()?;
         Ok(names)

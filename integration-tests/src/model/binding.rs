@@ -8,7 +8,7 @@ use super::search::System;
 use longhaul::internals::protocol::invariants::{BINDING, COMPACTION, Violation};
 use longhaul::internals::protocol::key::OwnerId;
 use longhaul::internals::protocol::register::{
-    Admission, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Register, Stamp, Submitting,
+    Admission, Entry, Hold, HoldKey, Key, KeyKind, KeyName, QueueTask, Register, Stamp, Submitting,
 };
 use longhaul::{Position, TaskId};
 
@@ -374,12 +374,12 @@ impl Binding {
         let party = &mut state.parties[index];
         match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
             Submitting::Submit => party.submitting = true,
-            Submitting::Bind(own) => self.put_hold(state, index, small(own.entry), false),
+            Submitting::Bind(own) => self.put_hold(state, index, small(own.id.entry), false),
             Submitting::Answer(winner) => {
                 party.answered = true;
-                state.answers |= 1 << winner.entry;
+                state.answers |= 1 << winner.id.entry;
                 let closed = |it: &Message| it.phase == Phase::Closed;
-                let winner = usize::try_from(winner.entry).ok();
+                let winner = usize::try_from(winner.id.entry).ok();
                 if winner.and_then(|at| state.messages.get(at)).is_some_and(closed) {
                     violated(BINDING, "the answer names a message that was never run", violations);
                 }
@@ -403,7 +403,7 @@ impl Binding {
             Admission::Lost(to) => {
                 let it = &mut state.messages[usize::from(message)];
                 it.phase = Phase::Closed;
-                if self.kind == KeyKind::Dedupe && it.after >> to.entry & 1 == 1 {
+                if self.kind == KeyKind::Dedupe && it.after >> to.id.entry & 1 == 1 {
                     let what = "a task was lost to one that was over when it was submitted";
                     violated(BINDING, what, violations);
                 }
@@ -462,8 +462,8 @@ fn violated(id: &'static str, what: &'static str, violations: &mut Vec<Violation
     violations.push(Violation { id, what, task: None });
 }
 
-const fn task(message: u8) -> TaskId {
-    TaskId { ledger: 0, entry: message as u64, partition: -1, batch_index: None }
+const fn task(message: u8) -> QueueTask {
+    QueueTask::normal(TaskId { ledger: 0, entry: message as u64, partition: -1, batch_index: None })
 }
 
 const fn position(at: usize) -> Position {

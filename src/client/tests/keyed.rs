@@ -5,6 +5,9 @@ use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Stamp};
 use crate::register;
 
+use crate::protocol::register::QueueTask;
+use crate::topics::Priority;
+
 const REGISTER: &str = "persistent://public/default/tasks-register";
 
 /// Another client of the same broker: a restart, or another process.
@@ -23,6 +26,10 @@ fn stored(bench: &Bench, topic: &str) -> usize {
 
 /// Binds the key to a task, as a worker or another client does.
 fn bind(bench: &Bench, key: &str, task: TaskId) {
+    bind_on(bench, key, QueueTask::normal(task));
+}
+
+fn bind_on(bench: &Bench, key: &str, task: QueueTask) {
     let name = KeyName::new(KeyKind::Idempotency, key).unwrap();
     let stamp = Stamp { writer: OwnerId(9), serial: 1 };
     let key = HoldKey { name, epoch: Epoch(1), task, stamp };
@@ -110,6 +117,27 @@ async fn another_message_may_have_been_first() {
     bind(&bench, "k", ID);
     assert_eq!(submit(&bench.client, "k", "a").await.unwrap(), task(ID));
     assert_eq!(stored(&bench, TASKS), 0, "nothing is submitted that is known to lose");
+}
+
+/// The key of a task was a matter of one topic: with two priorities it was refused.
+#[tokio::test(start_paused = true)]
+async fn one_key_with_two_priorities_is_one_task() {
+    let bench = bench();
+    let submit = |client: &Client, key: &str, priority| {
+        let submission = client.submission("tasks", &Text("a".to_owned()));
+        submission.idempotency_key(key).priority(priority).send()
+    };
+    let first = submit(&bench.client, "k", Priority::High).await.unwrap();
+    assert_eq!(first.topic, format!("{TASKS}-high"));
+    for priority in Priority::ALL {
+        assert_eq!(submit(&another(&bench), "k", priority).await.unwrap(), first, "{priority}");
+    }
+    assert_eq!(stored(&bench, REGISTER), 1);
+    let low = QueueTask { level: Priority::Low, id: ID };
+    bind_on(&bench, "l", low);
+    settle().await;
+    let answer = submit(&bench.client, "l", Priority::Normal).await.unwrap();
+    assert_eq!(answer, TaskRef { topic: format!("{TASKS}-low"), id: ID });
 }
 
 #[tokio::test(start_paused = true)]

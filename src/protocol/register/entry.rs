@@ -6,12 +6,14 @@
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //!
 //! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, and
-//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte. A name may hold any text, slashes too, so such a key is read from its end.
+//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte. A task on the topic of a
+//! level is written with the level in front ([`QueueTask`]). A name may hold any text, slashes too, so such a key is read from its end.
 
 use super::documents::{Document, DocumentKey};
+use super::queue_task::QueueTask;
 use crate::protocol::body;
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
-use crate::task::{Properties, PropertyWriter, TaskId};
+use crate::task::{Properties, PropertyWriter};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -72,7 +74,7 @@ pub struct HoldKey {
     /// Numbers the holders of the key.
     pub epoch: Epoch,
     /// The task that is to hold it, or held it.
-    pub task: TaskId,
+    pub task: QueueTask,
     /// Makes the entry's key unique.
     pub stamp: Stamp,
 }

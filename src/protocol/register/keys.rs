@@ -16,8 +16,8 @@
 //! that one is released they are stale.
 
 use super::entry::{Digest, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+use super::queue_task::QueueTask;
 use crate::protocol::key::Epoch;
-use crate::task::TaskId;
 use std::collections::BTreeMap;
 
 /// The fold of all keys.
@@ -25,13 +25,13 @@ use std::collections::BTreeMap;
 pub struct Keys {
     keys: BTreeMap<KeyName, Held>,
     /// The dedupe keys that are held, by their holders.
-    held_by: BTreeMap<TaskId, KeyName>,
+    held_by: BTreeMap<QueueTask, KeyName>,
 }
 
 /// What is known of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
-    holder: TaskId,
+    holder: QueueTask,
     epoch: Epoch,
     released: bool,
     digest: Option<Digest>,
@@ -45,7 +45,7 @@ struct Held {
 struct Rest {
     kind: RestKind,
     epoch: Epoch,
-    task: TaskId,
+    task: QueueTask,
     stamp: Stamp,
 }
 
@@ -56,7 +56,7 @@ enum RestKind {
     /// A release that was accepted.
     Released,
     /// A bind that was rejected because another task held the key: this one.
-    Lost { to: TaskId },
+    Lost { to: QueueTask },
     /// A bind or release that changed nothing.
     Void { release: bool },
 }
@@ -67,7 +67,7 @@ pub enum Verdict {
     /// It counts.
     Accepted,
     /// A bind: this other task holds the key, and the message has lost it for good.
-    Lost(TaskId),
+    Lost(QueueTask),
     /// It changes nothing.
     Ignored(Ignored),
 }
@@ -91,7 +91,7 @@ pub enum Ignored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holding {
     /// The task.
-    pub task: TaskId,
+    pub task: QueueTask,
     /// Its epoch of the key.
     pub epoch: Epoch,
     /// Of its payload, if the bind says so.
@@ -106,7 +106,7 @@ pub enum Admission {
     /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read back.
     Bind,
     /// Another task holds the key. The message is closed, and never run.
-    Lost(TaskId),
+    Lost(QueueTask),
 }
 
 /// What a submitter does next about its key.
@@ -115,14 +115,14 @@ pub enum Submitting {
     /// Publish the task's message, then decide again.
     Submit,
     /// Publish a bind of this message, its own, and decide again when that is read back.
-    Bind(TaskId),
+    Bind(QueueTask),
     /// Answer with this task.
-    Answer(TaskId),
+    Answer(QueueTask),
 }
 
 impl Held {
     /// The task against which a bind of this one has lost.
-    fn named_loss(&self, task: TaskId) -> Option<TaskId> {
+    fn named_loss(&self, task: QueueTask) -> Option<QueueTask> {
         self.rest.iter().find_map(|rest| match rest.kind {
             RestKind::Lost { to } if rest.task == task => Some(to),
             RestKind::Bound
@@ -136,7 +136,7 @@ impl Held {
 impl Keys {
     /// Whether a worker may claim this message.
     #[must_use]
-    pub fn admission(&self, name: &KeyName, task: TaskId) -> Admission {
+    pub fn admission(&self, name: &KeyName, task: QueueTask) -> Admission {
         let Some(held) = self.keys.get(name) else { return Admission::Bind };
         if held.holder == task || self.has_released(name, task) {
             return Admission::Holds;
@@ -148,7 +148,7 @@ impl Keys {
 
     /// What a submitter does that has published this message for a key, or none yet.
     #[must_use]
-    pub fn submitting(&self, name: &KeyName, own: Option<TaskId>) -> Submitting {
+    pub fn submitting(&self, name: &KeyName, own: Option<QueueTask>) -> Submitting {
         let Some(own) = own else {
             let holder = self.holder(name);
             return holder.map_or(Submitting::Submit, |holding| Submitting::Answer(holding.task));
@@ -168,7 +168,7 @@ impl Keys {
     }
 
     /// The task against which a bind of this one loses the key now, if it does.
-    fn loses_to(&self, name: &KeyName, task: TaskId) -> Option<TaskId> {
+    fn loses_to(&self, name: &KeyName, task: QueueTask) -> Option<QueueTask> {
         let held = self.keys.get(name)?;
         let holder = (held.holder != task && !held.released).then_some(held.holder);
         held.named_loss(task).or(holder)
@@ -176,20 +176,20 @@ impl Keys {
 
     /// Whether this task held the key, and has released it.
     #[must_use]
-    pub fn has_released(&self, name: &KeyName, task: TaskId) -> bool {
+    pub fn has_released(&self, name: &KeyName, task: QueueTask) -> bool {
         let released = |rest: &Rest| rest.kind == RestKind::Released && rest.task == task;
         self.keys.get(name).is_some_and(|held| held.rest.iter().any(released))
     }
 
     /// The dedupe key that a task holds, with its epoch.
     #[must_use]
-    pub fn held_by(&self, task: TaskId) -> Option<(&KeyName, Epoch)> {
+    pub fn held_by(&self, task: QueueTask) -> Option<(&KeyName, Epoch)> {
         let name = self.held_by.get(&task)?;
         Some((name, self.keys.get(name)?.epoch))
     }
 
     /// All tasks that hold a dedupe key.
-    pub fn dedupe_holders(&self) -> impl Iterator<Item = TaskId> {
+    pub fn dedupe_holders(&self) -> impl Iterator<Item = QueueTask> {
         self.held_by.keys().copied()
     }
 
@@ -260,7 +260,7 @@ impl Keys {
         Verdict::Accepted
     }
 
-    fn note_holder(&mut self, name: &KeyName, task: TaskId) {
+    fn note_holder(&mut self, name: &KeyName, task: QueueTask) {
         if name.kind() == KeyKind::Dedupe {
             self.held_by.insert(task, name.clone());
         }

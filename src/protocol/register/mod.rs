@@ -10,6 +10,7 @@
 mod documents;
 mod entry;
 mod keys;
+mod queue_task;
 
 pub use documents::{
     Document, DocumentKey, DocumentKind, DocumentName, DocumentNameError, Documents,
@@ -20,6 +21,9 @@ pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName,
 #[cfg(feature = "internals")]
 pub use keys::Holding;
 pub use keys::{Admission, Ignored, Keys, Submitting, Verdict};
+pub use queue_task::QueueTask;
+#[cfg(feature = "internals")]
+pub use queue_task::QueueTaskError;
 
 use crate::task::Position;
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::protocol::body;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
+use crate::topics::Priority;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -11,8 +12,8 @@ fn name(text: &str) -> KeyName {
     KeyName::new(KeyKind::Idempotency, text).unwrap()
 }
 
-const fn task(entry: u64) -> TaskId {
-    TaskId { ledger: 0, entry, partition: -1, batch_index: None }
+const fn task(entry: u64) -> QueueTask {
+    QueueTask::normal(TaskId { ledger: 0, entry, partition: -1, batch_index: None })
 }
 
 fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
@@ -45,11 +46,13 @@ fn any_stamp() -> impl Strategy<Value = Stamp> {
 
 fn any_hold() -> impl Strategy<Value = HoldKey> {
     let kind = prop_oneof![Just(KeyKind::Idempotency), Just(KeyKind::Dedupe)];
-    let task = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
+    let id = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
+    let task = (0..3_usize, id);
     let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
     (kind, text, any::<u32>(), task, any_stamp()).prop_map(
-        |(kind, text, epoch, (ledger, entry, partition, batch_index), stamp)| {
-            let task = TaskId { ledger, entry, partition, batch_index };
+        |(kind, text, epoch, (level, (ledger, entry, partition, batch_index)), stamp)| {
+            let id = TaskId { ledger, entry, partition, batch_index };
+            let task = QueueTask { level: Priority::ALL[level], id };
             HoldKey { name: KeyName::new(kind, text).unwrap(), epoch: Epoch(epoch), task, stamp }
         },
     )
@@ -109,6 +112,19 @@ fn the_first_bind_of_a_free_key_holds_it() {
         Lost(task(7)),
     ];
     assert_eq!(verdicts(&log), expected);
+}
+
+/// One id may be that of a task on each topic of a queue.
+#[test]
+fn a_task_of_another_level_is_another_task() {
+    let high = |serial| {
+        let task = QueueTask { level: Priority::High, ..task(7) };
+        Entry::Bind(Hold { key: HoldKey { task, ..hold("k", 1, 7, serial) }, digest: None })
+    };
+    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
+    let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
+    assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
+    assert_eq!("normal:0:7:-1".parse::<QueueTask>(), Err(QueueTaskError), "it has one text");
 }
 
 #[test]

@@ -115,7 +115,12 @@ impl Driver {
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
                 match (lane.core.machine().lost_to(task), lane.core.closing_reason(task, kind)) {
-                    (Some(holder), _) => text::duplicate_of(holder).into(),
+                    (Some(holder), _) => {
+                        let topic = self.topics.get(usize::from(id.topic));
+                        let apart =
+                            topic.is_some_and(|topic| topic.queue_task(holder.id) != holder);
+                        text::duplicate_of(holder.id, apart.then(|| holder.level.word())).into()
+                    }
                     (None, Some(reason)) => Bytes::copy_from_slice(reason.as_bytes()),
                     (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
                 }

@@ -4,7 +4,7 @@ use super::growth::Counts;
 use super::lanes::LaneId;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::KeyName;
+use crate::protocol::register::{KeyName, QueueTask};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
@@ -120,7 +120,7 @@ pub(in crate::worker) enum Event {
     /// A key is not released although that was published: the end of its holder waits for it.
     ReleaseDue {
         register: usize,
-        id: TaskId,
+        id: QueueTask,
     },
     /// The keys of the register with this number are to be looked at.
     KeysDue(usize),

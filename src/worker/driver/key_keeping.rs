@@ -2,7 +2,7 @@
 
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
-use crate::protocol::register::{Entry, HoldKey, Stamp};
+use crate::protocol::register::{Entry, HoldKey, QueueTask, Stamp};
 use crate::task::TaskId;
 use crate::transport::OnReceipt;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct KeyKeeping {
     /// The releases on their way, and what waits for them.
-    releasing: BTreeMap<TaskId, Stamp>,
-    showing: BTreeMap<TaskId, (LaneId, Showing)>,
+    releasing: BTreeMap<QueueTask, Stamp>,
+    showing: BTreeMap<QueueTask, (LaneId, Showing)>,
     /// They will be looked at.
     scheduled: bool,
 }
@@ -26,19 +26,19 @@ impl Driver {
     /// Called again when it was released.
     pub(super) fn releases_first(&mut self, id: LaneId, task: TaskId, kind: Showing) -> bool {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return false };
-        let number = topic.register;
+        let (number, held) = (topic.register, topic.queue_task(task));
         let Some(register) = self.registers.get_mut(number) else { return false };
         let over = |lane: &super::lane::Lane| lane.core.machine().fold(task).phase.is_terminal();
-        if register.fold.keys().held_by(task).is_none() || !self.lanes.get(&id).is_some_and(over) {
+        if register.fold.keys().held_by(held).is_none() || !self.lanes.get(&id).is_some_and(over) {
             return false;
         }
-        register.keeping.showing.insert(task, (id, kind));
-        self.release(number, task);
+        register.keeping.showing.insert(held, (id, kind));
+        self.release(number, held);
         true
     }
 
     /// Publishes that a task holds its key no longer.
-    fn release(&mut self, number: usize, task: TaskId) {
+    fn release(&mut self, number: usize, task: QueueTask) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         let Some((name, epoch)) = register.fold.keys().held_by(task) else { return };
@@ -60,11 +60,11 @@ impl Driver {
     }
 
     /// A release may not be stored.
-    pub(super) fn handle_release_due(&mut self, number: usize, task: TaskId) {
+    pub(super) fn handle_release_due(&mut self, number: usize, task: QueueTask) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.releasing.remove(&task);
         if let Some((lane, kind)) = register.keeping.showing.remove(&task) {
-            self.show_end_unless_shown(lane, task, kind);
+            self.show_end_unless_shown(lane, task.id, kind);
         }
     }
 
@@ -73,7 +73,7 @@ impl Driver {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.releasing.clear();
         for (task, (lane, kind)) in std::mem::take(&mut register.keeping.showing) {
-            self.show_end_unless_shown(lane, task, kind);
+            self.show_end_unless_shown(lane, task.id, kind);
         }
     }
 
@@ -88,7 +88,7 @@ impl Driver {
                 }
                 register.keeping.releasing.remove(&key.task);
                 if let Some((lane, kind)) = register.keeping.showing.remove(&key.task) {
-                    self.show_end_unless_shown(lane, key.task, kind);
+                    self.show_end_unless_shown(lane, key.task.id, kind);
                 }
             }
             // Bound by somebody who did not know that the task is over.
@@ -124,7 +124,7 @@ impl Driver {
         }
         let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
         let keys = register.fold.keys();
-        let over: Vec<TaskId> =
+        let over: Vec<QueueTask> =
             keys.dedupe_holders().filter(|task| self.is_over(number, *task)).collect();
         for task in over {
             self.release(number, task);
@@ -132,15 +132,15 @@ impl Driver {
     }
 
     /// Whether the ledger says that the task is over.
-    fn is_over(&self, number: usize, task: TaskId) -> bool {
+    fn is_over(&self, number: usize, task: QueueTask) -> bool {
         let mut lanes = self.lanes.range(..).filter(|(id, lane)| {
             let topic = self.topics.get(usize::from(id.topic));
-            topic.is_some_and(|topic| topic.register == number)
-                && lane.partition() == task.partition
+            topic.is_some_and(|topic| topic.register == number && topic.queue_task(task.id) == task)
+                && lane.partition() == task.id.partition
         });
         lanes.any(|(_, lane)| {
             let machine = lane.core.machine();
-            machine.is_ready() && machine.fold(task).phase.is_terminal()
+            machine.is_ready() && machine.fold(task.id).phase.is_terminal()
         })
     }
 

@@ -117,7 +117,7 @@ impl Driver {
         if !lane.core.machine().task(task).is_some_and(|it| open(&it)) {
             return register.waiting.remove(name, of);
         }
-        match register.fold.keys().admission(name, task) {
+        match register.fold.keys().admission(name, topic.queue_task(task)) {
             Admission::Holds => {
                 register.waiting.remove(name, of);
                 lane.core.admit(task, now);
@@ -157,7 +157,7 @@ impl Driver {
         let digest = readable.map(|payload| Digest::of(&payload.bytes));
         let stamp = register.next_stamp();
         let epoch = register.fold.keys().next_epoch(name);
-        let key = HoldKey { name: name.clone(), epoch, task, stamp };
+        let key = HoldKey { name: name.clone(), epoch, task: topic.queue_task(task), stamp };
         register.waiting.set(name, (id, task), Wait::Bind(stamp));
         let (answers, name) = (env.answers.clone(), name.clone());
         let on_receipt = OnReceipt::new(move |published| {

@@ -5,7 +5,9 @@ use super::growth::{Counts, Growth};
 use super::lane::{Lane, LaneTopics};
 use super::lanes::LaneId;
 use super::{Driver, Event};
+use crate::protocol::register::QueueTask;
 use crate::supervise::recount;
+use crate::task::TaskId;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
 use std::sync::Arc;
@@ -21,6 +23,11 @@ pub(super) struct TaskTopic {
 }
 
 impl TaskTopic {
+    /// How the register names a task of this topic.
+    pub(super) const fn queue_task(&self, id: TaskId) -> QueueTask {
+        QueueTask { level: self.names.priority, id }
+    }
+
     /// The full name of the topic.
     pub(super) fn name(&self) -> &str {
         &self.names.task

@@ -7,6 +7,7 @@ use crate::protocol::claim::{Decision, NextClaim};
 use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::invariants::{BINDING, Breach, Judgement};
+use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ enum KeyState {
     /// Not decided.
     Waits,
     /// This task holds the key.
-    Lost(TaskId),
+    Lost(QueueTask),
 }
 
 impl Admitting {
@@ -75,7 +76,7 @@ impl Machine {
     }
 
     /// Another task holds the key of this one, which is closed as soon as it may be.
-    pub fn reject(&mut self, id: TaskId, holder: TaskId) {
+    pub fn reject(&mut self, id: TaskId, holder: QueueTask) {
         if self.task(id).is_some_and(|task| task.held && task.fold.phase == Phase::New) {
             self.admitting.tasks.insert(id, KeyState::Lost(holder));
         }
@@ -83,7 +84,7 @@ impl Machine {
 
     /// The task that holds the key which this one wants, if it is known to have lost.
     #[must_use]
-    pub fn lost_to(&self, id: TaskId) -> Option<TaskId> {
+    pub fn lost_to(&self, id: TaskId) -> Option<QueueTask> {
         match self.admitting.tasks.get(&id)? {
             KeyState::Lost(holder) => Some(*holder),
             KeyState::Waits => None,

@@ -2,6 +2,7 @@
 
 use super::Partition;
 use crate::protocol::moment::Moment;
+use crate::protocol::register::QueueTask;
 use crate::task::TaskId;
 
 impl Partition {
@@ -17,7 +18,7 @@ impl Partition {
     }
 
     /// Another task holds the key of this one: it is closed.
-    pub fn reject(&mut self, id: TaskId, holder: TaskId, now: Moment) {
+    pub fn reject(&mut self, id: TaskId, holder: QueueTask, now: Moment) {
         self.machine.reject(id, holder);
         self.look_again(id, now);
     }

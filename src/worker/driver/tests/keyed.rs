@@ -4,7 +4,7 @@ use super::register::end;
 use super::*;
 use crate::protocol::fold::Phase;
 use crate::protocol::limits::Limits;
-use crate::protocol::register::{Entry as RegisterEntry, KeyKind};
+use crate::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
 use crate::register;
 
 /// A worker that says which tasks it has run.
@@ -181,7 +181,7 @@ async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
     assert!(!is_over(&bench));
     bench.run_for(30 * SECOND).await;
     assert!(is_over(&bench));
-    assert_eq!(bench.driver.registers[0].fold.keys().held_by(task), None);
+    assert_eq!(bench.driver.registers[0].fold.keys().held_by(QueueTask::normal(task)), None);
 }
 
 /// A bind that was on its way for long names a task that is over: the key would be held for ever.
@@ -192,7 +192,7 @@ async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
     bench.run_for(20 * SECOND).await;
     bench.bind_to(KeyKind::Dedupe, "k", task, 1);
     bench.run_for(SECOND).await;
-    assert_eq!(bench.driver.registers[0].fold.keys().held_by(task), None);
+    assert_eq!(bench.driver.registers[0].fold.keys().held_by(QueueTask::normal(task)), None);
     let next = bench.submit(&[("DEDUPE_KEY", "k")]);
     bench.run_for(5 * SECOND).await;
     assert_eq!(diary.lines(), [task.to_string(), next.to_string()]);

@@ -65,6 +65,43 @@ async fn a_priority_picks_the_level_and_whoever_waits_for_the_task_needs_not_kno
     assert!(watch.next().await.unwrap().is_ok());
 }
 
+/// The register named a task by an id alone, which does not say on which topic of the queue it is.
+#[tokio::test(start_paused = true)]
+async fn of_the_tasks_with_one_key_on_all_levels_one_is_run() {
+    let diary = Diary::default();
+    let (mut bench, client) = on_levels(Levels::strict(), &diary);
+    // Any producer: nobody but the worker binds. The ids of both messages may be the same.
+    let by_hand = |bench: &Bench, priority: Priority, name: &str| {
+        let none = TopicOverrides::default();
+        let topic = bench.names.level(priority, "longhaul", &none).unwrap().task;
+        let properties = [("name", name), ("DEDUPE_KEY", "k")];
+        let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let message = Outgoing {
+            payload: Bytes::from_static(b"task"),
+            properties: properties.into_iter().collect(),
+            ..Outgoing::default()
+        };
+        let position = bench.broker.publish(&bench.at(&topic, -1), message);
+        TaskRef { topic, id: TaskId::new(position, -1) }
+    };
+    let first = by_hand(&bench, Priority::High, "first");
+    bench.run_for(SECOND / 2).await;
+    let second = by_hand(&bench, Priority::Low, "second");
+    let keyed = client.submission("tasks", &Text("third".to_owned())).dedupe_key("k");
+    assert_eq!(keyed.send().await.unwrap(), first);
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(diary.lines(), ["first"]);
+    let last = client.get(&second).await.unwrap().unwrap();
+    assert_eq!(last.duplicate_of, Some(first.id.to_string()));
+    let reason = format!("Duplicate of {} of priority high", first.id);
+    assert_eq!(last.failure_reason, Some(reason));
+    // The end of the first has released the key.
+    let third = by_hand(&bench, Priority::Normal, "third");
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(diary.lines(), ["first", "third"]);
+    assert_ne!(third.topic, first.topic);
+}
+
 /// The dead letters of a queue are in one place.
 #[tokio::test(start_paused = true)]
 async fn dead_letters_of_a_level_are_those_of_the_queue() {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::protocol::fold::Phase;
-use crate::protocol::register::{Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Stamp};
+use crate::protocol::register::{
+    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, QueueTask, Stamp,
+};
 use crate::register;
 use crate::supervise::ConnectionState;
 use longhaul_memory::Loss;
@@ -24,14 +26,14 @@ impl Bench {
     pub(super) fn bind_to(&self, kind: KeyKind, name: &str, task: TaskId, serial: u64) {
         let name = KeyName::new(kind, name).unwrap();
         let stamp = Stamp { writer: OwnerId(99), serial };
-        let key = HoldKey { name, epoch: Epoch(1), task, stamp };
+        let key = HoldKey { name, epoch: Epoch(1), task: QueueTask::normal(task), stamp };
         let entry = RegisterEntry::Bind(Hold { key, digest: None });
         self.broker.publish(&self.register(), register::message(&entry));
     }
 
     pub(super) fn holder(&self, name: &str) -> Option<TaskId> {
         let name = KeyName::new(KeyKind::Idempotency, name).unwrap();
-        self.driver.registers[0].fold.keys().holder(&name).map(|holding| holding.task)
+        self.driver.registers[0].fold.keys().holder(&name).map(|holding| holding.task.id)
     }
 
     /// How many marks stand on the register by which it is known again.
