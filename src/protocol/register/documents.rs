@@ -97,6 +97,10 @@ impl DocumentName {
 
     /// The name without the kind.
     #[must_use]
+    #[cfg_attr(
+        not(feature = "schedules"),
+        allow(dead_code, reason = "what is changed by documents comes with them")
+    )]
     pub const fn text(&self) -> &str {
         &self.text
     }
@@ -147,6 +151,10 @@ struct Standing {
 impl Documents {
     /// What a document says; `None` if there is none, or it is deleted.
     #[must_use]
+    #[cfg_attr(
+        not(feature = "schedules"),
+        allow(dead_code, reason = "what is changed by documents comes with them")
+    )]
     pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
         self.documents.get(name).map(|it| &it.content).filter(|content| !content.is_empty())
     }

@@ -12,9 +12,9 @@ mod entry;
 mod keys;
 mod queue_task;
 
-pub use documents::{
-    Document, DocumentKey, DocumentKind, DocumentName, DocumentNameError, Documents,
-};
+#[cfg(feature = "internals")]
+pub use documents::DocumentNameError;
+pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
 #[cfg(feature = "internals")]
 pub use entry::KeyNameError;
 pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
