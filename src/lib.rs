@@ -24,6 +24,8 @@ mod config;
 mod ledger;
 mod protocol;
 mod register;
+#[cfg(feature = "schedules")]
+mod schedule;
 mod supervise;
 mod task;
 mod telemetry;
@@ -43,10 +45,14 @@ pub use client::{
     TaskView, TaskViewError, Verification, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
     WorkerInfo, Zombie,
 };
+#[cfg(feature = "schedules")]
+pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use config::{ConfigError, WorkerConfig};
 pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use protocol::waits::AfterFailed;
+#[cfg(feature = "schedules")]
+pub use schedule::{Overlap, Schedule, ScheduleError};
 pub use supervise::ConnectionState;
 pub use task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,

@@ -9,7 +9,10 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod cancel;
-#[cfg_attr(not(test), expect(dead_code, reason = "what is changed by documents comes with them"))]
+#[cfg_attr(
+    not(any(test, feature = "schedules")),
+    expect(dead_code, reason = "what is changed by documents comes with them")
+)]
 mod documents;
 mod existence;
 #[cfg(test)]
@@ -20,6 +23,8 @@ mod publishers;
 mod query;
 mod registers;
 mod routes;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod service;
 mod shared_view;
 mod submit;
@@ -40,6 +45,8 @@ pub use history::{
     Verification, Zombie,
 };
 pub use query::{GetError, WaitError};
+#[cfg(feature = "schedules")]
+pub use schedules::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use submit::{Submission, SubmitError};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{

@@ -9,7 +9,7 @@ use super::task_ref::TaskRef;
 use super::terms::Delivery;
 use super::{Client, partition};
 use crate::clock::Clock;
-use crate::protocol::register::Digest;
+use crate::protocol::register::{Digest, KeyName};
 use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
 use crate::telemetry;
@@ -216,18 +216,25 @@ impl Submission {
     /// # Errors
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
-        let Self {
-            client,
-            topic,
-            payload,
-            priority,
-            mut properties,
-            delivery,
-            refused,
-            codec,
-            strict,
-            ..
-        } = self;
+        let (client, topic, strict) = (self.client.clone(), self.topic.clone(), self.strict);
+        let Prepared { payload, properties, key, priority, delivery } = self.prepare()?;
+        let queue = client.names(&topic)?;
+        let topic = match priority {
+            Priority::Normal => queue.task.clone(),
+            Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
+        };
+        let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
+        let properties = properties.into();
+        let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
+        match key {
+            Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
+            None => client.publish_task(&topic, message).await,
+        }
+    }
+
+    /// Checks and encodes what is to be published.
+    pub(super) fn prepare(self) -> Result<Prepared, SubmitError> {
+        let Self { client, payload, priority, mut properties, delivery, refused, codec, .. } = self;
         if let Some(error) = refused {
             return Err(error);
         }
@@ -251,19 +258,17 @@ impl Submission {
             payload = encode(&**codec, &payload).map_err(SubmitError::Encode)?;
             properties.insert(TASK_CODEC.to_owned(), name);
         }
-        let queue = client.names(&topic)?;
-        let topic = match priority {
-            Priority::Normal => queue.task.clone(),
-            Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
-        };
-        let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
-        let properties = properties.into();
-        let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
-        match key {
-            Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
-            None => client.publish_task(&topic, message).await,
-        }
+        Ok(Prepared { payload, properties, key, priority, delivery })
     }
+}
+
+/// What is to be published of a submission.
+pub(super) struct Prepared {
+    pub(super) payload: Bytes,
+    pub(super) properties: BTreeMap<String, String>,
+    pub(super) key: Option<(KeyName, Digest)>,
+    pub(super) priority: Priority,
+    pub(super) delivery: Delivery,
 }
 
 impl Client {

@@ -8,6 +8,8 @@ mod values;
 pub(crate) use values::{
     ATTEMPTS_MAX, INTERVALS_MAX, ValueError, check_tags, format_duration, format_limit, millis,
 };
+#[cfg(feature = "schedules")]
+pub(crate) use values::{duration as duration_of, instant_ms as instant_of};
 
 use super::text;
 use std::borrow::Cow;

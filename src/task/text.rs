@@ -62,6 +62,14 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
 /// Message property of a task: of all tasks with the same one that are not over, one is run.
 pub(crate) const DEDUPE_KEY: &str = "DEDUPE_KEY";
 
+/// Message property of a task that a schedule has submitted: the name of the schedule.
+#[cfg(feature = "schedules")]
+pub(crate) const SCHEDULE: &str = "SCHEDULE";
+
+/// Message property of a task that a schedule has submitted: the instant at which it was to fire, in RFC 3339.
+#[cfg(feature = "schedules")]
+pub(crate) const SCHEDULE_SLOT: &str = "SCHEDULE_SLOT";
+
 /// How the reason begins why a task was closed whose key another task holds.
 const DUPLICATE_OF: &str = "Duplicate of ";
 

@@ -27,6 +27,12 @@ impl EngineRef {
         Self { broker: broker.clone(), clock, workers: Arc::default(), services: Arc::default() }
     }
 
+    /// The simulated wall clock.
+    #[cfg(feature = "schedules")]
+    pub(crate) fn wall_ms(&self) -> u64 {
+        Clock::Simulated(self.clock).wall_ms()
+    }
+
     /// What workers in an engine go by if the test says nothing else. Heartbeats are what time costs in a simulation, so that they come
     /// every hour instead of every ten seconds: then a month takes milliseconds.
     pub(crate) fn config() -> WorkerConfig {

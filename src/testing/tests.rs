@@ -4,6 +4,9 @@ use super::*;
 use crate::{CancelError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+#[cfg(feature = "schedules")]
+mod schedules;
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 type Outcome = Result<Text, TaskError>;

@@ -154,6 +154,13 @@ impl KeyName {
         Ok(Self { kind, text })
     }
 
+    /// What its submitter wrote.
+    #[cfg(feature = "schedules")]
+    #[must_use]
+    pub const fn text(&self) -> &str {
+        &self.text
+    }
+
     /// What the key is for.
     #[must_use]
     pub const fn kind(&self) -> KeyKind {

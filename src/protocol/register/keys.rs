@@ -167,6 +167,21 @@ impl Keys {
         Some(Holding { task: held.holder, epoch: held.epoch, digest: held.digest })
     }
 
+    /// The keys of a kind whose texts lie between these two, in their order, with those to which they were bound last.
+    #[cfg(feature = "schedules")]
+    pub fn between(
+        &self,
+        kind: KeyKind,
+        from: String,
+        to: String,
+    ) -> impl DoubleEndedIterator<Item = (&KeyName, QueueTask)> + use<'_> {
+        let ends = [from, to].map(|text| KeyName::new(kind, text).ok());
+        let [from, to] = ends;
+        let ends = from.zip(to).filter(|(from, to)| from <= to);
+        let between = ends.map(|(from, to)| self.keys.range(from..to));
+        between.into_iter().flatten().map(|(name, held)| (name, held.holder))
+    }
+
     /// The task against which a bind of this one loses the key now, if it does.
     fn loses_to(&self, name: &KeyName, task: QueueTask) -> Option<QueueTask> {
         let held = self.keys.get(name)?;

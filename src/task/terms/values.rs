@@ -60,7 +60,7 @@ fn duration_or_zero(text: &str) -> Value<Duration> {
 }
 
 /// Reads a duration above zero.
-pub(super) fn duration(text: &str) -> Value<Duration> {
+pub(crate) fn duration(text: &str) -> Value<Duration> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err(ValueError::new(text, "it must be above zero")),
         duration => Ok(duration),
@@ -73,7 +73,7 @@ pub(super) fn delay_ms(text: &str) -> Value<u64> {
 }
 
 /// Reads an instant, in ms since the epoch: RFC 3339, or that number itself.
-pub(super) fn instant_ms(text: &str) -> Value<u64> {
+pub(crate) fn instant_ms(text: &str) -> Value<u64> {
     let error = |problem: &str| ValueError::new(text, problem);
     let latest = Timestamp::MAX.as_millisecond();
     if text.len() > TEXT_BYTES_MAX {

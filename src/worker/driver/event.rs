@@ -2,6 +2,8 @@
 
 use super::growth::Counts;
 use super::lanes::LaneId;
+#[cfg(feature = "schedules")]
+use super::schedules::ScheduleEvent;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::register::{KeyName, QueueTask};
@@ -124,6 +126,12 @@ pub(in crate::worker) enum Event {
     },
     /// The keys of the register with this number are to be looked at.
     KeysDue(usize),
+    /// Of a schedule of the register with this number.
+    #[cfg(feature = "schedules")]
+    Schedule {
+        register: usize,
+        event: ScheduleEvent,
+    },
     Register {
         register: usize,
         generation: u64,

@@ -1,5 +1,6 @@
 //! Keys that are of no more use: a dedupe key is released when its holder is over, before that is shown.
 
+use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
 use crate::protocol::register::{Entry, HoldKey, QueueTask, Stamp};
@@ -28,7 +29,7 @@ impl Driver {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return false };
         let (number, held) = (topic.register, topic.queue_task(task));
         let Some(register) = self.registers.get_mut(number) else { return false };
-        let over = |lane: &super::lane::Lane| lane.core.machine().fold(task).phase.is_terminal();
+        let over = |lane: &Lane| lane.core.machine().fold(task).phase.is_terminal();
         if register.fold.keys().held_by(held).is_none() || !self.lanes.get(&id).is_some_and(over) {
             return false;
         }
@@ -131,14 +132,19 @@ impl Driver {
         }
     }
 
-    /// Whether the ledger says that the task is over.
-    fn is_over(&self, number: usize, task: QueueTask) -> bool {
-        let mut lanes = self.lanes.range(..).filter(|(id, lane)| {
+    /// The lane of a task, if it is one of this worker's.
+    pub(super) fn lane_of(&self, number: usize, task: QueueTask) -> Option<&Lane> {
+        let of_task = |id: &LaneId| {
             let topic = self.topics.get(usize::from(id.topic));
-            topic.is_some_and(|topic| topic.register == number && topic.queue_task(task.id) == task)
-                && lane.partition() == task.id.partition
-        });
-        lanes.any(|(_, lane)| {
+            topic.is_some_and(|it| it.register == number && it.queue_task(task.id) == task)
+        };
+        let mut lanes = self.lanes.range(..).filter(|(id, _)| of_task(id)).map(|(_, lane)| lane);
+        lanes.find(|lane| lane.partition() == task.id.partition)
+    }
+
+    /// Whether the ledger says that the task is over.
+    pub(super) fn is_over(&self, number: usize, task: QueueTask) -> bool {
+        self.lane_of(number, task).is_some_and(|lane| {
             let machine = lane.core.machine();
             machine.is_ready() && machine.fold(task.id).phase.is_terminal()
         })

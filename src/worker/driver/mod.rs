@@ -23,6 +23,8 @@ mod register;
 mod remains;
 mod remarks;
 mod renewing;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod sharing;
 mod showing;
 mod stuck;
@@ -347,6 +349,8 @@ impl Driver {
             Event::Register { register, generation, followed } => {
                 self.handle_register(register, generation, followed, now);
             }
+            #[cfg(feature = "schedules")]
+            Event::Schedule { register, event } => self.handle_schedule(register, event, now),
             Event::ReleaseDue { register, id } => self.handle_release_due(register, id),
             Event::KeysDue(register) => self.handle_keys_due(register),
             Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),

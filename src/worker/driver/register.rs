@@ -50,6 +50,8 @@ pub(super) struct OwnRegister {
     /// Tasks that are held here and wait for their keys.
     pub(super) waiting: Waiting,
     pub(super) keeping: KeyKeeping,
+    #[cfg(feature = "schedules")]
+    pub(super) schedules: super::schedules::Schedules,
 }
 
 impl OwnRegister {
@@ -67,6 +69,8 @@ impl OwnRegister {
             stamps: Stamps { writer: Lane::draw_owner(env), serial: 0 },
             waiting: Waiting::default(),
             keeping: KeyKeeping::default(),
+            #[cfg(feature = "schedules")]
+            schedules: super::schedules::Schedules::default(),
         };
         opened.read_from_start(env, services);
         opened
@@ -185,6 +189,8 @@ impl Driver {
                     self.key_was_read(number, key, now);
                 }
                 self.keep_keys(number, &entry);
+                #[cfg(feature = "schedules")]
+                self.firing_was_read(number, &entry, now);
             }
             Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {

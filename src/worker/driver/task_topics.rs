@@ -8,6 +8,8 @@ use super::{Driver, Event};
 use crate::protocol::register::QueueTask;
 use crate::supervise::recount;
 use crate::task::TaskId;
+#[cfg(feature = "schedules")]
+use crate::topics::Priority;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
 use std::sync::Arc;
@@ -31,6 +33,12 @@ impl TaskTopic {
     /// The full name of the topic.
     pub(super) fn name(&self) -> &str {
         &self.names.task
+    }
+
+    /// The full name of a level of this queue.
+    #[cfg(feature = "schedules")]
+    pub(super) fn level_name(&self, priority: Priority) -> String {
+        self.names.task_of(priority)
     }
 }
 

@@ -1,0 +1,413 @@
+//! Schedules of a queue: made, changed and read by people. What fires them: `src/worker/driver/schedules.rs`.
+
+use super::Client;
+use super::documents::DocumentError;
+use super::registers::Followed;
+use super::submit::{Prepared, Submission, SubmitError};
+use super::task_ref::TaskRef;
+use super::terms::Delivery;
+use crate::clock::Clock;
+use crate::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
+use crate::schedule::firing::{FiringKey, Slot};
+use crate::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, TaskTemplate, check_name};
+use crate::task::text;
+use crate::topics::TopicNames;
+use bytes::Bytes;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often a change that does not depend on what it changes is tried while others change the same schedule.
+const TRIES_MAX: usize = 8;
+
+/// How many of the next firings are told.
+const NEXT_MAX: usize = 10;
+
+/// The schedules of a queue: see [`Client::schedules`].
+#[derive(Clone, Debug)]
+pub struct Schedules {
+    client: Client,
+    topic: String,
+}
+
+/// A schedule, and how it stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ScheduleInfo {
+    /// Its name.
+    pub name: String,
+    /// Counts its changes. Whoever changes it names the one that he has seen.
+    pub version: u64,
+    /// What it says.
+    pub schedule: Schedule,
+    /// The last slot that was settled.
+    pub last: Option<Firing>,
+    /// Its next slots, up to ten, whether it is paused or not.
+    pub next: Vec<SystemTime>,
+}
+
+/// A slot that was settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Firing {
+    /// The slot.
+    pub slot: SystemTime,
+    /// The task that came of it; or, where the slot was left out, the task that was in its way.
+    pub task: TaskRef,
+}
+
+/// Why schedules were not read, or not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchedulesError {
+    /// The schedule cannot be used.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The task cannot be submitted.
+    #[error("the task of the schedule: {0}")]
+    Task(#[source] SubmitError),
+    /// A task of a schedule cannot have this: the schedule says it.
+    #[error("the task of a schedule has no {0} of its own")]
+    OwnTerms(&'static str),
+    /// Its tasks go to one topic as long as it exists: delete it, and make another one.
+    #[error("the priority of a schedule's tasks cannot be changed")]
+    OtherPriority,
+    /// There is a schedule of this name.
+    #[error("there is a schedule of this name already")]
+    Exists,
+    /// There is no schedule of this name.
+    #[error("there is no schedule of this name")]
+    NotFound,
+    /// It was asked to fire by hand 100 times, and none of that has come yet.
+    #[error(
+        "{TRIGGERS_MAX} firings by hand wait already: is a worker of the queue running that has the feature `schedules`?"
+    )]
+    TooManyTriggers,
+    /// It could not be read or written; or somebody else has changed it.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+}
+
+impl Client {
+    /// The schedules of a queue, by its task topic. Its workers fire them; they must have the feature `schedules`, too.
+    ///
+    /// ```no_run
+    /// use longhaul::{Client, Schedule, Text};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::connect("pulsar://localhost:6650").await?;
+    /// let report = client.submission("tasks", &Text("report".to_owned())).max_attempts(3);
+    /// let nightly = Schedule::cron("30 2 * * *").time_zone("Europe/Berlin");
+    /// client.schedules("tasks").create("nightly", nightly, report).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn schedules(&self, task_topic: impl Into<String>) -> Schedules {
+        Schedules { client: self.clone(), topic: task_topic.into() }
+    }
+
+    fn wall_ms(&self) -> u64 {
+        #[cfg(feature = "testing")]
+        if let Some(engine) = &self.inner.settings.engine {
+            return engine.wall_ms();
+        }
+        Clock::System.wall_ms()
+    }
+}
+
+/// A schedule as it stands on the register.
+struct Found {
+    version: u64,
+    schedule: Schedule,
+}
+
+impl Schedules {
+    /// Makes a schedule that submits this task: payload, properties and priority are taken from the [submission](Client::submission), which is
+    /// not sent. Its name has 1 to 200 bytes, without slashes. Returns its version.
+    ///
+    /// # Errors
+    /// When there is one of this name, when it cannot be used or will never fire, and as [`DocumentError`].
+    pub async fn create(
+        &self,
+        name: &str,
+        schedule: Schedule,
+        task: Submission,
+    ) -> Result<u64, SchedulesError> {
+        let (names, register, document) = self.open(name).await?;
+        let version = register.look_at_documents(|documents| documents.version(&document));
+        if self.find(&register, &document)?.is_some() {
+            return Err(SchedulesError::Exists);
+        }
+        let now = self.client.wall_ms();
+        let task = self.template(&names, task)?;
+        let schedule = Schedule { task, created_at: now, since: now, ..schedule };
+        self.check(&schedule, now)?;
+        self.put(&register, &document, version, &schedule).await
+    }
+
+    /// Changes a schedule, if it has this version. Its tasks stay as they are: see [`Schedules::set_task`]. When it is given other
+    /// [times](Schedule::with_times_of), only slots from then on count. Returns the new version.
+    ///
+    /// ```no_run
+    /// use longhaul::{Overlap, Schedule, Schedules, SchedulesError};
+    ///
+    /// async fn earlier(schedules: &Schedules) -> Result<u64, SchedulesError> {
+    ///     let found = schedules.get("nightly").await?.ok_or(SchedulesError::NotFound)?;
+    ///     let times = Schedule::cron("0 1 * * *").time_zone("Europe/Berlin");
+    ///     let change = |it: Schedule| it.with_times_of(times).overlap(Overlap::BufferOne);
+    ///     schedules.update("nightly", found.version, change).await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as [`create`](Self::create).
+    pub async fn update(
+        &self,
+        name: &str,
+        version: u64,
+        change: impl FnOnce(Schedule) -> Schedule,
+    ) -> Result<u64, SchedulesError> {
+        let (_, register, document) = self.open(name).await?;
+        let found = self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
+        let before = found.schedule;
+        let mut schedule = change(before.clone());
+        let now = self.client.wall_ms();
+        schedule.task = before.task.clone();
+        let resumed = before.paused && !schedule.paused;
+        if resumed || !schedule.has_times_of(&before) {
+            schedule.since = now;
+        }
+        schedule.check()?;
+        if !schedule.has_times_of(&before) {
+            self.check(&schedule, now)?;
+        }
+        self.put(&register, &document, version, &schedule).await
+    }
+
+    /// Has a schedule submit this task from now on, if it has this version. Returns the new version.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub async fn set_task(
+        &self,
+        name: &str,
+        version: u64,
+        task: Submission,
+    ) -> Result<u64, SchedulesError> {
+        let (names, register, document) = self.open(name).await?;
+        let Found { schedule, .. } =
+            self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
+        let task = self.template(&names, task)?;
+        if task.priority() != schedule.task.priority() {
+            return Err(SchedulesError::OtherPriority);
+        }
+        self.put(&register, &document, version, &Schedule { task, ..schedule }).await
+    }
+
+    /// Deletes a schedule. Tasks that it has submitted go on.
+    ///
+    /// # Errors
+    /// When there is none, and as [`DocumentError`].
+    pub async fn delete(&self, name: &str) -> Result<(), SchedulesError> {
+        self.change(name, |_, _| Ok(None)).await.map(drop)
+    }
+
+    /// Pauses a schedule: it fires no more, except by hand. Tasks that it has submitted go on.
+    ///
+    /// # Errors
+    /// When there is none, and as [`DocumentError`].
+    pub async fn pause(&self, name: &str) -> Result<u64, SchedulesError> {
+        self.change(name, |schedule, _| Ok(Some(Schedule { paused: true, ..schedule }))).await
+    }
+
+    /// Goes on with a schedule that is paused. Slots that have passed meanwhile are not made up for.
+    ///
+    /// # Errors
+    /// When there is none, and as [`DocumentError`].
+    pub async fn resume(&self, name: &str) -> Result<u64, SchedulesError> {
+        let now = self.client.wall_ms();
+        let resume = move |schedule: Schedule, _: &Followed| {
+            let since = if schedule.paused { now } else { schedule.since };
+            Ok(Some(Schedule { paused: false, since, ..schedule }))
+        };
+        self.change(name, resume).await
+    }
+
+    /// Fires a schedule now, paused or not. Its overlap policy holds: under [`Overlap::Skip`](crate::Overlap::Skip) nothing comes of it
+    /// while a task of the schedule is not over.
+    ///
+    /// # Errors
+    /// When there is none, and as [`DocumentError`].
+    pub async fn trigger(&self, name: &str) -> Result<u64, SchedulesError> {
+        let now = self.client.wall_ms();
+        let trigger = |mut schedule: Schedule, register: &Followed| {
+            schedule
+                .triggers
+                .retain(|ms| holder(register, name, Slot { ms: *ms, by_hand: true }).is_none());
+            if schedule.triggers.len() >= TRIGGERS_MAX {
+                return Err(SchedulesError::TooManyTriggers);
+            }
+            let last = schedule.triggers.last().map_or(0, |last| last + 1);
+            schedule.triggers.push(now.max(last));
+            Ok(Some(schedule))
+        };
+        self.change(name, trigger).await
+    }
+
+    /// Looks at a schedule; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`DocumentError`], and when its document cannot be read.
+    pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, SchedulesError> {
+        let (names, register, document) = self.open(name).await?;
+        let Some(found) = self.find(&register, &document)? else { return Ok(None) };
+        self.info(&names, &register, name, found).map(Some)
+    }
+
+    /// All schedules of the queue that can be read, by name.
+    ///
+    /// # Errors
+    /// As [`DocumentError`].
+    pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
+        let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
+        let register = self.client.register_of(&names).await?;
+        let all: Vec<(String, u64, Bytes)> = register.look_at_documents(|documents| {
+            let all = documents.of(DocumentKind::Schedule);
+            all.map(|(name, version, it)| (name.text().to_owned(), version, it.clone())).collect()
+        });
+        let info = |(name, version, content): (String, u64, Bytes)| {
+            let found = Found { version, schedule: Schedule::read(&content).ok()? };
+            self.info(&names, &register, &name, found).ok()
+        };
+        Ok(all.into_iter().filter_map(info).collect())
+    }
+
+    async fn open(
+        &self,
+        name: &str,
+    ) -> Result<(TopicNames, Followed, DocumentName), SchedulesError> {
+        check_name(name)?;
+        let document = DocumentName::new(DocumentKind::Schedule, name)
+            .map_err(|error| DocumentError::Name(error.0))?;
+        let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
+        let register = self.client.register_of(&names).await?;
+        Ok((names, register, document))
+    }
+
+    fn find(
+        &self,
+        register: &Followed,
+        document: &DocumentName,
+    ) -> Result<Option<Found>, SchedulesError> {
+        let found = register.look_at_documents(|it| {
+            it.get(document).map(|bytes| (it.version(document), bytes.clone()))
+        });
+        let Some((version, content)) = found else { return Ok(None) };
+        Ok(Some(Found { version, schedule: Schedule::read(&content)? }))
+    }
+
+    /// Changes a schedule whatever its version; `None` deletes it.
+    async fn change(
+        &self,
+        name: &str,
+        change: impl Fn(Schedule, &Followed) -> Result<Option<Schedule>, SchedulesError>,
+    ) -> Result<u64, SchedulesError> {
+        let (_, register, document) = self.open(name).await?;
+        for attempt in 1.. {
+            let found = self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
+            let put = match change(found.schedule, &register)? {
+                Some(schedule) => self.put(&register, &document, found.version, &schedule).await,
+                None => {
+                    let deleted = (found.version, Bytes::new());
+                    let changed = self.client.change_document(&register, &document, deleted);
+                    changed.await.map_err(SchedulesError::from)
+                }
+            };
+            match put {
+                Err(SchedulesError::Document(DocumentError::VersionConflict { .. }))
+                    if attempt < TRIES_MAX => {}
+                put => return put,
+            }
+        }
+        Err(SchedulesError::NotFound)
+    }
+
+    async fn put(
+        &self,
+        register: &Followed,
+        document: &DocumentName,
+        version: u64,
+        schedule: &Schedule,
+    ) -> Result<u64, SchedulesError> {
+        let change = (version, schedule.content()?);
+        Ok(self.client.change_document(register, document, change).await?)
+    }
+
+    /// Refuses what cannot be used, and what will never fire.
+    fn check(&self, schedule: &Schedule, now_ms: u64) -> Result<(), SchedulesError> {
+        schedule.check()?;
+        if schedule.next_after(now_ms, 1)?.is_empty() {
+            return Err(ScheduleError::NeverFires.into());
+        }
+        Ok(())
+    }
+
+    fn template(
+        &self,
+        names: &TopicNames,
+        task: Submission,
+    ) -> Result<TaskTemplate, SchedulesError> {
+        let other = self.client.names(&task.topic).map_err(DocumentError::Topic)?;
+        if other.task != names.task {
+            return Err(SchedulesError::OwnTerms("topic"));
+        }
+        let prepared = task.prepare().map_err(SchedulesError::Task)?;
+        let Prepared { payload, properties, key, priority, delivery } = prepared;
+        if key.is_some() {
+            return Err(SchedulesError::OwnTerms("idempotency key or dedupe key"));
+        }
+        if let Delivery::At(_) = delivery {
+            return Err(SchedulesError::OwnTerms("start time"));
+        }
+        if properties.contains_key(text::AFTER) {
+            return Err(SchedulesError::OwnTerms("tasks that it waits for"));
+        }
+        Ok(TaskTemplate::new(&payload, properties, priority))
+    }
+
+    fn info(
+        &self,
+        names: &TopicNames,
+        register: &Followed,
+        name: &str,
+        Found { version, schedule }: Found,
+    ) -> Result<ScheduleInfo, SchedulesError> {
+        let last = register.look(|keys| {
+            let lasts = [false, true].into_iter().filter_map(|by_hand| {
+                let (from, to) = FiringKey::range(name, by_hand);
+                let (key, task) = keys.between(KeyKind::Idempotency, from, to).next_back()?;
+                Some((FiringKey::parse(key.text())?.1, task))
+            });
+            lasts.max_by_key(|(slot, _)| slot.ms)
+        });
+        let firing = |(slot, task): (Slot, QueueTask)| {
+            let level = self.client.level_names(names, task.level);
+            let topic = level.map_err(DocumentError::Topic)?.task;
+            let task = TaskRef { topic, id: task.id };
+            Ok::<_, SchedulesError>(Firing { slot: instant(slot.ms), task })
+        };
+        let last = last.map(firing).transpose()?;
+        let next = schedule.next_after(self.client.wall_ms(), NEXT_MAX)?;
+        let next = next.into_iter().map(instant).collect();
+        Ok(ScheduleInfo { name: name.to_owned(), version, schedule, last, next })
+    }
+}
+
+fn holder(register: &Followed, name: &str, slot: Slot) -> Option<QueueTask> {
+    let key = FiringKey(name, slot).to_string();
+    let key = KeyName::new(KeyKind::Idempotency, key).ok()?;
+    register.look(|keys| keys.holder(&key)).map(|holding| holding.task)
+}
+
+fn instant(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
+}
