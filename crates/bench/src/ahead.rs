@@ -26,7 +26,8 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// A worker that starts has all of them delivered, keeps their ids, and runs the ready ones behind them: seconds from its start until it
 /// takes tasks, until it starts the first ready one, and until all ready ones are acknowledged; its memory for each task ahead; and the share
 /// of a core that worker and broker use while nothing happens. The same once more with another worker, with ready tasks that come to a worker
-/// at rest, and after the task topic was unloaded, which ends the session as a restart of the broker does.
+/// at rest, and after the task topic was unloaded, which ends the session as a restart of the broker does. The CPU time is that of worker and broker
+/// until all ready ones are acknowledged: on a busy machine it tells more than the seconds, which are then mostly spent waiting for a core.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -67,11 +68,16 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     let first = worker.end().await?;
     let (worker, figures) = start(stage, options, &topics, ahead, Some(none_mib)).await?;
     rows.push((format!("{ahead} ahead, another one starts"), figures));
-    rows.push(("ready tasks that come to it".to_owned(), come(stage, options, &topics).await?));
+    rows.push((
+        "ready tasks that come to it".to_owned(),
+        come(stage, options, &topics, &worker, used(stage, &worker)?).await?,
+    ));
+    let before = used(stage, &worker)?;
     stage.unload(&topics).await?;
     // By then the submitter, too, knows that its session is over.
     sleep(REOPENED).await;
-    rows.push(("after an unload".to_owned(), come(stage, options, &topics).await?));
+    let figures = come(stage, options, &topics, &worker, before).await?;
+    rows.push(("after an unload".to_owned(), figures));
     let second = worker.end_but_for(&["sessions_lost"]).await?;
     let (started, expected) = (first.started + second.started, 4 * options.ready);
     ensure!(started == expected, "{started} of {expected} attempts");
@@ -88,6 +94,8 @@ async fn start(
 ) -> Result<(Worker, Figures)> {
     stage.fill(topics, options.ready, options.bytes).await?;
     let plan = Plan { expected: 1, ..Plan::new(stage, topics, options.concurrency) };
+    let broker = stage.broker_process();
+    let broker_cpu_s = broker.map(cpu_s).transpose()?.unwrap_or_default();
     let begun_ns = now_ns();
     let mut worker = Worker::start(&plan, options.sitting.under.as_deref()).await?;
     let started_ns = worker.started().await?;
@@ -97,6 +105,9 @@ async fn start(
     figures.put("ready s", seconds_between(worker.spawned_ns, worker.ready_ns));
     figures.put("first task s", seconds_between(worker.spawned_ns, started_ns));
     figures.put("all ready s", all_s);
+    figures.put("worker CPU s", cpu_s(worker.process)?);
+    let broker_s = broker.map(cpu_s).transpose()?.unwrap_or_default();
+    figures.put("broker CPU s", broker_s - broker_cpu_s);
     rest(stage, &worker, &mut figures).await?;
     let mib = memory_mib(worker.process, "VmRSS")?;
     figures.put("RSS MiB", mib);
@@ -108,14 +119,29 @@ async fn start(
     Ok((worker, figures))
 }
 
-/// Ready tasks come to a worker: how long until all of them are acknowledged.
-async fn come(stage: &Stage, options: &Options, topics: &Topics) -> Result<Figures> {
+/// Ready tasks come to a worker: how long until all of them are acknowledged, and the CPU time of worker and broker since it was this.
+async fn come(
+    stage: &Stage,
+    options: &Options,
+    topics: &Topics,
+    worker: &Worker,
+    before: (f64, f64),
+) -> Result<Figures> {
     let begun_ns = now_ns();
     stage.fill(topics, options.ready, options.bytes).await?;
     left(stage, topics, options.tasks).await?;
     let mut figures = Figures::default();
     figures.put("all ready s", seconds_between(begun_ns, now_ns()));
+    let after = used(stage, worker)?;
+    figures.put("worker CPU s", after.0 - before.0);
+    figures.put("broker CPU s", after.1 - before.1);
     Ok(figures)
+}
+
+/// CPU time of worker and broker so far.
+fn used(stage: &Stage, worker: &Worker) -> Result<(f64, f64)> {
+    let broker = stage.broker_process().map(cpu_s).transpose()?;
+    Ok((cpu_s(worker.process)?, broker.unwrap_or_default()))
 }
 
 /// Waits until no more than these are left.
@@ -132,13 +158,9 @@ async fn left(stage: &Stage, topics: &Topics, ahead: usize) -> Result<()> {
 /// Takes the CPU time of worker and broker while nothing happens.
 async fn rest(stage: &Stage, worker: &Worker, figures: &mut Figures) -> Result<()> {
     sleep(Duration::from_secs(2)).await;
-    let broker = stage.broker_process();
-    let read = || -> Result<(f64, f64)> {
-        Ok((cpu_s(worker.process)?, broker.map(cpu_s).transpose()?.unwrap_or_default()))
-    };
-    let (before, begun_ns) = (read()?, now_ns());
+    let (before, begun_ns) = (used(stage, worker)?, now_ns());
     sleep(REST).await;
-    let (after, took) = (read()?, seconds_between(begun_ns, now_ns()));
+    let (after, took) = (used(stage, worker)?, seconds_between(begun_ns, now_ns()));
     figures.put("worker at rest %", 100.0 * (after.0 - before.0) / took);
     figures.put("broker at rest %", 100.0 * (after.1 - before.1) / took);
     Ok(())

@@ -1,6 +1,7 @@
 //! Measures longhaul: workers, the embedded broker, the transport.
 
 mod ahead;
+mod bytes;
 mod child;
 mod compare;
 mod course;
@@ -65,6 +66,7 @@ enum Command {
     Many(many::Options),
     Known(known::Options),
     Ahead(ahead::Options),
+    Bytes(bytes::Options),
     Growth(growth::Options),
     Long(long::Options),
     Payload(payload::Options),
@@ -122,6 +124,7 @@ impl Command {
             Self::Many(it) => it.run().await,
             Self::Known(it) => it.run().await,
             Self::Ahead(it) => it.run().await,
+            Self::Bytes(it) => it.run().await,
             Self::Growth(it) => it.run().await,
             Self::Long(it) => it.run().await,
             Self::Payload(it) => it.run().await,

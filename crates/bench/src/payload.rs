@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// Bytes of each task.
     #[arg(long, default_value_t = 1024 * 1024)]
     bytes: usize,
+    /// Bytes of each result.
+    #[arg(long, default_value_t = 0)]
+    result: usize,
     /// Tasks that the worker runs at once.
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
@@ -34,12 +37,12 @@ impl Options {
 }
 
 async fn measure(stage: &Stage, options: &Options) -> Result<Figures> {
-    let Options { sitting, tasks, bytes, concurrency } = options;
+    let Options { sitting, tasks, bytes, result, concurrency } = options;
     let idle_mib = idle_mib(stage, *concurrency).await?;
     let topics = stage.topics("payload", None).await?;
     let disk_before = stage.disk_mib()?;
     stage.fill(&topics, *tasks, *bytes).await?;
-    let plan = Plan::new(stage, &topics, *concurrency);
+    let plan = Plan { result: *result, ..Plan::new(stage, &topics, *concurrency) };
     let worker = Worker::start(&plan, sitting.under.as_deref()).await?;
     let broker = stage.broker_process().into_iter().collect();
     let meter = Meter::start([("worker", vec![worker.process]), ("broker", broker)])?;

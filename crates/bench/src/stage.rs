@@ -207,6 +207,17 @@ impl Stage {
         Ok(sum)
     }
 
+    /// Bytes of the entries that the broker stores of a topic, its own around them left out.
+    pub(crate) async fn stored_bytes(&self, topics: &Topics, topic: &str) -> Result<f64> {
+        let mut sum = 0.0;
+        for part in topics.parts(topic) {
+            let stats = self.sandbox.admin().stats(&part.to_string()).await?;
+            let stored = stats.pointer("/storageSize").and_then(Value::as_f64);
+            sum += stored.context("no storageSize in the statistics")?;
+        }
+        Ok(sum)
+    }
+
     /// Waits until all tasks are acknowledged.
     pub(crate) async fn acknowledged(&self, topics: &Topics) -> Result<()> {
         let mut left = None;

@@ -5,7 +5,7 @@
 
 use crate::child;
 use crate::meter::now_ns;
-use crate::stage::{Stage, Topics};
+use crate::stage::{Stage, Topics, body_of};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use integration_tests::example::Process;
@@ -51,6 +51,10 @@ pub(crate) struct Plan {
     pub(crate) expected: usize,
     /// R and how long M shows what has ended; heartbeats and the self-fence fit to it. Without it all are as by default.
     pub(crate) retention: Option<Duration>,
+    /// Pause between two keep-alives, if not as by default.
+    pub(crate) keep_alive: Option<Duration>,
+    /// Bytes of each result.
+    pub(crate) result: usize,
     /// Further task topics, with precedence and weight of each.
     pub(crate) also: Vec<(String, i32, u32)>,
     /// The weight of the first one, if not 1.
@@ -190,7 +194,8 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
         (signal(SignalKind::user_defined1())?, signal(SignalKind::terminate())?);
     let shared = Arc::new(Shared { expected: plan.expected, ..Shared::default() });
     let client = Client::connect(&plan.service_url).await?;
-    let processor = Processor { work: plan.work, shared: Arc::clone(&shared) };
+    let processor =
+        Processor { work: plan.work, result: body_of(plan.result), shared: Arc::clone(&shared) };
     let mut builder = client.worker(&plan.task_topic, processor).config(config(&plan));
     builder = builder.share(Share::weight(plan.weight.unwrap_or(1)));
     for (topic, precedence, weight) in &plan.also {
@@ -222,6 +227,7 @@ pub(crate) async fn run(plan: &str) -> Result<()> {
 fn config(plan: &Plan) -> WorkerConfig {
     let mut config = WorkerConfig::default();
     config.concurrency = plan.concurrency;
+    config.keep_alive = plan.keep_alive.unwrap_or(config.keep_alive);
     if let Some(retention) = plan.retention {
         config.heartbeat = retention / 30;
         config.self_fence = retention / 4;
@@ -266,6 +272,7 @@ struct Shared {
 
 struct Processor {
     work: Work,
+    result: Bytes,
     shared: Arc<Shared>,
 }
 
@@ -289,7 +296,7 @@ impl TaskProcessor for Processor {
             }
             Work::Sleep => shared.until_over().await,
         }
-        Ok(Raw(Bytes::new()))
+        Ok(Raw(self.result.clone()))
     }
 }
 

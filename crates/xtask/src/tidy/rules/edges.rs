@@ -44,7 +44,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
             CLIENT,
         ],
     ),
-    ("bench", &["integration-tests", "longhaul", "longhaul-broker", "longhaul-transport", CLIENT]),
+    (
+        "bench",
+        &[
+            "integration-tests",
+            "longhaul",
+            "longhaul-broker",
+            "longhaul-transport",
+            "longhaul-wire",
+            CLIENT,
+        ],
+    ),
     ("xtask", &[]),
 ];
 
