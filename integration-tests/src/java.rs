@@ -63,6 +63,8 @@ pub enum Sending {
     Batched,
     /// All at once by a producer without batching.
     Unbatched,
+    /// By a producer that divides what is too large for a message into chunks.
+    Chunked,
 }
 
 /// What the producer declares its payloads to be.
@@ -292,6 +294,7 @@ impl SubmitOptions {
             Sending::OneByOne => Vec::new(),
             Sending::Batched => vec!["--async".to_owned()],
             Sending::Unbatched => vec!["--async".to_owned(), "--no-batch".to_owned()],
+            Sending::Chunked => vec!["--no-batch".to_owned(), "--chunk".to_owned()],
         };
         let schema = match self.schema {
             JavaSchema::Text => "string",

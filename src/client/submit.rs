@@ -59,6 +59,17 @@ pub enum SubmitError {
     /// The broker cannot be reached, or keeps us out: the task does not exist.
     #[error("the task was not submitted")]
     Transport(#[source] TransportError),
+    /// The broker takes no message of that size: the task does not exist.
+    #[error(
+        "the task was not submitted: its message has {bytes} bytes, the broker's limit is {bytes_max}; \
+         put the payload into a store and submit a reference to it"
+    )]
+    TooLarge {
+        /// Those of the task's message: payload, properties and what the protocol adds.
+        bytes: usize,
+        /// The most that the broker takes: 5 MiB, unless it is told otherwise.
+        bytes_max: usize,
+    },
     /// The broker did not take the message: the task does not exist.
     #[error("the task was not submitted: {0}")]
     Refused(String),
@@ -284,6 +295,9 @@ impl Client {
         let position = stored.map_err(|failure| match failure {
             PublishFailure::NotSent(error) => SubmitError::Transport(error),
             PublishFailure::Sent(PublishError::Refused(cause)) => SubmitError::Refused(cause),
+            PublishFailure::Sent(PublishError::TooLarge { bytes, bytes_max }) => {
+                SubmitError::TooLarge { bytes, bytes_max }
+            }
             PublishFailure::Sent(PublishError::Unknown(cause)) => SubmitError::Unknown(cause),
             PublishFailure::Sent(PublishError::NotStored(cause)) => {
                 let address = place.to_string();

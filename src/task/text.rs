@@ -143,7 +143,22 @@ pub(crate) fn panicked(message: &str, place: Option<&str>) -> String {
 
 /// The payload is not what the processor expects.
 pub(crate) fn undecodable(cause: &str) -> String {
-    format!("Task payload could not be decoded: {cause}")
+    format!("{UNDECODABLE}{cause}")
+}
+
+const UNDECODABLE: &str = "Task payload could not be decoded: ";
+
+/// What to do about a payload or a result that no message takes, where the reason says that there is one.
+pub(crate) fn too_large_advice(reason: &str) -> Option<&'static str> {
+    let is_chunk =
+        reason.strip_prefix(UNDECODABLE).is_some_and(|cause| cause.starts_with("it is one of "));
+    if is_chunk {
+        return Some(
+            "A task is one message: put its payload into a store and submit a reference to it.",
+        );
+    }
+    let is_result = reason.starts_with(RESULT_TOO_LARGE);
+    is_result.then_some("Put the result into a store and return a reference to it.")
 }
 
 /// No processor here is for tasks of this type; these types have one.
@@ -210,17 +225,33 @@ pub(crate) fn too_long_to_show(property: &str, bytes: usize, bytes_max: usize) -
 
 /// The result is larger than the worker's limit.
 pub(crate) fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
-    format!("Result too large: {bytes} bytes, the limit is {limit_bytes}")
+    format!("{RESULT_TOO_LARGE}{bytes} bytes, the limit is {limit_bytes}")
 }
 
 /// The broker takes no message as large as the result.
 pub(crate) fn result_refused(bytes: usize, cause: &str) -> String {
-    format!("Result too large: {bytes} bytes, {cause}")
+    format!("{RESULT_TOO_LARGE}{bytes} bytes, {cause}")
 }
+
+const RESULT_TOO_LARGE: &str = "Result too large: ";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_large_for_a_message_comes_with_advice() {
+        let chunk = undecodable("it is one of 3 chunks of a message of 7000000 bytes");
+        assert!(too_large_advice(&chunk).unwrap().contains("submit a reference"));
+        for reason in [result_too_large(9, 8), result_refused(9, "the message has 10 bytes")] {
+            assert!(too_large_advice(&reason).unwrap().contains("return a reference"), "{reason}");
+        }
+        for reason in
+            [undecodable("expected value at line 1"), processing_error("it is one of them")]
+        {
+            assert_eq!(too_large_advice(&reason), None, "{reason}");
+        }
+    }
 
     #[test]
     fn a_reason_is_cut_between_characters() {

@@ -59,8 +59,8 @@ impl State {
         };
         let (sender, receiver) = oneshot::channel();
         if body.payload.len() > MESSAGE_MAX {
-            let cause = format!("{} bytes, at most {MESSAGE_MAX}", body.payload.len());
-            sender.send(Err(PublishError::Refused(cause))).ok();
+            let (bytes, bytes_max) = (body.payload.len(), MESSAGE_MAX);
+            sender.send(Err(PublishError::TooLarge { bytes, bytes_max })).ok();
             return Ok(receiver);
         }
         publishing.batch.push((body, sender));

@@ -444,4 +444,12 @@ pub enum PublishError {
     /// The message is not stored and never will be, for what it is.
     #[error("the broker refused the message: {0}")]
     Refused(String),
+    /// The message is not stored and never will be: the broker takes none of that size.
+    #[error("the message has {bytes} bytes, the broker's limit is {bytes_max}")]
+    TooLarge {
+        /// Those of the message.
+        bytes: usize,
+        /// The most that the broker takes.
+        bytes_max: usize,
+    },
 }

@@ -30,6 +30,8 @@ pub struct Head {
     pub null_value: bool,
     /// How many chunks the message has.
     pub num_chunks_from_msg: Option<i32>,
+    /// Bytes of all of them together.
+    pub total_chunk_msg_size: Option<i32>,
 }
 
 impl Head {
@@ -76,6 +78,7 @@ impl Head {
             11 => self.num_messages_in_batch = Some(value as i32),
             25 => self.null_value = value != 0,
             27 => self.num_chunks_from_msg = Some(value as i32),
+            28 => self.total_chunk_msg_size = Some(value as i32),
             _ => {}
         }
     }
@@ -94,6 +97,7 @@ impl From<MessageMetadata> for Head {
             is_encrypted: !metadata.encryption_keys.is_empty(),
             null_value: metadata.null_value.unwrap_or_default(),
             num_chunks_from_msg: metadata.num_chunks_from_msg,
+            total_chunk_msg_size: metadata.total_chunk_msg_size,
         }
     }
 }
@@ -195,12 +199,12 @@ mod tests {
             properties in properties(),
             (producer_name, replicated_from, partition_key) in (".*", any::<Option<String>>(), any::<Option<String>>()),
             (sequence_id, publish_time, compression, uncompressed_size) in any::<(u64, u64, Option<i32>, Option<u32>)>(),
-            (num_messages_in_batch, null_value, num_chunks_from_msg) in any::<(Option<i32>, Option<bool>, Option<i32>)>(),
+            (num_messages_in_batch, null_value, num_chunks_from_msg, total_chunk_msg_size) in any::<(Option<i32>, Option<bool>, Option<i32>, Option<i32>)>(),
             (deliver_at_time, event_time, uuid) in any::<(Option<i64>, Option<u64>, Option<String>)>(),
         ) {
             let metadata = MessageMetadata {
                 properties, producer_name, replicated_from, partition_key, sequence_id, publish_time, compression,
-                uncompressed_size, num_messages_in_batch, null_value, num_chunks_from_msg, deliver_at_time, event_time, uuid,
+                uncompressed_size, num_messages_in_batch, null_value, num_chunks_from_msg, total_chunk_msg_size, deliver_at_time, event_time, uuid,
                 replicate_to: vec!["here".to_owned()],
                 ..MessageMetadata::default()
             };

@@ -90,7 +90,9 @@ impl Ledger {
         let seed = self.seed;
         match &fate {
             Ok(_) => self.figures.receipts += 1,
-            Err(PublishError::Refused(_)) => self.figures.refused += 1,
+            Err(PublishError::Refused(_) | PublishError::TooLarge { .. }) => {
+                self.figures.refused += 1
+            }
             Err(PublishError::NotStored(_)) => self.figures.not_stored += 1,
             Err(_) => self.figures.unknown += 1,
         }
@@ -225,7 +227,7 @@ impl Ledger {
                 Some(Ok(place)) => {
                     assert_eq!(found, Some(&(publish.topic, *place)), "seed {seed}: {number}");
                 }
-                Some(Err(PublishError::Refused(_))) => {
+                Some(Err(PublishError::Refused(_) | PublishError::TooLarge { .. })) => {
                     assert_eq!(found, None, "seed {seed}: {number} was refused and is stored");
                     continue;
                 }

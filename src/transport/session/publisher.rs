@@ -105,9 +105,8 @@ impl Publisher for SessionPublisher {
         let bytes = weight(&message);
         if bytes > self.message_bytes_max {
             // Told before it takes up room; the machine, which knows its metadata to the byte, has the last word.
-            let max = self.message_bytes_max;
-            let cause = format!("the message has {bytes} bytes, more than {max}");
-            on_receipt.tell(Err(PublishError::Refused(cause)));
+            let bytes_max = self.message_bytes_max;
+            on_receipt.tell(Err(PublishError::TooLarge { bytes, bytes_max }));
         } else {
             let publication = Publication { message, publish_time_ms: Clock::System.wall_ms() };
             let token = Unanswered { on_receipt, _room: self.room.take(bytes) };

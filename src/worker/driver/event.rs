@@ -158,6 +158,7 @@ impl From<Published> for PublishResult {
         match published {
             Ok(_) => Self::Stored,
             Err(PublishError::Refused(cause)) => Self::Refused(cause),
+            Err(cause @ PublishError::TooLarge { .. }) => Self::Refused(cause.to_string()),
             // What was not stored is not tried again by itself, either: by now it may be too late, or not wanted any more.
             Err(_) => Self::Unknown,
         }

@@ -90,7 +90,7 @@ impl Lane {
                 Some(text::no_progress(limit.and_then(in_words).as_deref()))
             }
             text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(task.fold.attempt)),
-            _ => None,
+            _ => text::too_large_advice(reason).map(str::to_owned),
         }
     }
 

@@ -195,7 +195,7 @@ async fn too_large_is_refused_and_no_topic_is_not_found() {
     let mut publisher = publisher(&worker, Batching::Off).await;
     let payload = vec![0; super::super::publish::MESSAGE_MAX + 1].into();
     let large = publisher.send(Outgoing { payload, ..message("a") }).await.unwrap();
-    assert!(matches!(large.await, Err(PublishError::Refused(_))));
+    assert!(matches!(large.await, Err(PublishError::TooLarge { .. })));
     let nowhere = super::TopicPartition { partition: 1, ..at() };
     let error = worker.consumer(&nowhere, super::GROUP).await.err().unwrap();
     assert_eq!(error.kind, longhaul_transport::TransportErrorKind::NotFound);

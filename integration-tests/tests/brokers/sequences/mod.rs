@@ -15,6 +15,7 @@ mod compacting;
 mod crowds;
 mod failures;
 mod joining;
+mod large;
 mod leaving;
 mod losing;
 mod mixed;

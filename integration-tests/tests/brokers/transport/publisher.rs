@@ -79,7 +79,7 @@ async fn an_oversized_message_is_refused_and_harms_nobody() -> Result<()> {
         let mut publisher = transport.publisher(&topic, batching, Schema::None).await?;
         let large = Outgoing { payload: vec![7; 6 * 1024 * 1024].into(), ..Outgoing::default() };
         let refused = publisher.send(large).await?.await;
-        ensure!(matches!(refused, Err(PublishError::Refused(_))), "{refused:?}");
+        ensure!(matches!(refused, Err(PublishError::TooLarge { .. })), "{refused:?}");
         let fits = Outgoing { payload: vec![7; 2 * 1024 * 1024].into(), ..Outgoing::default() };
         publish_all(&mut publisher, [fits]).await?;
     }

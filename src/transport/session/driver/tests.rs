@@ -421,7 +421,7 @@ async fn a_message_that_the_machine_refuses_is_told_at_once() {
     let payload = vec![b'x'; MESSAGE_BYTES_MAX.unsigned_abs() as usize].into();
     let message = Outgoing { payload, ..Outgoing::default() };
     let stored = soon(publish(&bench.link, id, message)).await;
-    assert!(matches!(stored, Err(PublishError::Refused(_))), "{stored:?}");
+    assert!(matches!(stored, Err(PublishError::TooLarge { .. })), "{stored:?}");
     assert_eq!(bench.clock.now(), published);
 }
 

@@ -170,10 +170,8 @@ impl<P> Producer<P> {
             let (metadata, body) = single(publication, open, sequence_id);
             let bytes = metadata.encoded_len() + body.len();
             if bytes > message_bytes_max {
-                let cause = format!(
-                    "the message has {bytes} bytes, the broker's limit is {message_bytes_max}"
-                );
-                events.push_back(Event::Published(token, Err(PublishError::Refused(cause))));
+                let refused = PublishError::TooLarge { bytes, bytes_max: message_bytes_max };
+                events.push_back(Event::Published(token, Err(refused)));
             } else {
                 write_entry(id, metadata, &body, out);
                 open.next_sequence += 1;

@@ -103,8 +103,10 @@ fn open(metadata: &Head, body: &Bytes) -> Result<Bytes, Arc<str>> {
     if metadata.is_encrypted {
         return Err("it is encrypted".into());
     }
-    if metadata.num_chunks_from_msg.is_some_and(|chunks| chunks > 1) {
-        return Err("it is a part of a message that was sent in chunks".into());
+    if let Some(chunks) = metadata.num_chunks_from_msg.filter(|chunks| *chunks > 1) {
+        let bytes = metadata.total_chunk_msg_size.unwrap_or_default();
+        let cause = format!("it is one of {chunks} chunks of a message of {bytes} bytes");
+        return Err(cause.into());
     }
     let size = metadata.uncompressed_size.unwrap_or_default();
     compression::kind(metadata.compression)

@@ -42,7 +42,7 @@ async fn a_message_is_handed_over_and_its_receipt_comes_back() {
 async fn a_message_that_is_too_large_is_refused_and_takes_no_room() {
     let (mut driver, _end, mut publisher) = bench().await;
     let receipt = soon(publisher.send(outgoing(body_max() + 1))).await.unwrap();
-    assert!(matches!(soon(receipt).await, Err(PublishError::Refused(_))));
+    assert!(matches!(soon(receipt).await, Err(PublishError::TooLarge { .. })));
     assert!(driver.called().is_empty());
 }
 

@@ -256,7 +256,9 @@ fn what_cannot_be_read_is_delivered_with_the_reason() {
         || MessageMetadata { partition_key: Some("key".to_owned()), ..MessageMetadata::default() };
     let keys = vec![EncryptionKeys { key: "k".to_owned(), ..EncryptionKeys::default() }];
     check(MessageMetadata { encryption_keys: keys, ..key() }, b"x", "encrypted");
-    check(MessageMetadata { num_chunks_from_msg: Some(2), ..key() }, b"x", "chunks");
+    let (num_chunks_from_msg, total_chunk_msg_size) = (Some(2), Some(7_000));
+    let chunk = MessageMetadata { num_chunks_from_msg, total_chunk_msg_size, ..key() };
+    check(chunk, b"x", "it is one of 2 chunks of a message of 7000 bytes");
     check(MessageMetadata { compression: Some(77), ..key() }, b"x", "77");
     let zstd = Some(CompressionType::Zstd as i32);
     check(MessageMetadata { compression: zstd, uncompressed_size: Some(9), ..key() }, b"x", "");

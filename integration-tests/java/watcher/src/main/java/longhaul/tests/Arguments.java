@@ -10,7 +10,7 @@ import java.util.Set;
 
 /** Command line of the form {@code <verb> <serviceUrl> <topic> [--switch] [--option value]…}. */
 final class Arguments {
-    private static final Set<String> SWITCHES = Set.of("--async", "--no-batch", "--tombstone", "--compacted");
+    private static final Set<String> SWITCHES = Set.of("--async", "--no-batch", "--chunk", "--tombstone", "--compacted");
 
     final String verb;
     final String serviceUrl;

@@ -33,6 +33,9 @@ final class Submit {
         if (arguments.has("--no-batch")) {
             builder.enableBatching(false);
         }
+        if (arguments.has("--chunk")) {
+            builder.enableChunking(true);
+        }
         try (Producer<T> producer = builder.create()) {
             List<CompletableFuture<MessageId>> pending = new ArrayList<>();
             for (String payload : payloads(arguments)) {

@@ -1,0 +1,66 @@
+//! Tasks and results that no message takes: refused in words, never held and never lost without a word.
+
+use super::drain;
+use super::plain::Plain;
+use anyhow::{Context, Result, ensure};
+use integration_tests::audit::read_whole;
+use integration_tests::bench::Bench;
+use integration_tests::java::{JavaClient, Sending, SubmitOptions};
+use integration_tests::script::Scripted;
+use longhaul::TaskId;
+
+const TEN_MIB: usize = 10 * 1024 * 1024;
+
+/// A task is one message. What a stock producer sends in chunks ends as a failure of each chunk, at the first attempt, and the task behind it is run.
+#[tokio::test]
+async fn each_chunk_of_a_task_of_10_mib_fails_for_good_and_says_what_to_do() -> Result<()> {
+    let Some(bench) = Bench::new("chunks").await? else { return Ok(()) };
+    let java = JavaClient::build().await?;
+    let scripted = Scripted::default();
+    let worker = bench.worker(scripted.clone()).await?.start().await?;
+    let large = "0123456789".repeat(TEN_MIB / 10);
+    let options = SubmitOptions { sending: Sending::Chunked, ..SubmitOptions::default() };
+    java.submit(bench.service_url(), &bench.names().task, &[&large], &options).await?;
+    let behind = Plain::tasks(&bench).await?.submit("0|ok behind").await?;
+    let mut view = bench.view().await?;
+    view.until(behind, "COMPLETED 1: behind").await?;
+
+    let tasks = bench.parts(&bench.names().task).swap_remove(0);
+    let messages = read_whole(bench.transport(), &tasks).await?;
+    let (chunks, bytes) = (messages.len() - 1, large.len());
+    ensure!(chunks == 3, "{chunks} chunks");
+    for message in &messages[..chunks] {
+        let id = TaskId::new(message.position, tasks.partition);
+        let cause = format!("it is one of {chunks} chunks of a message of {bytes} bytes");
+        view.until(id, &format!("FAILED 1 FINAL: Task payload could not be decoded: {cause}"))
+            .await?;
+        let shown = view.entries(id).last().and_then(|shown| shown.metadata.clone());
+        let detail = shown.and_then(|shown| shown.detail).context("no detail")?;
+        ensure!(detail.contains("put its payload into a store and submit a reference"), "{detail}");
+    }
+    bench.all_acknowledged().await?;
+    let letters = bench.parts(&bench.names().dead_letters);
+    let letters = read_whole(bench.transport(), &letters[0]).await?;
+    ensure!(letters.len() == chunks, "{} dead letters", letters.len());
+    ensure!(letters.iter().all(|letter| letter.payload.is_empty()), "a chunk in a dead letter");
+    ensure!(scripted.runs().iter().all(|run| run.task == behind), "a chunk was run");
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+/// The result is refused by the worker, before anything is sent, and its task is not tried again.
+#[tokio::test]
+async fn a_result_of_10_mib_fails_its_task_for_good_and_says_what_to_do() -> Result<()> {
+    let Some(bench) = Bench::new("large-result").await? else { return Ok(()) };
+    let worker = bench.worker(Scripted::default()).await?.start().await?;
+    let id = Plain::tasks(&bench).await?.submit(&format!("0|big {TEN_MIB}")).await?;
+    let mut view = bench.view().await?;
+    let reason = format!("Result too large: {TEN_MIB} bytes, the limit is 1048576");
+    view.until(id, &format!("FAILED 1 FINAL: {reason}")).await?;
+    let shown = view.entries(id).last().and_then(|shown| shown.metadata.clone());
+    let detail = shown.and_then(|shown| shown.detail).context("no detail")?;
+    ensure!(detail.contains("into a store and return a reference"), "{detail}");
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
