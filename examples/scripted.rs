@@ -2,7 +2,8 @@
 //!
 //! The payload of a task is `NONCE|step|step|…`. Attempt n runs step n, the last step repeats. A step is a list of commands,
 //! separated by commas: `sleep MS`, `ok TEXT` (the result is TEXT, as raw bytes), `fail TEXT` (an error with that message),
-//! `poll COUNT MS` (up to epoch COUNT it gives the attempt back for MS).
+//! `poll COUNT MS` (up to epoch COUNT it gives the attempt back for MS), `keep TEXT` (with a checkpoint of an earlier attempt it
+//! completes with that; otherwise it stores TEXT as one, and goes on).
 //!
 //! With `--journal` it writes down what it really ran, for whoever checks it: one line `MICROSECONDS EVENT TASK EPOCH ATTEMPT`
 //! per event, where an event is `ready`, `start`, `cancelled`, `end` or `dropped`.
@@ -12,7 +13,7 @@
 use anyhow::Context;
 use clap::Parser;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicOverrides, TopicSettings, setup};
-use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text, WorkerConfig};
+use longhaul::{Client, Levels, TaskContext, TaskError, TaskProcessor, Text, WorkerConfig};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -43,6 +44,9 @@ struct Args {
     /// Tasks that run at once.
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
+    /// Works on the levels `<task-topic>-high` and `<task-topic>-low`, too, in strict order.
+    #[arg(long)]
+    levels: bool,
     /// Attempts that a task has.
     #[arg(long, default_value_t = 3)]
     max_attempts: u32,
@@ -162,6 +166,13 @@ async fn play(script: &str, context: &TaskContext) -> Result<Text, TaskError> {
                     return Err(TaskError::snooze(Duration::from_millis(ms.parse()?)));
                 }
             }
+            ("keep", text) => match context.last_checkpoint() {
+                Some(kept) => return Ok(Text(String::from_utf8_lossy(kept).into_owned())),
+                None => {
+                    context.checkpoint(text.to_owned()).await?;
+                    context.checkpoint_stored().await?;
+                }
+            },
             ("fail", text) => return Err(TaskError::retry(text)),
             (other, _) => return Err(TaskError::fatal(format!("no such command: {other}"))),
         }
@@ -196,8 +207,11 @@ async fn main() -> anyhow::Result<()> {
     let mut config = WorkerConfig::default();
     config.ledger_retention = args.ledger_retention;
     config.self_fence = args.self_fence;
-    let worker = client
-        .worker(args.task_topic, Scripted { journal: journal.clone() })
+    let mut worker = client.worker(args.task_topic, Scripted { journal: journal.clone() });
+    if args.levels {
+        worker = worker.levels(Levels::strict());
+    }
+    let worker = worker
         .config(config)
         .topics(overrides)
         .concurrency(args.concurrency)

@@ -46,6 +46,9 @@ struct Args {
     /// Switches the broker's deduplication of the ledger off: what a client sends twice is then there twice, and is found.
     #[arg(long)]
     no_deduplication: bool,
+    /// Plants faults where the scenario knows any (everything): it must then find what is broken.
+    #[arg(long)]
+    planted: bool,
     /// Print JSON, one object per line, instead of table lines.
     #[arg(long)]
     json: bool,
@@ -90,6 +93,7 @@ async fn main() -> Result<ExitCode> {
         in_flight: args.in_flight,
         short: args.short,
         no_deduplication: args.no_deduplication,
+        planted: args.planted,
         keep: args.keep,
     };
     let mut sound = true;

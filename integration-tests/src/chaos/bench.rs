@@ -5,7 +5,7 @@ use super::fleet::{Fleet, Settings};
 use super::load::{Script, send};
 use super::reading::{Tail, last_entry, ledger_entry, read_compacted, read_whole, view_entry};
 use super::{Host, Options, Row, deduplication, losses};
-use crate::checkers::{Compacted, History, Report, Violation, check};
+use crate::checkers::{Compacted, History, Report, Run, Violation, check};
 use crate::example::program;
 use crate::sandbox::Sandbox;
 use anyhow::{Context, Result};
@@ -14,15 +14,16 @@ use longhaul::internals::session::{ConnectOptions, PulsarTransport};
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul_transport::{Message, TopicPartition};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long acks and repairs of the metadata topic may take after the last task has ended.
-const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// How often the topics are set up on a broker that does not answer.
 const SETUPS_MAX: u32 = 5;
-const SETTLE_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(500);
 
 /// See the module's documentation. Dropping it kills the workers.
 #[derive(Debug)]
@@ -126,7 +127,7 @@ impl Bench {
         self.compactor.stop().await;
         let mut waited = Duration::ZERO;
         loop {
-            let history = self.history().await?;
+            let history = self.history(&self.names).await?;
             let report = check(&history);
             let settled = !report.violations.iter().any(may_pass);
             if settled || waited >= SETTLE_LIMIT {
@@ -143,37 +144,42 @@ impl Bench {
         }
     }
 
-    async fn history(&self) -> Result<History> {
-        let compacted = self.compacted().await?;
-        let tasks = read_whole(&self.transport, &self.task_topic()).await?;
+    /// What became of the tasks of the queue, or of one of its levels.
+    pub(super) async fn history(&self, names: &TopicNames) -> Result<History> {
+        let compacted = self.compacted(&names.ledger).await?;
+        let tasks = read_whole(&self.transport, &whole(&names.task)).await?;
         // In this order: what the later ones show must be in the earlier ones or come after them.
-        let view = read_whole(&self.transport, &self.view_topic()).await?;
-        let ledger = read_whole(&self.transport, &self.ledger_topic()).await?;
+        let view = read_whole(&self.transport, &whole(&names.metadata)).await?;
+        let ledger = read_whole(&self.transport, &whole(&names.ledger)).await?;
         let task_id = |message: &Message| TaskId::new(message.position, -1);
+        let tasks: Vec<TaskId> = tasks.iter().map(task_id).collect();
+        let known: BTreeSet<TaskId> = tasks.iter().copied().collect();
+        // A fleet that works on levels runs the tasks of all of them.
+        let is_one = |run: &Run| !self.settings.levels || known.contains(&run.task);
         Ok(History {
-            tasks: tasks.iter().map(task_id).collect(),
+            tasks,
             ledger: ledger.into_iter().map(ledger_entry).collect(),
             compacted,
             view: view.iter().map(view_entry).collect(),
-            runs: self.fleet.runs()?,
+            runs: self.fleet.runs()?.into_iter().filter(is_one).collect(),
             max_attempts: self.settings.max_attempts,
-            backlog: self.backlog().await?,
+            backlog: self.backlog(&names.task).await?,
         })
     }
 
     /// Compacts the ledger and reads what is left; `None` when there is nothing on it.
-    async fn compacted(&self) -> Result<Option<Compacted>> {
-        let topic = self.ledger_topic();
+    async fn compacted(&self, ledger: &str) -> Result<Option<Compacted>> {
+        let topic = whole(ledger);
         let Some(horizon) = last_entry(&self.transport, &topic).await? else { return Ok(None) };
-        self.compactor.compact().await?;
+        self.compactor.compact_one(ledger).await?;
         let view = read_compacted(&self.transport, &topic).await?;
         let ledger = view.into_iter().map(ledger_entry).collect();
         Ok(Some(Compacted { horizon, ledger }))
     }
 
     /// Messages that the workers' subscription has not acknowledged.
-    async fn backlog(&self) -> Result<u64> {
-        let stats = self.sandbox.admin().stats(&self.names.task).await?;
+    async fn backlog(&self, task: &str) -> Result<u64> {
+        let stats = self.sandbox.admin().stats(task).await?;
         let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
         backlog.context("no backlog in the statistics")
     }
@@ -184,7 +190,11 @@ impl Bench {
 }
 
 /// Sets the topics up. A broker that has just started may be too busy to answer in time; setup goes on where it stopped.
-async fn set_up(admin: &Admin, names: &TopicNames, topics: &TopicSettings) -> Result<()> {
+pub(super) async fn set_up(
+    admin: &Admin,
+    names: &TopicNames,
+    topics: &TopicSettings,
+) -> Result<()> {
     let mut tries = 1;
     while let Err(cause) = setup(admin, names, topics).await {
         if tries == SETUPS_MAX {
@@ -196,14 +206,14 @@ async fn set_up(admin: &Admin, names: &TopicNames, topics: &TopicSettings) -> Re
 }
 
 /// What time may mend: the last acks and repairs are under way.
-const fn may_pass(violation: &Violation) -> bool {
+pub(super) const fn may_pass(violation: &Violation) -> bool {
     matches!(
         violation,
         Violation::ViewDiffers(..) | Violation::Backlog(_) | Violation::ViewAhead(..)
     )
 }
 
-fn whole(topic: &str) -> TopicPartition {
+pub(super) fn whole(topic: &str) -> TopicPartition {
     TopicPartition { topic: topic.to_owned(), partition: -1 }
 }
 

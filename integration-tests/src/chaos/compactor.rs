@@ -1,4 +1,4 @@
-//! Compacts ledger and metadata topic while a scenario runs, whatever else it does.
+//! Compacts ledgers and metadata topics while a scenario runs, whatever else it does.
 
 use super::Row;
 use crate::sandbox::Admin;
@@ -19,12 +19,12 @@ const EVERY_SHORT: Duration = Duration::from_secs(1);
 /// It is more than twice what one compaction may take, because one that hangs has to be over before the next one begins.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Compacts both topics, by itself or when it is told to. Dropping it ends that.
+/// Compacts topics, by itself or when it is told to. Dropping it ends that.
 #[derive(Debug)]
 pub(super) struct Compactor {
     admin: Admin,
-    /// Ledger and metadata topic.
-    topics: [String; 2],
+    /// Ledger and metadata topic, of each level that there is.
+    topics: Vec<String>,
     tally: Arc<Tally>,
     work: JoinSet<()>,
 }
@@ -38,8 +38,13 @@ struct Tally {
 
 impl Compactor {
     pub(super) fn new(admin: Admin, names: &TopicNames) -> Self {
-        let topics = [names.ledger.clone(), names.metadata.clone()];
+        let topics = vec![names.ledger.clone(), names.metadata.clone()];
         Self { admin, topics, tally: Arc::default(), work: JoinSet::new() }
+    }
+
+    /// Compacts those of a level, too.
+    pub(super) fn also(&mut self, names: &TopicNames) {
+        self.topics.extend([names.ledger.clone(), names.metadata.clone()]);
     }
 
     /// Has the broker keep what compaction leaves out: the checkers want to see all that ever was.
@@ -70,19 +75,24 @@ impl Compactor {
         self.work.shutdown().await;
     }
 
-    /// Compacts both topics, as soon as the broker does that.
+    /// Compacts all of them, as soon as the broker does that.
     pub(super) async fn compact(&self) -> Result<()> {
         for topic in &self.topics {
-            let mut cause = None;
-            let done = until("a compaction", LIMIT, async || {
-                cause = self.admin.compact(topic).await.err();
-                self.tally.note(cause.is_none());
-                Ok(cause.is_none().then_some(()))
-            })
-            .await;
-            done.with_context(|| format!("{topic}, at last: {cause:?}"))?;
+            self.compact_one(topic).await?;
         }
         Ok(())
+    }
+
+    /// Compacts one of them.
+    pub(super) async fn compact_one(&self, topic: &str) -> Result<()> {
+        let mut cause = None;
+        let done = until("a compaction", LIMIT, async || {
+            cause = self.admin.compact(topic).await.err();
+            self.tally.note(cause.is_none());
+            Ok(cause.is_none().then_some(()))
+        })
+        .await;
+        done.with_context(|| format!("{topic}, at last: {cause:?}"))
     }
 
     pub(super) fn tell(&self, row: &mut Row) {

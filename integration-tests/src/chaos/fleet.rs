@@ -29,6 +29,8 @@ pub(super) struct Settings {
     pub(super) retention: Duration,
     pub(super) ledger_retention: Duration,
     pub(super) self_fence: Duration,
+    /// They work on the levels of the queue, too.
+    pub(super) levels: bool,
 }
 
 impl Default for Settings {
@@ -43,6 +45,7 @@ impl Default for Settings {
             retention: Duration::from_secs(24 * 3600),
             ledger_retention: Duration::from_secs(3600),
             self_fence: Duration::from_secs(600),
+            levels: false,
         }
     }
 }
@@ -62,7 +65,8 @@ impl Settings {
             ("--self-fence", ms(self.self_fence)),
             ("--backoff-max", "5s".to_owned()),
         ];
-        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+        let pairs = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        pairs.chain(self.levels.then(|| "--levels".to_owned())).collect()
     }
 }
 

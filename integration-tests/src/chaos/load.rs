@@ -21,13 +21,13 @@ const AGAIN: Duration = Duration::from_millis(300);
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     steps: String,
-    budget: Option<&'static str>,
+    properties: Vec<(String, String)>,
 }
 
 impl Script {
     /// The steps of the attempts, separated by `|`.
     pub(super) fn new(steps: impl Into<String>) -> Self {
-        Self { steps: steps.into(), budget: None }
+        Self { steps: steps.into(), properties: Vec::new() }
     }
 
     /// Sleeps, then completes.
@@ -41,15 +41,20 @@ impl Script {
     }
 
     /// Gives the task a budget, an ISO 8601 duration.
-    pub(super) fn budget(self, budget: &'static str) -> Self {
-        Self { budget: Some(budget), ..self }
+    pub(super) fn budget(self, budget: &str) -> Self {
+        self.property("MAX_TASK_DURATION", budget)
+    }
+
+    /// Adds a property to its message.
+    pub(super) fn property(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.properties.push((name.to_owned(), value.into()));
+        self
     }
 
     pub(super) fn message(&self) -> Outgoing {
-        let budget = self.budget.map(|budget| ("MAX_TASK_DURATION".to_owned(), budget.to_owned()));
         Outgoing {
             key: None,
-            properties: budget.into_iter().collect(),
+            properties: self.properties.iter().cloned().collect(),
             payload: format!("{:08x}|{}", fastrand::u32(..), self.steps).into(),
             ..Outgoing::default()
         }
@@ -127,6 +132,10 @@ impl Load {
         self.ended.set(true);
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
     /// Submits tasks one after the other, with a pause, until it is ended. Several may run at a time.
     pub(super) async fn run(
         &self,
@@ -136,7 +145,7 @@ impl Load {
         mut script: impl FnMut() -> Script,
     ) {
         let mut publisher = None;
-        while !self.ended.get() {
+        while !self.has_ended() {
             if submit_one(transport, topic, &mut publisher, &script()).await.is_ok() {
                 self.submitted.set(self.submitted.get() + 1);
                 sleep(pause).await;
@@ -148,7 +157,7 @@ impl Load {
     }
 }
 
-async fn submit_one(
+pub(super) async fn submit_one(
     transport: &PulsarTransport,
     topic: &TopicPartition,
     publisher: &mut Option<Box<dyn Publisher>>,

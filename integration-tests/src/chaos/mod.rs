@@ -12,6 +12,7 @@ mod journal;
 mod load;
 mod losses;
 mod probe;
+mod promises;
 mod reading;
 mod report;
 mod scenarios;
@@ -41,6 +42,8 @@ pub struct Options {
     pub short: bool,
     /// Switches the broker's deduplication of the ledger off, so that what a client sends twice is there twice.
     pub no_deduplication: bool,
+    /// Plants faults, where the scenario knows any: it must find them.
+    pub planted: bool,
     /// Where logs and journals of the workers are kept; without it they go.
     pub keep: Option<PathBuf>,
 }

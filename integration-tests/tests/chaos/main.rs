@@ -92,6 +92,30 @@ async fn compactions_among_kills_and_freezes_lose_nothing_and_run_nothing_twice(
 }
 
 #[tokio::test]
+async fn everything_at_once_keeps_each_promise() -> Result<()> {
+    on_its_own_broker("everything").await
+}
+
+/// The properties that promises rest on are left out of all messages: the judge has to find each kind of promise that was not kept.
+#[tokio::test]
+async fn a_promise_that_is_not_kept_is_found() -> Result<()> {
+    let turn = TURN.lock().await;
+    let Some(broker) = Broker::from_env(BrokerConfig::default()).await? else { return Ok(()) };
+    let mut host = Host::Own(Box::new(broker));
+    let scenario = Scenario::find("everything").context("no such scenario")?;
+    let calm =
+        Options { seed: 1, short: true, faults: Some(0), planted: true, ..Options::default() };
+    let rows = scenario.run(&mut host, &calm).await?;
+    for name in ["after", "never", "not_before", "once", "tags"] {
+        let told = format!("promise {name}: ");
+        let found = rows.iter().any(|row| row.violations.iter().any(|it| it.starts_with(&told)));
+        ensure!(found, "no broken promise {name}: {rows:?}");
+    }
+    drop(turn);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_outage_takes_no_task_from_its_owner() -> Result<()> {
     on_its_own_broker("outage").await
 }

@@ -170,7 +170,7 @@ pub(super) async fn rest(bench: &mut Bench) -> Result<()> {
 }
 
 /// Submits until every worker has started a task that was submitted after the last fault.
-async fn rouse(bench: &mut Bench) -> Result<()> {
+pub(super) async fn rouse(bench: &mut Bench) -> Result<()> {
     let from_ms = wall_ms();
     let mut silent = bench.fleet.alive();
     // More than the workers that are awake can hold, so that there is some for the others.

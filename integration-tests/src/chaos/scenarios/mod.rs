@@ -4,6 +4,7 @@ mod budget;
 mod cluster;
 mod compactions;
 mod drain;
+mod everything;
 mod faults;
 mod freeze;
 mod kill_owner;
@@ -107,6 +108,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "mixed",
         about: "kills, freezes, unloads and restarts of the broker in random order under load: nothing lost",
         run: |host, options| Box::pin(mixed::run(host, options)),
+    },
+    Scenario {
+        name: "everything",
+        about: "levels, keys, dependents, schedules, expiry, checkpoints, snoozes, tags under kills, freezes, unloads, restarts: every promise kept",
+        run: |host, options| Box::pin(everything::run(host, options)),
     },
     Scenario {
         name: "compactions",
