@@ -26,6 +26,7 @@ mod protocol;
 mod register;
 #[cfg(feature = "schedules")]
 mod schedule;
+mod settings;
 mod supervise;
 mod task;
 mod telemetry;
@@ -40,10 +41,10 @@ pub mod topics;
 pub use client::SetupTopicsError;
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, GetError,
-    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Submission, SubmitError,
+    HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission, SubmitError,
     TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskPage, TaskRef, TaskRefError, TaskStatus,
-    TaskView, TaskViewError, Verification, WaitError, Watch, WatchError, WatchEvent, WatchFrom,
-    WorkerInfo, Zombie,
+    TaskView, TaskViewError, Verification, VersionedSettings, WaitError, Watch, WatchError,
+    WatchEvent, WatchFrom, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};
@@ -53,6 +54,7 @@ pub use protocol::retry::RetryPolicy;
 pub use protocol::waits::AfterFailed;
 #[cfg(feature = "schedules")]
 pub use schedule::{Overlap, Schedule, ScheduleError};
+pub use settings::{DeadLetterSettings, Limit, QueueSettings, QueueSettingsError, Rate};
 pub use supervise::ConnectionState;
 pub use task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,

@@ -9,10 +9,6 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod cancel;
-#[cfg_attr(
-    not(any(test, feature = "schedules")),
-    expect(dead_code, reason = "what is changed by documents comes with them")
-)]
 mod documents;
 mod existence;
 #[cfg(test)]
@@ -21,6 +17,7 @@ mod history;
 mod keyed;
 mod publishers;
 mod query;
+mod queue;
 mod registers;
 mod routes;
 #[cfg(feature = "schedules")]
@@ -45,6 +42,7 @@ pub use history::{
     Verification, Zombie,
 };
 pub use query::{GetError, WaitError};
+pub use queue::{Queue, VersionedSettings};
 #[cfg(feature = "schedules")]
 pub use schedules::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use submit::{Submission, SubmitError};

@@ -123,6 +123,15 @@ impl Submission {
         tags.into_iter().fold(self, Self::tag)
     }
 
+    /// The limits of this key apply to the task, beside those of its queue: how many tasks with it run at once, how many begin in a time. Which ones, say
+    /// the settings of the queue ([`Client::queue`](crate::Client::queue)). Text of 1 to 256 bytes.
+    pub fn limit_key(self, key: impl Into<String>) -> Self {
+        let key = key.into();
+        let problem = format!("a key has 1 to 256 bytes, this one has {}", key.len());
+        let fits = text::is_limit_key(&key);
+        self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
+    }
+
     /// The task begins when these are over: tasks of the same topic, up to 1,000, whatever their partitions. A chain, a fan-in and a group with
     /// a callback are all of this kind: the last task names the ones before. It has no slot and no payload in any worker while it waits.
     ///
@@ -276,6 +285,7 @@ mod tests {
                 "EXPIRES_AT",
             ),
             (submission().tag("a,b"), "TAGS"),
+            (submission().limit_key("k".repeat(257)), "LIMIT_KEY"),
             (submission().tags(vec!["t"; 17]), "TAGS"),
         ];
         for (submission, property) in bad {

@@ -6,12 +6,15 @@
 mod values;
 
 pub(crate) use values::{
-    ATTEMPTS_MAX, INTERVALS_MAX, ValueError, check_tags, format_duration, format_limit, millis,
+    ATTEMPTS_MAX, INTERVALS_MAX, ValueError, check_tags, duration_or_zero as read_duration,
+    format_duration, format_limit, millis,
 };
 #[cfg(feature = "schedules")]
 pub(crate) use values::{duration as duration_of, instant_ms as instant_of};
 
 use super::text;
+use crate::protocol::retry::RetryPolicy;
+use crate::settings::QueueSettings;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -105,6 +108,32 @@ impl Terms {
     pub(crate) fn waits_until_ms(&self) -> Option<u64> {
         let at_ms = self.scheduled_at_ms?;
         Some(self.expires_at_ms.map_or(at_ms, |expires| at_ms.min(expires)))
+    }
+}
+
+impl Terms {
+    /// What the queue says where the task does not: its message was published at this time, in ms since the epoch. A task that names its pauses as a
+    /// list has as many attempts as these make.
+    pub(crate) fn completed_by(mut self, queue: &QueueSettings, published_ms: u64) -> Self {
+        let listed = queue.retry.as_ref().filter(|_| self.pauses.is_none());
+        let attempts = listed.and_then(RetryPolicy::attempts).or(queue.max_attempts);
+        self.max_attempts = self.max_attempts.or(attempts);
+        self.pauses = self.pauses.or_else(|| queue.retry.as_ref().map(Pauses::from));
+        self.no_progress_timeout = self.no_progress_timeout.or(queue.no_progress_timeout);
+        let expires_ms =
+            queue.expires_after.map(|after| published_ms.saturating_add(millis(after)));
+        self.expires_at_ms = self.expires_at_ms.or(expires_ms);
+        self
+    }
+}
+
+impl From<&RetryPolicy> for Pauses {
+    fn from(policy: &RetryPolicy) -> Self {
+        if policy.intervals.is_empty() {
+            Self::Backoff(policy.base, policy.max)
+        } else {
+            Self::Intervals(policy.intervals.clone())
+        }
     }
 }
 

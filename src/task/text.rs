@@ -70,6 +70,14 @@ pub(crate) const SCHEDULE: &str = "SCHEDULE";
 #[cfg(feature = "schedules")]
 pub(crate) const SCHEDULE_SLOT: &str = "SCHEDULE_SLOT";
 
+/// Message property of a task: the limits of this key apply to it, beside those of its queue.
+pub(crate) const LIMIT_KEY: &str = "LIMIT_KEY";
+
+/// Whether a text can be the value of [`LIMIT_KEY`].
+pub(crate) fn is_limit_key(key: &str) -> bool {
+    (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
+}
+
 /// How the reason begins why a task was closed whose key another task holds.
 const DUPLICATE_OF: &str = "Duplicate of ";
 

@@ -55,6 +55,11 @@ impl<K: Copy + Ord> Agenda<K> {
         Some(id)
     }
 
+    /// That task.
+    pub(super) fn first(&self) -> Option<K> {
+        self.order.first().map(|(_, id)| *id)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }

@@ -89,6 +89,12 @@ impl DocumentName {
         Ok(Self { kind, text })
     }
 
+    /// The settings of the register's queue.
+    #[must_use]
+    pub fn queue_settings() -> Self {
+        Self { kind: DocumentKind::Settings, text: "queue".into() }
+    }
+
     /// What the document is about.
     #[must_use]
     pub const fn kind(&self) -> DocumentKind {

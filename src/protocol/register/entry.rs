@@ -2,14 +2,17 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `start`, `doc` |
+//! | `k` | kind: `bind`, `release`, `start`, `doc`, `ticket` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
+//! | `t` | of a ticket: the name of the task's topic |
 //!
 //! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, and
-//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte. A task on the topic of a
-//! level is written with the level in front ([`QueueTask`]). A name may hold any text, slashes too, so such a key is read from its end.
+//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
+//! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. A task on the topic of a level is written with the level in front
+//! ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes too, so such a key is read from its end.
 
 use super::documents::{Document, DocumentKey};
+use super::gates::Ticket;
 use super::queue_task::QueueTask;
 use crate::protocol::body;
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
@@ -32,6 +35,8 @@ pub enum Entry {
     Release(HoldKey),
     /// The next version of a document.
     Document(Document),
+    /// A worker is about to claim a task, where a limit stands; and the name of the task's topic.
+    Ticket(Ticket, Box<str>),
     /// The key is of no more use.
     Tombstone(Key),
 }
@@ -113,6 +118,8 @@ pub enum Key {
     Release(HoldKey),
     /// See [`Entry::Document`].
     Document(DocumentKey),
+    /// See [`Entry::Ticket`].
+    Ticket(Ticket),
 }
 
 /// The message is not an entry of the register that this version knows; the fold ignores it.
@@ -194,6 +201,7 @@ impl fmt::Display for Key {
             Self::Hold(key) => write!(f, "bind/{key}"),
             Self::Release(key) => write!(f, "release/{key}"),
             Self::Document(key) => write!(f, "doc/{key}"),
+            Self::Ticket(ticket) => write!(f, "ticket/{ticket}"),
         }
     }
 }
@@ -213,6 +221,7 @@ fn parse(text: &str) -> Option<Key> {
         "bind" => parse_hold(rest).map(Key::Hold),
         "release" => parse_hold(rest).map(Key::Release),
         "doc" => DocumentKey::parse(rest).map(Key::Document),
+        "ticket" => Ticket::parse(rest).map(Key::Ticket),
         _ => None,
     }
 }
@@ -245,7 +254,7 @@ impl Key {
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
             Self::Hold(key) | Self::Release(key) => Some(key),
-            Self::Start(_) | Self::Document(_) => None,
+            Self::Start(_) | Self::Document(_) | Self::Ticket(_) => None,
         }
     }
 }
@@ -259,6 +268,7 @@ impl Entry {
             Self::Bind(hold) => Key::Hold(hold.key.clone()),
             Self::Release(key) => Key::Release(key.clone()),
             Self::Document(document) => Key::Document(document.key.clone()),
+            Self::Ticket(ticket, _) => Key::Ticket(ticket.clone()),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -277,6 +287,10 @@ impl Entry {
             }
             Self::Release(_) => out.put_word("k", "release"),
             Self::Document(_) => out.put_word("k", "doc"),
+            Self::Ticket(_, topic) => {
+                out.put_word("k", "ticket");
+                out.put("t", format_args!("{topic}"));
+            }
             Self::Tombstone(_) => return Properties::new(),
         }
         out.finish()
@@ -287,7 +301,9 @@ impl Entry {
     pub fn body(&self) -> Bytes {
         match self {
             Self::Tombstone(_) => Bytes::new(),
-            Self::Start(_) | Self::Bind(_) | Self::Release(_) => body::encode(b""),
+            Self::Start(_) | Self::Bind(_) | Self::Release(_) | Self::Ticket(..) => {
+                body::encode(b"")
+            }
             Self::Document(document) => body::encode(&document.content),
         }
     }
@@ -318,6 +334,10 @@ impl Entry {
             }
             ("release", Key::Release(key)) => Ok(Self::Release(key)),
             ("doc", Key::Document(key)) => Ok(Self::Document(Document { key, content })),
+            ("ticket", Key::Ticket(ticket)) => {
+                let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
+                Ok(Self::Ticket(ticket, topic.into()))
+            }
             _ => Err(EntryError::Property("k")),
         }
     }

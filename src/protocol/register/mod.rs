@@ -4,11 +4,13 @@
 //! clients do the same where they need it. As on the ledger each key is used by exactly one publish, so that compaction removes nothing
 //! that the fold reads.
 //!
-//! What stands there: who holds which key ([`keys`](Keys)), and [`Documents`] that people change. Another kind of content gets an [`Entry`] of its own, a key of the
+//! What stands there: who holds which key ([`keys`](Keys)), [`Documents`] that people change, and the tickets of tasks that begin under a
+//! limit ([`Gates`]). Another kind of content gets an [`Entry`] of its own, a key of the
 //! form `<kind>/<name>/…/<writer>/<serial>`, and a fold of its own in [`Register`].
 
 mod documents;
 mod entry;
+mod gates;
 mod keys;
 mod queue_task;
 
@@ -18,6 +20,7 @@ pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents
 #[cfg(feature = "internals")]
 pub use entry::KeyNameError;
 pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
 #[cfg(feature = "internals")]
 pub use keys::Holding;
 pub use keys::{Admission, Ignored, Keys, Submitting, Verdict};
@@ -25,6 +28,7 @@ pub use queue_task::QueueTask;
 #[cfg(feature = "internals")]
 pub use queue_task::QueueTaskError;
 
+use crate::settings::QueueSettings;
 use crate::task::Position;
 
 /// What the entries of a register mean together.
@@ -34,11 +38,23 @@ pub struct Register {
     start: Option<Stamp>,
     keys: Keys,
     documents: Documents,
+    gates: Gates,
 }
 
 impl Register {
-    /// Takes the next entry. One at or before the last position was taken before, and changes nothing: `None`.
+    /// Takes the next entry, of which nobody has to know when it was published: see [`Register::apply_at`].
     pub fn apply(&mut self, entry: &Entry, position: Position) -> Option<Verdict> {
+        self.apply_at(entry, position, 0)
+    }
+
+    /// Takes the next entry, which was published at this time, in ms since the epoch. One at or before the last position was taken before, and
+    /// changes nothing: `None`.
+    pub fn apply_at(
+        &mut self,
+        entry: &Entry,
+        position: Position,
+        published_ms: u64,
+    ) -> Option<Verdict> {
         if self.position.is_some_and(|last| position <= last) {
             return None;
         }
@@ -51,8 +67,16 @@ impl Register {
             Entry::Bind(_)
             | Entry::Release(_)
             | Entry::Tombstone(Key::Hold(_) | Key::Release(_)) => self.keys.apply(entry),
-            Entry::Document(document) => self.documents.apply(document),
+            Entry::Document(document) => self.change(document, published_ms),
             Entry::Tombstone(Key::Document(key)) => self.documents.forget(key),
+            Entry::Ticket(ticket, topic) if self.gates.take(ticket, topic, published_ms) => {
+                Verdict::Accepted
+            }
+            Entry::Ticket(..) => Verdict::Ignored(Ignored::Repeated),
+            Entry::Tombstone(Key::Ticket(ticket)) if self.gates.give_back(ticket, published_ms) => {
+                Verdict::Accepted
+            }
+            Entry::Tombstone(Key::Ticket(_)) => Verdict::Ignored(Ignored::Tombstone),
             Entry::Tombstone(Key::Start(_)) => Verdict::Ignored(Ignored::Tombstone),
         })
     }
@@ -67,6 +91,27 @@ impl Register {
     #[must_use]
     pub const fn documents(&self) -> &Documents {
         &self.documents
+    }
+
+    fn change(&mut self, document: &Document, published_ms: u64) -> Verdict {
+        let verdict = self.documents.apply(document);
+        if verdict == Verdict::Accepted && document.key.name == DocumentName::queue_settings() {
+            // What cannot be read limits nothing.
+            let settings = QueueSettings::read(&document.content).unwrap_or_default();
+            self.gates.set(&settings, published_ms);
+        }
+        verdict
+    }
+
+    /// Which tickets are granted.
+    #[must_use]
+    pub const fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// All was read that stood there at this time, in ms since the epoch.
+    pub fn read_to_end(&mut self, now_ms: u64) {
+        self.gates.read_to_end(now_ms);
     }
 
     /// Whether a mark stands there by which the topic is known again: [`Entry::Start`].

@@ -39,7 +39,7 @@ impl ValueError {
 type Value<T> = Result<T, ValueError>;
 
 /// Reads a duration as the reference's clients write it: ISO 8601 with days, hours, minutes and seconds, zero or above.
-fn duration_or_zero(text: &str) -> Value<Duration> {
+pub(crate) fn duration_or_zero(text: &str) -> Value<Duration> {
     let error = |problem: &str| ValueError::new(text, problem);
     if text.len() > TEXT_BYTES_MAX {
         return Err(error(&format!("it has more than {TEXT_BYTES_MAX} bytes")));

@@ -51,6 +51,8 @@ impl Driver {
             }
             Effect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
             Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
+            Effect::AskForTicket(task) => self.ask_for_ticket(id, task, self.env.clock.now()),
+            Effect::ReturnTicket(task) => self.return_ticket(id, task),
         }
     }
 
@@ -184,9 +186,12 @@ impl Driver {
         message: Option<Message>,
         now: Moment,
     ) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let payload = message.map(TaskPayload::from);
+        let mut payload = message.map(TaskPayload::from);
+        if let Some(payload) = &mut payload {
+            self.complete_terms(id, payload);
+        }
         let found = payload.is_some();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(payload) = payload {
             if let Some(limits) = payload.limits() {
                 lane.core.note_limits(task_id, limits);

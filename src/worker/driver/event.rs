@@ -6,7 +6,7 @@ use super::lanes::LaneId;
 use super::schedules::ScheduleEvent;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{KeyName, QueueTask};
+use crate::protocol::register::{KeyName, QueueTask, Ticket};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
@@ -119,6 +119,28 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         name: KeyName,
     },
+    /// A task may have a token of its pace by now.
+    TicketDue {
+        lane: LaneId,
+        id: TaskId,
+    },
+    /// A ticket may not be stored.
+    TicketLost {
+        register: usize,
+        ticket: Ticket,
+    },
+    /// It may not be stored that a ticket was given back.
+    TicketStays {
+        register: usize,
+        ticket: Ticket,
+    },
+    /// The token of a ticket may be forgotten.
+    TicketOver {
+        register: usize,
+        ticket: Ticket,
+    },
+    /// The tickets at the register with this number are to be looked at.
+    TicketsDue(usize),
     /// A key is not released although that was published: the end of its holder waits for it.
     ReleaseDue {
         register: usize,

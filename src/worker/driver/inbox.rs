@@ -158,7 +158,9 @@ impl Driver {
         let task = TaskId::new(message.position, lane.partition());
         let batch_size = message.batch_size;
         let published_ms = message.publish_time_ms;
-        let payload = TaskPayload::from(message);
+        let mut payload = TaskPayload::from(message);
+        self.complete_terms(id, &mut payload);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
         if let Some(at_ms) = waits_until_ms
             && lane.core.keep_until(task, batch_size, at_ms, now)

@@ -96,7 +96,11 @@ impl Driver {
             Entry::Bind(hold) if self.is_first(number) && self.is_over(number, hold.key.task) => {
                 self.release(number, hold.key.task);
             }
-            Entry::Bind(_) | Entry::Document(_) | Entry::Start(_) | Entry::Tombstone(_) => {}
+            Entry::Bind(_)
+            | Entry::Document(_)
+            | Entry::Start(_)
+            | Entry::Ticket(..)
+            | Entry::Tombstone(_) => {}
         }
     }
 

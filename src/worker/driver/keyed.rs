@@ -169,7 +169,7 @@ impl Driver {
         register.publish(env, services, &Entry::Bind(Hold { key, digest }), on_receipt);
     }
 
-    fn register_of_mut(&mut self, lane: LaneId) -> Option<&mut OwnRegister> {
+    pub(super) fn register_of_mut(&mut self, lane: LaneId) -> Option<&mut OwnRegister> {
         let topic = self.topics.get(usize::from(lane.topic))?;
         self.registers.get_mut(topic.register)
     }

@@ -25,11 +25,13 @@ mod remarks;
 mod renewing;
 #[cfg(feature = "schedules")]
 mod schedules;
+mod settings;
 mod sharing;
 mod showing;
 mod stuck;
 mod task_topics;
 mod telling;
+mod tickets;
 
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
@@ -336,12 +338,7 @@ impl Driver {
             }
             Event::Published { lane, fate } => self.note_fate(lane, &fate, now),
             Event::Tombstoned { lane, generation, fate } => {
-                self.note_fate(lane, &fate, now);
-                // Before a self-fence it was another batch.
-                let lane = self.lanes.get_mut(&lane);
-                if let Some(lane) = lane.filter(|lane| lane.generation == generation) {
-                    lane.core.handle_tombstoned(fate == PublishResult::Stored, now);
-                }
+                self.handle_tombstoned(lane, generation, &fate, now);
             }
             Event::Removed { lane, id, fate } => self.handle_removed(lane, id, &fate),
             Event::Restore { lane, id, message } => self.handle_restore(lane, id, message),
@@ -354,6 +351,13 @@ impl Driver {
             Event::ReleaseDue { register, id } => self.handle_release_due(register, id),
             Event::KeysDue(register) => self.handle_keys_due(register),
             Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
+            Event::TicketDue { lane, id } => self.pass_gates(lane, id, now),
+            Event::TicketLost { register, ticket } => {
+                self.handle_ticket_lost(register, &ticket, now);
+            }
+            Event::TicketStays { register, ticket } => self.handle_ticket_stays(register, ticket),
+            Event::TicketOver { register, ticket } => self.handle_ticket_over(register, ticket),
+            Event::TicketsDue(register) => self.handle_tickets_due(register),
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;
@@ -362,6 +366,21 @@ impl Driver {
             Event::CheckpointTried { lane, id, epoch, stored } => {
                 self.handle_checkpoint_tried(lane, id, epoch, stored);
             }
+        }
+    }
+
+    fn handle_tombstoned(
+        &mut self,
+        id: LaneId,
+        generation: u64,
+        fate: &PublishResult,
+        now: Moment,
+    ) {
+        self.note_fate(id, fate, now);
+        // Before a self-fence it was another batch.
+        let lane = self.lanes.get_mut(&id).filter(|lane| lane.generation == generation);
+        if let Some(lane) = lane {
+            lane.core.handle_tombstoned(*fate == PublishResult::Stored, now);
         }
     }
 

@@ -143,7 +143,9 @@ impl Driver {
         let lanes = self.lanes.len().max(1);
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
-        let waiting = lane.core.waiting() + lane.core.machine().waiting_for_keys();
+        let core = &lane.core;
+        let waiting =
+            core.waiting() + core.machine().waiting_for_keys() + core.waiting_for_tickets();
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);

@@ -8,6 +8,8 @@ use super::key_keeping::KeyKeeping;
 use super::keyed::Waiting;
 use super::lane::Lane;
 use super::lanes::LaneId;
+use super::settings::OwnSettings;
+use super::tickets::Tickets;
 use super::{Driver, Environment, Event};
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
@@ -31,6 +33,10 @@ impl Stamps {
         self.serial += 1;
         Stamp { writer: self.writer, serial: self.serial }
     }
+
+    pub(super) fn is_own(&self, stamp: Stamp) -> bool {
+        self.writer == stamp.writer
+    }
 }
 
 /// The register as this worker sees it.
@@ -52,6 +58,8 @@ pub(super) struct OwnRegister {
     pub(super) keeping: KeyKeeping,
     #[cfg(feature = "schedules")]
     pub(super) schedules: super::schedules::Schedules,
+    pub(super) tickets: Tickets,
+    pub(super) settings: OwnSettings,
 }
 
 impl OwnRegister {
@@ -71,6 +79,8 @@ impl OwnRegister {
             keeping: KeyKeeping::default(),
             #[cfg(feature = "schedules")]
             schedules: super::schedules::Schedules::default(),
+            tickets: Tickets::default(),
+            settings: OwnSettings::default(),
         };
         opened.read_from_start(env, services);
         opened
@@ -79,6 +89,10 @@ impl OwnRegister {
     /// Whether it was read to its end.
     pub(super) const fn is_read(&self) -> bool {
         self.read
+    }
+
+    pub(super) const fn topic(&self) -> &TopicPartition {
+        &self.topic
     }
 
     /// A stamp that no other entry has.
@@ -178,7 +192,8 @@ impl Driver {
                 if matches!(entry, Entry::Start(_)) {
                     register.landmark.set(Some(message));
                 }
-                let verdict = register.fold.apply(&entry, message.position);
+                let (position, published_ms) = (message.position, message.publish_time_ms);
+                let verdict = register.fold.apply_at(&entry, position, published_ms);
                 if let Entry::Document(document) = &entry
                     && verdict == Some(Verdict::Accepted)
                     && register.is_read()
@@ -191,6 +206,7 @@ impl Driver {
                 self.keep_keys(number, &entry);
                 #[cfg(feature = "schedules")]
                 self.firing_was_read(number, &entry, now);
+                self.ticket_was_read(number, &entry, now);
             }
             Err(EntryError::Replicated) => self.stats.replicated(),
             Err(error) => {
@@ -205,12 +221,15 @@ impl Driver {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         register.read = true;
+        register.fold.read_to_end(env.clock.wall_ms());
         if !register.fold.has_start() {
             let start = Entry::Start(register.next_stamp());
             // Should it get lost the next worker writes another one.
             register.publish(env, services, &start, OnReceipt::ignored());
         }
         self.documents_were_read(number, now);
+        self.take_up_settings(number, now);
+        self.look_at_all_tickets(number, now);
         self.look_at_all_keys(number, now);
         self.look_at_releases(number);
         self.look_at_keys_later(number);
@@ -227,6 +246,7 @@ impl Driver {
         if self.register_of(id).is_none_or(|register| !register.is_read()) {
             return;
         }
+        self.limit_claims(id, self.env.clock.now());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.start_consuming(&mut self.env, &mut self.services) {
             tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");

@@ -51,6 +51,11 @@ impl Lane {
                 warn(metadata, text::key_ignored(property, key.len()));
             }
         }
+        if let Some(key) = payload.properties.get(text::LIMIT_KEY)
+            && payload.limit_key().is_none()
+        {
+            warn(metadata, text::key_ignored(text::LIMIT_KEY, key.len()));
+        }
         if let Some(terms) = payload.terms.as_deref() {
             metadata.tags.clone_from(&terms.tags);
             metadata.scheduled_at = terms.scheduled_at_ms;

@@ -10,7 +10,7 @@ use crate::ledger;
 use crate::protocol::entry::Entry as LedgerEntry;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
-    Digest, DocumentName, Entry, Hold, HoldKey, KeyKind, KeyName, QueueTask,
+    Digest, DocumentKind, DocumentName, Entry, Hold, HoldKey, KeyKind, KeyName, QueueTask,
 };
 use crate::protocol::waits::{AfterFailed, WaitsFor};
 use crate::schedule::firing::{FiringKey, Known, Plan, Slot, Step};
@@ -68,10 +68,14 @@ pub(in crate::worker) enum ScheduleEvent {
 }
 
 impl Driver {
-    /// A register is read anew: what it said of schedules is forgotten.
-    pub(super) fn forget_schedules(&mut self, number: usize) {
-        if let Some(register) = self.registers.get_mut(number) {
-            register.schedules.planned.clear();
+    /// A register was read to its end, perhaps another one than before: schedules that do not stand there are gone.
+    pub(super) fn take_up_schedules(&mut self, number: usize, now: Moment) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        register.schedules.planned.clear();
+        let standing = register.fold.documents().of(DocumentKind::Schedule);
+        let names: Vec<DocumentName> = standing.map(|(name, ..)| name.clone()).collect();
+        for name in names {
+            self.schedule_changed(number, &name, now);
         }
     }
 

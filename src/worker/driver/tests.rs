@@ -45,6 +45,7 @@ mod scheduled;
 mod sharing;
 mod telling;
 mod terms;
+mod tickets;
 mod topics;
 mod versions;
 mod visits;

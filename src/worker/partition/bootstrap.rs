@@ -137,12 +137,14 @@ impl Partition {
         self.no_longer_read = before.no_longer_read + before.reading.len();
         self.sent = before.sent;
         self.legacy = before.legacy;
+        self.tickets = before.tickets;
         self.effects.push_back(Effect::Fenced);
         self.drop_held_starts();
         for effect in before.effects {
             match effect {
                 // What was superseded before stays so, and nobody would say it again.
-                Effect::Do(Action::Stop { .. } | Action::SetAside { .. }) => {
+                Effect::Do(Action::Stop { .. } | Action::SetAside { .. })
+                | Effect::ReturnTicket(_) => {
                     self.effects.push_back(effect);
                 }
                 Effect::Do(Action::Publish(entry)) => {
@@ -165,6 +167,7 @@ impl Partition {
                 | Effect::Ready
                 | Effect::Fenced
                 | Effect::Refused(_)
+                | Effect::AskForTicket(_)
                 | Effect::AskForLegacy => {}
             }
         }

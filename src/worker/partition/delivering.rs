@@ -85,6 +85,10 @@ impl Partition {
         while slots.may_read() {
             let due = self.due_place(now, slots);
             let waiting = self.waiting.next();
+            let granted = self.waiting.first().is_some_and(|id| self.tickets.is_granted(id));
+            if !granted && !self.may_ask(slots) {
+                return;
+            }
             let next = match due {
                 Some(due) if waiting.is_none_or(|waiting| due < waiting) => self.start_kept(now),
                 _ => self.waiting.pop_first(),

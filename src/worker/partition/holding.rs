@@ -10,6 +10,7 @@ use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 #[cfg(any(test, feature = "internals"))]
 use crate::worker::machine::Action;
+use crate::worker::machine::Machine;
 use std::time::Duration;
 
 /// The payload of a task that is not due for this long is dropped, and read again when it is.
@@ -31,7 +32,7 @@ impl Partition {
     /// Whether deliveries are welcome: a new task could be claimed at once, if a slot is free.
     #[must_use]
     pub fn may_take(&self, now: Moment) -> bool {
-        self.mode == Mode::Live && self.silence.may_claim(now)
+        self.mode == Mode::Live && !self.tickets.is_paused() && self.silence.may_claim(now)
     }
 
     /// From now on nothing new is claimed, and what waits for a slot is handed back.
@@ -43,6 +44,26 @@ impl Partition {
                 self.agenda.set(*id, now);
             }
         }
+    }
+
+    /// A payload was read from the task topic, or is not there (`found` false).
+    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
+        self.no_longer_read += usize::from(self.reading.remove(&id));
+        self.machine.payload_read(id, found);
+        let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
+        // Its delivery may have brought it.
+        let read = found || here(&self.machine);
+        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read));
+        self.drop_unless_wanted(id, now);
+        self.drop_payload_if_awaited(id);
+        if here(&self.machine) {
+            // The slot that it was read for is its own.
+            self.waiting.set(id, Moment::default());
+        }
+        // A claim that closes a cancelled task needs none.
+        let wait = if self.machine.fold(id).cancel { Duration::ZERO } else { wait };
+        self.agenda.set(id, now + wait);
+        self.settle();
     }
 
     /// Drops the payload of a task that waits for its next attempt: it is read again when that is due.

@@ -101,6 +101,7 @@ impl Partition {
         self.look_after_finished(now);
         self.settle();
         self.ask_for_legacy(now);
+        self.return_tickets();
         self.give_back(slots);
     }
 
@@ -198,6 +199,8 @@ impl Partition {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
+            Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
+            Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}
             // Looked at again with the next own heartbeat.
             Decision::ReadPayload if slots.full => {
                 self.awaiting_heartbeat.insert(id);
@@ -237,6 +240,7 @@ impl Partition {
                 slots.take();
             }
             self.claims.insert(id, now);
+            self.tickets.use_up(id);
         }
         let claim = self.legacy_claim(id, claim);
         self.machine.claim(id, claim);
@@ -255,6 +259,10 @@ impl Partition {
     /// Whether anything but the task's own state stands against a claim; sees to it that the task is looked at again.
     fn may_claim(&mut self, id: TaskId, closes: bool, now: Moment) -> bool {
         if self.mode != Mode::Live {
+            return false;
+        }
+        if self.tickets.is_paused() && !closes {
+            self.hand_back_in_time(id, now);
             return false;
         }
         if !self.silence.may_claim(now) {
@@ -278,12 +286,14 @@ impl Partition {
         }
     }
 
-    fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
+    pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
         if !self.hand_back_in_time(id, now) {
             // What has begun waits here, for as long as it takes: without its payload.
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
-            self.waiting.set_by(id, place(ready_ms));
+            // What has its tickets comes first: nobody else has the use of them.
+            let granted = self.tickets.is_granted(id);
+            self.waiting.set_by(id, if granted { Moment::default() } else { place(ready_ms) });
         }
     }
 
@@ -356,6 +366,13 @@ impl Partition {
         let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
         let closed = self.closed_by_others(id, &task.fold);
         [closed, limited].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Whoever waits longer than its limits allow is closed then.
+    pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
+        if let Some((at, _)) = self.closes_at(id).filter(|(at, _)| *at > now) {
+            self.agenda.set_by(id, at);
+        }
     }
 
     /// When this worker may take the task over, as far as is known now. `None`: the next own heartbeat will tell.

@@ -18,6 +18,7 @@ mod scheduled;
 mod sealing;
 mod sent;
 mod slots;
+mod tickets;
 mod wall;
 
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
@@ -41,6 +42,8 @@ use sent::Sent;
 pub use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+pub use tickets::ClaimLimits;
+use tickets::Tickets;
 use wall::WallClock;
 
 /// What a partition must know of the worker's settings.
@@ -70,6 +73,10 @@ pub enum Effect {
     AskForLegacy,
     /// End this attempt, which was not started, as a worker of the Java reference has shown the task's end.
     EndAsShown(TaskId, Epoch, LegacyEnd),
+    /// Take what tickets the claim of this task needs: see [`Partition::grant_ticket`]. Only where the queue has limits.
+    AskForTicket(TaskId),
+    /// Give back the tickets of this task.
+    ReturnTicket(TaskId),
 }
 
 /// Why nothing is claimed, if so.
@@ -105,6 +112,7 @@ pub struct Partition {
     agenda: Agenda<TaskId>,
     /// Tasks that wait for a free slot, in the order in which they became ready.
     waiting: Agenda<TaskId>,
+    tickets: Tickets,
     /// Deliveries that came before their time; when to look at them, and whether the first of them waits for a slot.
     scheduled: Scheduled,
     next_kept: Option<Moment>,
@@ -162,6 +170,7 @@ impl Partition {
             waits: BTreeMap::new(),
             agenda: Agenda::default(),
             waiting: Agenda::default(),
+            tickets: Tickets::default(),
             scheduled: Scheduled::default(),
             next_kept: None,
             kept_is_due: false,
@@ -331,26 +340,6 @@ impl Partition {
         }
         let machine = &self.machine;
         self.open.retain(|id, _| machine.task(*id).is_some());
-        self.settle();
-    }
-
-    /// A payload was read from the task topic, or is not there (`found` false).
-    pub fn handle_payload(&mut self, id: TaskId, found: bool, now: Moment) {
-        self.no_longer_read += usize::from(self.reading.remove(&id));
-        self.machine.payload_read(id, found);
-        let here = |machine: &Machine| machine.task(id).is_some_and(|task| task.payload);
-        // Its delivery may have brought it.
-        let read = found || here(&self.machine);
-        let wait = self.open.get_mut(&id).map_or(Duration::ZERO, |open| open.was_read(read));
-        self.drop_unless_wanted(id, now);
-        self.drop_payload_if_awaited(id);
-        if here(&self.machine) {
-            // The slot that it was read for is its own.
-            self.waiting.set(id, Moment::default());
-        }
-        // A claim that closes a cancelled task needs none.
-        let wait = if self.machine.fold(id).cancel { Duration::ZERO } else { wait };
-        self.agenda.set(id, now + wait);
         self.settle();
     }
 

@@ -209,7 +209,10 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "self-fence".to_owned()
         }
         Effect::Refused(error) => format!("refused: {error}"),
-        Effect::AskForLegacy | Effect::EndAsShown(..) => {
+        Effect::AskForTicket(_)
+        | Effect::ReturnTicket(_)
+        | Effect::AskForLegacy
+        | Effect::EndAsShown(..) => {
             panic!("nobody said that the reference is here")
         }
     };

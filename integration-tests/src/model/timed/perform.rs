@@ -45,7 +45,11 @@ impl Steps<'_> {
             Effect::Ready => worker.consumes = true,
             Effect::Fenced => self.fenced(number, worker),
             // No worker of the model works beside the Java reference.
-            Effect::Refused(_) | Effect::AskForLegacy | Effect::EndAsShown(..) => {}
+            Effect::Refused(_)
+            | Effect::AskForLegacy
+            | Effect::EndAsShown(..)
+            | Effect::AskForTicket(_)
+            | Effect::ReturnTicket(_) => {}
             Effect::Do(action) => self.act(number, worker, action),
         }
     }

@@ -1,0 +1,129 @@
+//! What a document of settings says, and what it may not say.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn full() -> QueueSettings {
+    let rate = Some(Rate::new(100, 60 * SECOND));
+    QueueSettings {
+        paused: true,
+        limit: Limit { max_in_flight: Some(20), rate },
+        per_key: Limit { max_in_flight: Some(1), rate: None },
+        keys: [("acme/x".to_owned(), Limit { max_in_flight: Some(5), rate })].into(),
+        no_progress_timeout: Some(600 * SECOND),
+        retry: Some(RetryPolicy::intervals([SECOND, Duration::ZERO])),
+        max_attempts: Some(3),
+        expires_after: Some(3600 * SECOND),
+        dead_letters: DeadLetterSettings {
+            enabled: Some(true),
+            max_size: Some(1000),
+            retention: Some(86_400 * SECOND),
+        },
+        other: Map::new(),
+    }
+}
+
+/// The form stands on registers: it must be the same in each version.
+#[test]
+fn the_document_never_changes() {
+    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"maxSize":1000,"retention":"PT24H"}}"#;
+    let written = String::from_utf8(full().to_document().unwrap()).unwrap();
+    assert_eq!(written, text);
+    assert_eq!(QueueSettings::read(text.as_bytes()), Ok(full()));
+    assert_eq!(QueueSettings::default().to_document().unwrap(), b"{}");
+    let exponential = QueueSettings {
+        retry: Some(RetryPolicy::exponential(SECOND, 60 * SECOND)),
+        ..QueueSettings::default()
+    };
+    let written = exponential.to_document().unwrap();
+    assert_eq!(written, br#"{"retry":{"base":"PT1S","max":"PT1M"}}"#);
+    assert_eq!(QueueSettings::read(&written), Ok(exponential));
+}
+
+#[test]
+fn nothing_at_all_limits_nothing() {
+    for document in ["", "{}"] {
+        assert_eq!(QueueSettings::read(document.as_bytes()), Ok(QueueSettings::default()));
+    }
+}
+
+/// A version of tomorrow has written a setting that this one does not know: an update of this version must not lose it.
+#[test]
+fn what_is_not_known_is_kept() {
+    let text = r#"{"maxInFlight":2,"colour":{"a":[1,null]}}"#;
+    let mut settings = QueueSettings::read(text.as_bytes()).unwrap();
+    settings.paused = true;
+    let written = String::from_utf8(settings.to_document().unwrap()).unwrap();
+    assert_eq!(written, r#"{"paused":true,"maxInFlight":2,"colour":{"a":[1,null]}}"#);
+}
+
+#[test]
+fn a_key_has_its_own_limit_or_that_of_all() {
+    let settings = full();
+    assert_eq!(settings.limit_of("other").max_in_flight, Some(1));
+    assert_eq!(settings.limit_of("acme/x").max_in_flight, Some(5));
+}
+
+#[test]
+fn a_bad_setting_is_named_with_its_bound() {
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut QueueSettings), error: &str) {
+        let mut settings = QueueSettings::default();
+        change(&mut settings);
+        let told = settings.to_document().unwrap_err().to_string();
+        assert_eq!(told, error);
+    }
+    let none = Limit { max_in_flight: Some(0), rate: None };
+    let rate = |tokens, per| Limit { rate: Some(Rate::new(tokens, per)), max_in_flight: None };
+    check(
+        |s| s.per_key = none,
+        "perKey.maxInFlight: must be at least 1; to stop a queue, pause it",
+    );
+    check(
+        |s| {
+            s.keys.insert("acme".to_owned(), rate(0, SECOND));
+        },
+        "keys.acme.rate.tokens: must be between 1 and 100000, is 0",
+    );
+    check(
+        |s| s.limit = rate(1, Duration::ZERO),
+        "rate.per: must be between 1ms and 86400s, is 0ns",
+    );
+    check(|s| s.max_attempts = Some(0), "maxAttempts: must be between 1 and 1000, is 0");
+    check(
+        |s| {
+            s.max_attempts = Some(2);
+            s.retry = Some(RetryPolicy::intervals([SECOND, SECOND]));
+        },
+        "maxAttempts: is 2, and the intervals of `retry` make 3 attempts",
+    );
+    check(
+        |s| s.retry = Some(RetryPolicy::exponential(2 * SECOND, SECOND)),
+        "retry: the base 2s exceeds the maximum 1s",
+    );
+    check(|s| s.expires_after = Some(Duration::ZERO), "expiresAfter: `0s`: it must be above zero");
+    check(
+        |s| {
+            s.keys.insert(String::new(), Limit::default());
+        },
+        "keys: a key has 1 to 256 bytes, one has 0",
+    );
+}
+
+/// Anybody may write to a register. What cannot be read is told, and is no panic.
+#[test]
+fn a_document_that_is_none_is_an_error() {
+    for text in [
+        "[]",
+        "nonsense",
+        r#"{"paused":"yes"}"#,
+        r#"{"rate":{"tokens":-1,"per":"PT1S"}}"#,
+        r#"{"rate":{"tokens":1}}"#,
+        r#"{"rate":{"tokens":1,"per":"1s"}}"#,
+        r#"{"maxInFlight":0}"#,
+        r#"{"retry":{"base":"PT1S"}}"#,
+    ] {
+        assert!(QueueSettings::read(text.as_bytes()).is_err(), "{text}");
+    }
+}

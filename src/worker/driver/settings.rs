@@ -1,0 +1,73 @@
+//! The settings of a queue, as its register says: they take effect when they are read.
+
+use super::Driver;
+use super::lane::TaskPayload;
+use super::lanes::LaneId;
+use crate::protocol::moment::Moment;
+use crate::protocol::register::{DocumentName, Register};
+use crate::settings::QueueSettings;
+use crate::worker::partition::ClaimLimits;
+use std::sync::Arc;
+
+/// What stands of them now.
+#[derive(Debug, Default)]
+pub(super) struct OwnSettings {
+    claims: ClaimLimits,
+    /// What applies to tasks that do not say it; `None`: the worker's settings do.
+    defaults: Option<Arc<QueueSettings>>,
+}
+
+impl OwnSettings {
+    fn of(register: &Register) -> Self {
+        let document = register.documents().get(&DocumentName::queue_settings());
+        let settings = QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default());
+        let settings = settings.unwrap_or_else(|error| {
+            tracing::error!(%error, "the settings of the queue cannot be used: it has none");
+            QueueSettings::default()
+        });
+        let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
+        let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
+        let defaults = settings.has_terms().then(|| Arc::new(settings));
+        Self { claims, defaults }
+    }
+}
+
+impl Driver {
+    /// Other settings of the queue stand, or none any more.
+    pub(super) fn take_up_settings(&mut self, number: usize, now: Moment) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let before = register.settings.claims;
+        register.settings = OwnSettings::of(&register.fold);
+        let claims = register.settings.claims;
+        if before.paused != claims.paused {
+            let what = if claims.paused { "paused" } else { "resumed" };
+            tracing::info!(register = %register.topic(), "the queue is {what}");
+        }
+        if before != claims {
+            let lanes: Vec<LaneId> = self.lanes.keys().collect();
+            for id in lanes {
+                self.limit_claims(id, now);
+            }
+        }
+        self.look_at_gate(number, None, now);
+    }
+
+    /// Tells a lane what limits its claims.
+    pub(super) fn limit_claims(&mut self, id: LaneId, now: Moment) {
+        let Some(claims) = self.register_of(id).map(|it| it.settings.claims) else { return };
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.core.limit_claims(claims, now);
+            self.without_credit.insert(id);
+        }
+    }
+
+    /// What the queue says of tasks whose messages do not say it.
+    pub(super) fn complete_terms(&self, id: LaneId, payload: &mut TaskPayload) {
+        if let Some(defaults) = self.register_of(id).and_then(|it| it.settings.defaults.as_deref())
+        {
+            let own = payload.terms.as_deref().cloned().unwrap_or_default();
+            let terms = own.completed_by(defaults, payload.published_ms);
+            payload.terms = Some(Arc::new(terms));
+        }
+    }
+}

@@ -1,0 +1,603 @@
+//! Limits that hold over all workers of a queue, with one worker and with several.
+
+use super::*;
+use crate::client::Client;
+use crate::protocol::register::{Gate, GateKind};
+use crate::settings::{Limit, QueueSettings, Rate};
+
+/// What runs now, by limit key, and when each attempt began.
+#[derive(Clone, Default)]
+struct Gauge(Arc<Mutex<Counts>>);
+
+#[derive(Default)]
+struct Counts {
+    running: std::collections::BTreeMap<String, usize>,
+    most: std::collections::BTreeMap<String, usize>,
+    all: usize,
+    most_of_all: usize,
+    began_ms: Vec<u64>,
+    keys: Vec<String>,
+}
+
+impl Gauge {
+    fn with<T>(&self, look: impl FnOnce(&mut Counts) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn begin(&self, key: &str, now_ms: u64) {
+        self.with(|counts| {
+            let running = counts.running.entry(key.to_owned()).or_default();
+            *running += 1;
+            let most = counts.most.entry(key.to_owned()).or_default();
+            *most = (*most).max(*running);
+            counts.all += 1;
+            counts.most_of_all = counts.most_of_all.max(counts.all);
+            counts.began_ms.push(now_ms);
+            counts.keys.push(key.to_owned());
+        });
+    }
+
+    fn end(&self, key: &str) {
+        self.with(|counts| {
+            *counts.running.entry(key.to_owned()).or_default() -= 1;
+            counts.all -= 1;
+        });
+    }
+
+    fn begun(&self) -> usize {
+        self.with(|counts| counts.began_ms.len())
+    }
+}
+
+/// Ends the count of an attempt also when it is dropped.
+struct Begun(Gauge, String);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.end(&self.1);
+    }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn config(concurrency: usize) -> WorkerConfig {
+    WorkerConfig { concurrency, ..brisk() }
+}
+
+/// A worker of this name, whose attempts take so long and are counted.
+fn counting(
+    broker: Option<MemoryBroker>,
+    name: &'static str,
+    config: WorkerConfig,
+    partitions: Option<u32>,
+    (gauge, takes): (&Gauge, Duration),
+) -> Bench {
+    let gauge = gauge.clone();
+    let clock: Arc<Mutex<Option<Clock>>> = Arc::default();
+    let of_bench = Arc::clone(&clock);
+    let body = move |context: TaskContext| {
+        let key = context.properties().get("LIMIT_KEY").cloned().unwrap_or_default();
+        let now_ms = of_bench.lock().unwrap().map_or(0, |clock| clock.wall_ms());
+        gauge.begin(&key, now_ms);
+        let begun = Begun(gauge.clone(), key);
+        async move {
+            tokio::time::sleep(takes).await;
+            drop(begun);
+            Ok(Text("done".to_owned()))
+        }
+    };
+    let bench = match broker {
+        None => Bench::new(config, partitions, body),
+        Some(broker) => Bench::on(broker, name, config, partitions, body),
+    };
+    *clock.lock().unwrap() = Some(bench.broker.clock());
+    bench
+}
+
+fn in_flight(max: u32) -> QueueSettings {
+    let mut settings = QueueSettings::default();
+    settings.limit.max_in_flight = Some(max);
+    settings
+}
+
+fn rate(tokens: u32, per: Duration) -> Limit {
+    Limit { max_in_flight: None, rate: Some(Rate::new(tokens, per)) }
+}
+
+impl Bench {
+    /// Writes settings to the register, as a client does.
+    fn settle(&self, version: u64, settings: &QueueSettings) {
+        let stamp = crate::protocol::register::Stamp { writer: OwnerId(77), serial: version };
+        let name = crate::protocol::register::DocumentName::queue_settings();
+        let key = crate::protocol::register::DocumentKey { name, version, stamp };
+        let content = Bytes::from(settings.to_document().unwrap());
+        let document = crate::protocol::register::Document { key, content };
+        let entry = crate::protocol::register::Entry::Document(document);
+        self.broker.publish(&self.register(), crate::register::message(&entry));
+    }
+
+    fn submit_to(&self, partition: i32, key: &str) -> TaskId {
+        let properties = [("LIMIT_KEY".to_owned(), key.to_owned())];
+        let properties = properties.into_iter().filter(|(_, key)| !key.is_empty()).collect();
+        let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
+        let at = self.at(&self.names.task, partition);
+        TaskId::new(self.broker.publish(&at, message), partition)
+    }
+
+    fn tickets(&self) -> usize {
+        self.driver.registers[0].fold.gates().standing_tickets().count()
+    }
+
+    fn ticket_entries(&self) -> usize {
+        let log = self.broker.full_log(&self.register());
+        let is_ticket = |message: &&Message| {
+            message.key.as_deref().is_some_and(|key| key.starts_with("ticket/"))
+        };
+        log.iter().filter(is_ticket).count()
+    }
+
+    fn is_over(&self, partition: i32, task: TaskId) -> bool {
+        self.driver.lanes[partition].core.machine().fold(task).phase.is_terminal()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_limits_has_no_tickets() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    bench.settle(1, &QueueSettings::default());
+    for _ in 0..8 {
+        bench.submit_to(-1, "a");
+    }
+    bench.run_for(10 * SECOND).await;
+    assert_eq!((gauge.begun(), bench.ticket_entries()), (8, 0));
+    assert_eq!(gauge.with(|counts| counts.most_of_all), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_partitions() {
+    let gauge = Gauge::default();
+    let mut one = counting(None, "", config(4), Some(3), (&gauge, SECOND));
+    let broker = one.broker.clone();
+    let mut other = counting(Some(broker), "other", config(4), Some(3), (&gauge, SECOND));
+    one.settle(1, &in_flight(3));
+    tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
+    let tasks: Vec<_> = (0..30).map(|number| one.submit_to(number % 3, "")).collect();
+    tokio::join!(one.run_for(8 * SECOND), other.run_for(8 * SECOND));
+    assert_eq!(gauge.with(|counts| counts.most_of_all), 3, "the limit is used");
+    assert!(gauge.begun() >= 18, "{}", gauge.begun());
+    tokio::join!(one.run_for(20 * SECOND), other.run_for(20 * SECOND));
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (30, 3));
+    assert!(tasks.iter().all(|task| one.is_over(task.partition, *task)));
+    assert_eq!((one.tickets(), other.tickets()), (0, 0), "all were given back");
+}
+
+/// All slots of a worker would wait for tasks of one key, and whoever has another one would wait behind them.
+#[tokio::test(start_paused = true)]
+async fn a_key_at_its_limit_holds_up_no_other_key() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 10 * SECOND));
+    let mut settings = QueueSettings::default();
+    settings.per_key.max_in_flight = Some(1);
+    settings.keys.insert("wide".to_owned(), Limit { max_in_flight: Some(2), rate: None });
+    bench.settle(1, &settings);
+    for _ in 0..20 {
+        bench.submit_to(-1, "a");
+    }
+    for key in ["b", "wide", "wide", "wide"] {
+        bench.submit_to(-1, key);
+    }
+    bench.run_for(8 * SECOND).await;
+    let mut begun = gauge.with(|counts| counts.keys.clone());
+    begun.sort_unstable();
+    assert_eq!(begun, ["a", "b", "wide", "wide"]);
+    // A task without a key is under no limit of keys.
+    bench.run_for(300 * SECOND).await;
+    assert_eq!(gauge.begun(), 24);
+    let most = gauge.with(|counts| counts.most.clone());
+    let most: Vec<_> = most.iter().map(|(key, most)| (key.as_str(), *most)).collect();
+    assert_eq!(most, [("a", 1), ("b", 1), ("wide", 2)]);
+    assert_eq!(bench.tickets(), 0);
+}
+
+/// How many begin in a window of this length at most.
+fn most_within(began_ms: &[u64], window_ms: u64) -> usize {
+    let count =
+        |from: &u64| began_ms.iter().filter(|at| (*from..=from + window_ms).contains(at)).count();
+    began_ms.iter().map(count).max().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_begin_in_a_time_than_the_bucket_has() {
+    let gauge = Gauge::default();
+    let takes = 10 * MILLISECOND;
+    let mut one = counting(None, "", config(4), Some(2), (&gauge, takes));
+    let broker = one.broker.clone();
+    let mut other = counting(Some(broker), "other", config(4), Some(2), (&gauge, takes));
+    let mut settings = QueueSettings::default();
+    settings.limit = rate(5, 5 * SECOND);
+    one.settle(1, &settings);
+    tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
+    for number in 0..20 {
+        one.submit_to(number % 2, "");
+    }
+    tokio::join!(one.run_for(SECOND / 2), other.run_for(SECOND / 2));
+    assert_eq!(gauge.begun(), 5, "the burst");
+    tokio::join!(one.run_for(25 * SECOND), other.run_for(25 * SECOND));
+    let began_ms = gauge.with(|counts| counts.began_ms.clone());
+    assert_eq!(began_ms.len(), 20);
+    for window_ms in [100, 1_000, 2_000, 5_000, 10_000] {
+        let most = most_within(&began_ms, window_ms);
+        let allowed = 5 + usize::try_from(window_ms).unwrap() / 1_000;
+        assert!(most <= allowed + 1, "{most} within {window_ms} ms");
+    }
+    let took = began_ms.iter().max().unwrap() - began_ms.iter().min().unwrap();
+    assert!((14_900..16_500).contains(&took), "{took} ms: the rate is used");
+    // The last token is forgotten when the bucket is full again.
+    tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
+    assert_eq!(one.tickets(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_queue_begins_nothing_and_goes_on_when_it_is_resumed() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(2), None, (&gauge, 5 * SECOND));
+    bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
+    let queue = client.queue("tasks");
+    assert_eq!(queue.settings().await.unwrap().version, 0);
+    assert_eq!(queue.pause().await.unwrap(), 1);
+    assert_eq!(queue.pause().await.unwrap(), 1, "it is paused already");
+    bench.run_for(SECOND / 2).await;
+    let tasks: Vec<_> = (0..5).map(|_| bench.submit_to(-1, "")).collect();
+    bench.run_for(30 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.all)), (1, 0), "what ran has ended");
+    let at = bench.at(&bench.names.task, -1);
+    assert_eq!(bench.broker.backlog(&at, "longhaul").len(), 5);
+    assert_eq!(queue.resume().await.unwrap(), 2);
+    bench.run_for(SECOND).await;
+    assert_eq!(gauge.begun(), 3, "within a second");
+    bench.run_for(20 * SECOND).await;
+    assert!(tasks.iter().all(|task| bench.is_over(-1, *task)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_who_has_read_an_older_version_changes_nothing() {
+    let bench = counting(None, "", config(2), None, (&Gauge::default(), SECOND));
+    let client = |name| Client::on_transport(Arc::new(bench.broker.connect(name)));
+    let (one, other) = (client("one").queue("tasks"), client("other").queue("tasks"));
+    let stands = one.settings().await.unwrap();
+    let change = |settings: &mut QueueSettings| settings.limit.max_in_flight = Some(7);
+    assert_eq!(other.update(stands.version, change).await.unwrap(), 1);
+    let refused = one.update(stands.version, |settings| settings.paused = true).await;
+    let error = refused.unwrap_err();
+    assert!(
+        matches!(error, crate::client::DocumentError::VersionConflict { current: 1 }),
+        "{error}"
+    );
+    let invalid = one.update(1, |settings| settings.limit.max_in_flight = Some(0)).await;
+    let error = invalid.unwrap_err().to_string();
+    assert!(error.contains("maxInFlight: must be at least 1"), "{error}");
+    assert_eq!(one.resume().await.unwrap(), 1);
+    assert_eq!(one.pause().await.unwrap(), 2);
+    let stands = other.settings().await.unwrap();
+    assert_eq!((stands.version, stands.settings.limit.max_in_flight), (2, Some(7)));
+    assert!(stands.settings.paused);
+}
+
+/// The worker that holds all tickets dies: the others give them back when it is silent, and go on.
+#[tokio::test(start_paused = true)]
+async fn the_tickets_of_a_worker_that_dies_are_given_back() {
+    let (lost, gauge) = (Gauge::default(), Gauge::default());
+    let mut dies = counting(None, "", config(4), None, (&lost, 1_000 * SECOND));
+    let mut settings = in_flight(2);
+    settings.limit.rate = Some(Rate::new(4, 2 * SECOND));
+    dies.settle(1, &settings);
+    for _ in 0..8 {
+        dies.submit_to(-1, "");
+    }
+    dies.run_for(5 * SECOND).await;
+    assert_eq!(lost.begun(), 2);
+    let broker = dies.broker.clone();
+    let mut other = counting(Some(broker), "other", config(4), None, (&gauge, SECOND));
+    tokio::join!(dies.run_for(4 * SECOND), other.run_for(4 * SECOND));
+    assert_eq!(gauge.begun(), 0, "what stands counts");
+    dies.transport.freeze();
+    drop(dies);
+    other.run_for(60 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (8, 2));
+    assert_eq!(other.tickets(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(8), None, (&gauge, 100 * SECOND));
+    bench.settle(1, &in_flight(1));
+    for _ in 0..6 {
+        bench.submit_to(-1, "");
+    }
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(gauge.begun(), 1);
+    bench.settle(2, &in_flight(3));
+    bench.run_for(SECOND).await;
+    assert_eq!(gauge.begun(), 3);
+    bench.settle(3, &in_flight(1));
+    bench.run_for(5 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.all)), (3, 3), "what runs goes on");
+    bench.settle(4, &QueueSettings::default());
+    bench.run_for(SECOND).await;
+    assert_eq!(gauge.begun(), 6);
+    bench.run_for(110 * SECOND).await;
+    assert_eq!(bench.tickets(), 0);
+}
+
+/// Its settings are gone with the register: nothing waits for a ticket that nobody can grant.
+#[tokio::test(start_paused = true)]
+async fn a_register_that_is_replaced_has_no_limits() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
+    bench.settle(1, &in_flight(1));
+    for _ in 0..3 {
+        bench.submit_to(-1, "");
+    }
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(gauge.begun(), 1);
+    bench.broker.replace_topic(&bench.names.register.clone(), longhaul_memory::Loss::Error);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(gauge.begun(), 3);
+    // Limits that are set again count from then on.
+    bench.settle(1, &in_flight(1));
+    bench.run_for(30 * SECOND).await;
+    bench.submit_to(-1, "");
+    bench.submit_to(-1, "");
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(gauge.begun(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_ends_while_it_waits_leaves_the_line() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 30 * SECOND));
+    bench.settle(1, &in_flight(1));
+    let first = bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    let cancelled = bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    let wall_ms = bench.broker.clock().wall_ms();
+    let expires = bench.submit(&[("EXPIRES_AT", &(wall_ms + 8_000).to_string())]);
+    let last = bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    assert_eq!((bench.tickets(), gauge.begun()), (4, 1));
+    bench.write(&Entry::Cancel(cancelled));
+    bench.run_for(10 * SECOND).await;
+    assert!(bench.is_over(-1, cancelled) && bench.is_over(-1, expires));
+    assert_eq!((bench.tickets(), bench.is_over(-1, first)), (2, false));
+    bench.run_for(60 * SECOND).await;
+    assert!(bench.is_over(-1, last));
+    assert_eq!((bench.tickets(), gauge.begun()), (0, 2));
+}
+
+/// A ticket that the broker did not store, or of which nobody knows, is taken again, and none stays behind.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_is_lost_is_taken_again() {
+    use longhaul_memory::Fate;
+    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+        let gauge = Gauge::default();
+        let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+        bench.settle(1, &in_flight(1));
+        bench.run_for(SECOND).await;
+        bench.broker.next_publish(&bench.register(), fate);
+        bench.submit_to(-1, "");
+        bench.run_for(20 * SECOND).await;
+        assert_eq!(gauge.begun(), 1, "{fate:?}");
+        // The one that gives it back is lost, too.
+        bench.submit_to(-1, "");
+        bench.run_for(SECOND / 2).await;
+        bench.broker.next_publish(&bench.register(), fate);
+        bench.run_for(20 * SECOND).await;
+        assert_eq!((gauge.begun(), bench.tickets()), (2, 0), "{fate:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_gives_back_what_waits_and_what_has_run() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 100 * SECOND));
+    bench.settle(1, &in_flight(2));
+    for _ in 0..4 {
+        bench.submit_to(-1, "");
+    }
+    bench.run_for(3 * SECOND).await;
+    assert_eq!((gauge.begun(), bench.tickets()), (2, 4));
+    let at = bench.broker.clock().now() + 5 * SECOND;
+    bench.stop_request.send_replace(StopRequest::Drain(at));
+    bench.run_for(3 * SECOND).await;
+    assert_eq!(bench.tickets(), 2, "what waits is given back at once");
+    let broker = bench.broker.clone();
+    let mut next = counting(Some(broker), "next", config(4), None, (&gauge, SECOND));
+    tokio::join!(bench.run_for(10 * SECOND), next.run_for(10 * SECOND));
+    assert!(bench.ended);
+    drop(bench);
+    next.run_for(20 * SECOND).await;
+    assert_eq!((gauge.begun(), next.tickets()), (6, 0));
+    assert_eq!(gauge.with(|counts| counts.most_of_all), 2);
+}
+
+/// Attempts outlive a self-fence of their worker, and so do their tickets.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_outlives_a_self_fence_counts() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 40 * SECOND));
+    bench.settle(1, &in_flight(2));
+    for _ in 0..4 {
+        bench.submit_to(-1, "");
+    }
+    bench.run_for(5 * SECOND).await;
+    bench.transport.freeze();
+    bench.run_for(10 * SECOND).await;
+    bench.transport.thaw();
+    bench.run_for(15 * SECOND).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.all)), (2, 2));
+    bench.run_for(90 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (4, 2));
+    assert_eq!(bench.tickets(), 0);
+}
+
+/// Another worker took this one for dead and has given back what it holds: it counts again as soon as it knows.
+#[tokio::test(start_paused = true)]
+async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
+    bench.settle(1, &in_flight(1));
+    bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    let gates = bench.driver.registers[0].fold.gates();
+    let ticket = gates.standing_tickets().next().unwrap().0.clone();
+    let key = crate::protocol::register::Key::Ticket(ticket);
+    let entry = crate::protocol::register::Entry::Tombstone(key);
+    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    bench.run_for(SECOND).await;
+    assert_eq!(bench.tickets(), 1);
+    bench.submit_to(-1, "");
+    bench.run_for(5 * SECOND).await;
+    assert_eq!(gauge.begun(), 1);
+    bench.run_for(60 * SECOND).await;
+    assert_eq!((gauge.begun(), bench.tickets()), (2, 0));
+}
+
+/// Attempts that fail give their tickets back, and the next one takes others.
+#[tokio::test(start_paused = true)]
+async fn each_attempt_takes_its_own_tickets() {
+    let mut bench = Bench::new(config(4), None, |context| async move {
+        tokio::time::sleep(SECOND).await;
+        if context.attempt() < 3 {
+            return Err(TaskError::retry_after(5 * SECOND, "again"));
+        }
+        Ok(Text("done".to_owned()))
+    });
+    let mut settings = in_flight(1);
+    settings.limit.rate = Some(Rate::new(10, 10 * SECOND));
+    settings.per_key.max_in_flight = Some(1);
+    bench.settle(1, &settings);
+    let task = bench.submit_to(-1, "k");
+    bench.run_for(4 * SECOND).await;
+    let gate = Gate { kind: GateKind::Slots, key: None };
+    assert_eq!(bench.driver.registers[0].fold.gates().counts(&gate), (0, 0));
+    bench.run_for(60 * SECOND).await;
+    assert!(bench.is_over(-1, task));
+    assert_eq!((bench.tickets(), bench.ticket_entries()), (0, 18));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_levels_of_a_queue_share_its_limits() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let levels = crate::worker::shares::Levels::strict();
+    bench.driver.shares = Shares::new(4);
+    bench.driver.shares.add(levels.of(crate::topics::Priority::Normal));
+    bench.driver.shares.add_lane(0);
+    let none = crate::topics::TopicOverrides::default();
+    let high = crate::topics::Priority::High;
+    let names = bench.names.level(high, "longhaul", &none).unwrap();
+    bench.create(&names, None);
+    bench.driver.add_topic(names.clone(), levels.of(high), None);
+    bench.settle(1, &in_flight(1));
+    bench.run_for(3 * SECOND).await;
+    for _ in 0..3 {
+        bench.submit_to(-1, "");
+        let task = Outgoing { payload: "task".into(), ..Outgoing::default() };
+        bench.broker.publish(&bench.at(&names.task, -1), task);
+    }
+    bench.run_for(20 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (6, 1));
+    assert_eq!(bench.tickets(), 0);
+}
+
+/// A property of the task comes first, then what its queue says, then what its worker says.
+#[tokio::test(start_paused = true)]
+async fn what_a_task_does_not_say_its_queue_says() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(config(8), None, move |context| {
+        notes.note(format!("{} {}", context.properties()["name"], context.attempt()));
+        async move {
+            if context.properties().contains_key("silent") {
+                context.cancelled().await;
+            }
+            Err(TaskError::from("no"))
+        }
+    });
+    let mut settings = QueueSettings::default();
+    settings.retry = Some(crate::RetryPolicy::intervals([SECOND]));
+    settings.no_progress_timeout = Some(5 * SECOND);
+    settings.expires_after = Some(60 * SECOND);
+    bench.settle(1, &settings);
+    bench.run_for(2 * SECOND).await;
+    bench.submit(&[("name", "queue")]);
+    bench.submit(&[("name", "own"), ("RETRY_INTERVALS", "PT1S,PT1S,PT1S")]);
+    let silent = bench.submit(&[("name", "silent"), ("silent", "1"), ("MAX_ATTEMPTS", "1")]);
+    let later = (bench.broker.clock().wall_ms() + 70_000).to_string();
+    let expires = bench.submit(&[("name", "late"), ("SCHEDULED_AT", &later)]);
+    bench.run_for(20 * SECOND).await;
+    let mut lines = diary.lines();
+    lines.sort_unstable();
+    assert_eq!(lines, ["own 1", "own 2", "own 3", "own 4", "queue 1", "queue 2", "silent 1"]);
+    let of = |bench: &Bench, task: TaskId| {
+        let shown = bench.shown().into_iter().map(|(_, it)| it);
+        shown.filter(|it| it.message_id == task.to_string()).last()
+    };
+    let silent = of(&bench, silent).unwrap();
+    assert_eq!(silent.detail.as_deref(), Some("The attempt reported nothing for PT5S."));
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(of(&bench, expires).unwrap().outcome, Some(TaskOutcome::Expired));
+}
+
+/// A document that nobody can read limits nothing, and the worker goes on.
+#[tokio::test(start_paused = true)]
+async fn settings_that_are_none_are_told_and_change_nothing() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let stamp = crate::protocol::register::Stamp { writer: OwnerId(77), serial: 1 };
+    let name = crate::protocol::register::DocumentName::queue_settings();
+    let key = crate::protocol::register::DocumentKey { name, version: 1, stamp };
+    let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
+    let document = crate::protocol::register::Document { key, content };
+    let entry = crate::protocol::register::Entry::Document(document);
+    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    for _ in 0..4 {
+        bench.submit_to(-1, "");
+    }
+    bench.run_for(5 * SECOND).await;
+    assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (4, 4));
+    let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
+    let error = client.queue("tasks").settings().await.unwrap_err().to_string();
+    assert!(error.contains("invalid type"), "{error}");
+}
+
+/// A worker that reads the register while it is compacted may read a ticket and not that it was given back. It gives it back itself when it sees
+/// that the task is over.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_sees_it() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    bench.settle(1, &in_flight(1));
+    let task = bench.submit_to(-1, "");
+    bench.run_for(5 * SECOND).await;
+    assert!(bench.is_over(-1, task));
+    let owner = bench.driver.lanes[-1].core.machine().owner();
+    let stamp = crate::protocol::register::Stamp { writer: OwnerId(5), serial: 1 };
+    let gate = Gate { kind: GateKind::Slots, key: None };
+    let ticket = crate::protocol::register::Ticket { gate, task, owner, stamp };
+    let topic = bench.names.task.as_str().into();
+    let entry = crate::protocol::register::Entry::Ticket(ticket, topic);
+    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    let last = bench.submit_to(-1, "");
+    bench.run_for(3 * SECOND).await;
+    assert_eq!((bench.tickets(), gauge.begun()), (2, 1));
+    bench.run_for(20 * SECOND).await;
+    assert!(bench.is_over(-1, last));
+    assert_eq!(bench.tickets(), 0);
+}
