@@ -67,9 +67,10 @@ pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credenti
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
-    CheckpointError, FencingToken, Levels, Middleware, Next, ProcessorFn, Router, Share,
-    TaskContext, TaskError, TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder,
-    WorkerError, WorkerHandle, WorkerStats, processor_fn,
+    CheckpointError, FencingToken, Levels, Middleware, Next, Predecessor, PredecessorError,
+    PredecessorOutcome, ProcessorFn, Router, Share, TaskContext, TaskError, TaskErrorKind,
+    TaskProcessor, TestContext, With, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
+    processor_fn,
 };
 
 use longhaul_transport::{clock, gate};

@@ -9,6 +9,7 @@
 #[cfg(feature = "admin")]
 mod admin;
 mod cancel;
+mod dependencies;
 mod documents;
 mod existence;
 #[cfg(test)]

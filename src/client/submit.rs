@@ -234,6 +234,7 @@ impl Submission {
             Priority::Normal => queue.task.clone(),
             Priority::High | Priority::Low => client.level_names(&queue, priority)?.task,
         };
+        client.check_after(&topic, &properties).await?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
         let properties = properties.into();
         let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };

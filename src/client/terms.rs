@@ -2,9 +2,7 @@
 //! as well. What cannot be written is an error of [`Submission::send`].
 
 use super::submit::{Submission, SubmitError};
-use super::task_ref::TaskRef;
 use crate::protocol::retry::RetryPolicy;
-use crate::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
 use crate::task::terms::{
     ATTEMPTS_MAX, INTERVALS_MAX, check_tags, format_duration, format_limit, millis,
 };
@@ -132,40 +130,7 @@ impl Submission {
         self.term(text::LIMIT_KEY, if fits { Ok(key) } else { Err(problem) })
     }
 
-    /// The task begins when these are over: tasks of the same topic, up to 1,000, whatever their partitions. A chain, a fan-in and a group with
-    /// a callback are all of this kind: the last task names the ones before. It has no slot and no payload in any worker while it waits.
-    ///
-    /// If one of them has no result the task fails with that reason, unless [`after_failed`](Self::after_failed) says otherwise.
-    ///
-    /// ```no_run
-    /// use longhaul::{AfterFailed, Client, SubmitError, TaskRef, Text};
-    ///
-    /// async fn report_after(client: &Client, pages: Vec<TaskRef>) -> Result<TaskRef, SubmitError> {
-    ///     let report = client.submission("tasks", &Text("report".to_owned()));
-    ///     report.after(&pages).after_failed(AfterFailed::Run).send().await
-    /// }
-    /// ```
-    pub fn after<'a>(self, tasks: impl IntoIterator<Item = &'a TaskRef>) -> Self {
-        let mut named = WaitsFor::default();
-        let own = self.client.names(&self.topic).map(|names| names.task);
-        for task in tasks {
-            if own.as_ref().is_ok_and(|own| *own != task.topic) {
-                let problem = format!("{task} is a task of another topic");
-                return self.refuse(SubmitError::Property { name: text::AFTER, problem });
-            }
-            named.tasks.insert(task.id);
-        }
-        let count = named.tasks.len();
-        let problem = format!("{count} tasks are named, and {NAMED_MAX} is the limit");
-        self.term(text::AFTER, if count > NAMED_MAX { Err(problem) } else { Ok(named.ids()) })
-    }
-
-    /// What follows when one of the tasks that this one waits for is over without a result.
-    pub fn after_failed(self, policy: AfterFailed) -> Self {
-        self.property(text::AFTER_FAILED, policy.word())
-    }
-
-    fn term(self, name: &'static str, value: Result<String, String>) -> Self {
+    pub(super) fn term(self, name: &'static str, value: Result<String, String>) -> Self {
         match value {
             Ok(value) => self.property(name, value),
             Err(problem) => self.refuse(SubmitError::Property { name, problem }),
@@ -196,9 +161,9 @@ fn written_intervals(intervals: &[Duration]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Client;
     use crate::client::fake::{Fake, FakeTransport};
     use crate::task::terms::{Pauses, Terms};
-    use crate::{Client, TaskId};
     use std::sync::Arc;
     use std::time::UNIX_EPOCH;
 
@@ -211,27 +176,6 @@ mod tests {
 
     fn terms(submission: &Submission) -> Terms {
         Terms::read(&submission.properties, 1_000).unwrap()
-    }
-
-    #[test]
-    fn a_task_waits_for_tasks_of_its_own_topic() {
-        let id = |entry| TaskId { ledger: 1, entry, partition: -1, batch_index: None };
-        let task = |topic: &str, entry| TaskRef { topic: topic.to_owned(), id: id(entry) };
-        let own = submission().client.names("tasks").unwrap().task;
-        let named: Vec<_> = (0..=1_000).map(|entry| task(&own, entry)).collect();
-        let waits = submission().after(&named[..2]).after_failed(AfterFailed::Skip);
-        let property = |name| waits.properties.get(name).map(String::as_str);
-        let [after, failed] = [text::AFTER, text::AFTER_FAILED].map(property);
-        let expected = WaitsFor { tasks: [id(0), id(1)].into(), failed: AfterFailed::Skip };
-        assert_eq!(WaitsFor::read(after.unwrap(), failed), Ok(expected));
-        assert!(submission().after(&named[..1_000]).refused().is_none());
-        let refused = |submission: Submission| submission.refused().unwrap().to_string();
-        assert_eq!(
-            refused(submission().after(&named)),
-            "AFTER: 1001 tasks are named, and 1000 is the limit"
-        );
-        let other = refused(submission().after(&[task("others", 1)]));
-        assert!(other.ends_with("is a task of another topic"), "{other}");
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub struct Circumstances {
     /// RETRY: the next attempt is due for a worker in this role, or its limits close the task for it. RUNNING: the owner is stale, and the delay
     /// of an adopter over.
     pub due: bool,
-    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED. Judged by the claimer's wall clock.
+    /// How the task's own limits close it by now, if they do: FINAL or EXPIRED, judged by the claimer's wall clock. Or what it waits for closes it,
+    /// or parks it.
     pub closes: Option<ClaimKind>,
 }
 

@@ -6,7 +6,7 @@
 //! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `cfg`, `seal` |
 //! | `t` | task id |
 //! | `e`, `a`, `o` | epoch, attempt, owner |
-//! | `s` | status of a claim or an outcome |
+//! | `s` | status of a claim or an outcome; of a claim `PARKED` if the task waits for those that the body names |
 //! | `na`, `nd` | next attempt: wall-clock ms, and the delay in ms |
 //! | `w` | of a RELEASED: `drain` if the attempt had begun and its worker was stopped, `park` if the task waits for those that the body names |
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
@@ -95,6 +95,8 @@ pub enum ClaimKind {
     Cancelled,
     /// Closes: the task was not started in time.
     Expired,
+    /// Parks: the task waits for others, which the body names. Nothing runs in this epoch, and no attempt is used.
+    Park,
 }
 
 /// An outcome.
@@ -312,7 +314,7 @@ impl Entry {
         // A compaction would remove what is empty: what some readers may never see, none must act upon.
         let content = body::decode(body).ok_or(EntryError::Body)?;
         match (from.text("k")?, key) {
-            ("claim", Key::Once(key)) => from.claim(key).map(Self::Claim),
+            ("claim", Key::Once(key)) => from.claim(key, &content).map(Self::Claim),
             ("done", Key::Once(key)) => from.done(key, &content).map(Self::Done),
             ("ckpt", Key::Once(key)) => from.agrees(&key).map(|()| Self::Checkpoint(key)),
             ("cancel", Key::Cancel(task)) => Ok(Self::Cancel(task)),
@@ -334,6 +336,7 @@ impl ClaimKind {
             Self::Final => "FINAL",
             Self::Cancelled => "CANCELLED",
             Self::Expired => "EXPIRED",
+            Self::Park => "PARKED",
         }
     }
 }
@@ -401,13 +404,14 @@ impl<'a> Reader<'a> {
         same("o", parse_owner(self.text("o")?) == Some(key.owner))
     }
 
-    fn claim(&self, key: OnceKey) -> Result<Claim, EntryError> {
+    fn claim(&self, key: OnceKey, content: &[u8]) -> Result<Claim, EntryError> {
         self.agrees(&key)?;
         let kind = match self.text("s")? {
             "RUN" => ClaimKind::Run,
             "FINAL" => ClaimKind::Final,
             "CANCELLED" => ClaimKind::Cancelled,
             "EXPIRED" => ClaimKind::Expired,
+            "PARKED" => ClaimKind::Park,
             _ => return Err(EntryError::Property("s")),
         };
         let batch_size: Option<u32> =
@@ -420,6 +424,10 @@ impl<'a> Reader<'a> {
         let created = self.properties.contains_key("f").then(|| self.number("f")).transpose()?;
         let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
         let limits = Limits::read(&|name| self.properties.get(name));
+        let readable = kind != ClaimKind::Park || WaitsFor::of_content(content).is_some();
+        if !readable {
+            return Err(EntryError::Body);
+        }
         Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base, limits })
     }
 

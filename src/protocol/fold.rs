@@ -10,6 +10,8 @@
 //!    └──────────────────────┴── closing claim FINAL, CANCELLED, EXPIRED ┘
 //! ```
 //!
+//! A claim PARKED comes from any open state to RETRY: the task waits for others.
+//!
 //! A seal that names the task ends all of this: it is terminal then, whatever else stands in the ledger.
 //!
 //! The rules are strict and nothing else is needed: no "first seen", no "higher epoch wins". One claim may come after a gap: one with a
@@ -182,11 +184,17 @@ impl TaskFold {
             ClaimKind::Final => Phase::Final,
             ClaimKind::Cancelled => Phase::Cancelled,
             ClaimKind::Expired => Phase::Expired,
+            ClaimKind::Park => Phase::Retry,
         };
         if matches!(claim.kind, ClaimKind::Run) {
             self.attempt = claim.attempt;
         }
-        self.next_attempt = NextAttempt::new(0, 0);
+        self.next_attempt = match claim.kind {
+            ClaimKind::Park => NextAttempt::PARKED,
+            ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
+                NextAttempt::new(0, 0)
+            }
+        };
     }
 
     const fn take_done(&mut self, done: &Done) {

@@ -1,19 +1,31 @@
 //! What a parked task waits for: other tasks of its topic that must be over before it begins.
 //!
 //! A parked task is in phase RETRY like any other that waits, but is due when the named tasks are over instead of at a time. The list is the
-//! body of the RELEASED that parks the task, so it lasts as long as that state does: through compaction, seals of other tasks, and bases,
-//! which take the keys of earlier epochs only.
+//! body of the entry that parks the task (a claim PARKED, or the RELEASED of an attempt that ends so), so it lasts as long as that state does:
+//! through compaction, seals of other tasks, and bases, which take the keys of earlier epochs only.
+//!
+//! A name is the id of a task, or `key:` and the key that its submitter gave it, where `%`, `,` and blanks are written as `%` and two
+//! hexadecimal digits for each byte.
 
 use super::entry::{After, ClaimKind, Done, NextAttempt, Outcome};
+use super::register::{KeyKind, KeyName};
 use crate::task::TaskId;
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// So many tasks may be named.
 pub const NAMED_MAX: usize = 1_000;
 
 /// The longest list, in bytes: that of so many of the longest ids fits.
 const BYTES_MAX: usize = 80 * NAMED_MAX;
+
+/// What a name begins with that is a key.
+const KEY: &str = "key:";
+
+/// So long after it was parked a task waits for a key that no task has taken. Then that counts as a task without a result.
+pub const KEY_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What follows when a named task is over without a result: it failed for good, was cancelled or expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,17 +39,26 @@ pub enum AfterFailed {
     Run,
 }
 
+/// Names a task that another one waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Name {
+    /// By its id.
+    Task(TaskId),
+    /// By its idempotency key or, where no task has that, its dedupe key.
+    Key(Arc<str>),
+}
+
 /// See the module's documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WaitsFor {
     /// The named tasks, each once.
-    pub tasks: BTreeSet<TaskId>,
+    pub names: BTreeSet<Name>,
     /// What follows when one of them has no result.
     pub failed: AfterFailed,
 }
 
 /// What a worker knows of a named task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Named {
     /// It is not over, as far as is known.
     Open,
@@ -45,6 +66,12 @@ pub enum Named {
     Completed,
     /// It is over without a result, or may be: a seal says of a batch only that some tasks of it are.
     Failed,
+    /// No message has its id, and the ledger does not know it.
+    Unknown,
+    /// No task has taken the key in time.
+    Unbound,
+    /// It waits for the task itself, by way of these.
+    Circle(Arc<str>),
     /// It can be no task of this topic.
     Foreign,
 }
@@ -66,12 +93,28 @@ pub enum WaitsError {
     /// A name is not the id of a task.
     #[error("`{0}` is not the id of a task")]
     Id(String),
+    /// A name is not a key.
+    #[error("`{0}` is not a key of 1 to 256 bytes")]
+    Key(String),
     /// There are too many names.
-    #[error("more than {NAMED_MAX} tasks are named")]
+    #[error(
+        "more than {NAMED_MAX} tasks are named, or their names have more than {BYTES_MAX} bytes"
+    )]
     TooMany,
     /// The policy is none of the three.
     #[error("`{0}` is none of `fail`, `skip` and `run`")]
     Policy(String),
+}
+
+impl ClaimKind {
+    /// Whether the task is over with such a claim.
+    #[must_use]
+    pub const fn closes(self) -> bool {
+        match self {
+            Self::Run | Self::Park => false,
+            Self::Final | Self::Cancelled | Self::Expired => true,
+        }
+    }
 }
 
 impl Done {
@@ -100,79 +143,167 @@ impl AfterFailed {
     }
 }
 
+impl Name {
+    fn read(text: &str) -> Result<Self, WaitsError> {
+        let begin = |max| text.chars().take(max).collect();
+        match text.strip_prefix(KEY) {
+            Some(key) => {
+                let key = unescaped(key).ok_or_else(|| WaitsError::Key(begin(80)))?;
+                let name = Self::Key(key.into());
+                name.keys().map(|_| name.clone()).ok_or_else(|| WaitsError::Key(begin(80)))
+            }
+            None => text.parse().map(Self::Task).map_err(|_| WaitsError::Id(begin(80))),
+        }
+    }
+
+    /// The keys that it may be, the one that counts first; `None` if it is an id, or no key can be like this.
+    #[must_use]
+    pub fn keys(&self) -> Option<[KeyName; 2]> {
+        let Self::Key(text) = self else { return None };
+        let of = |kind| KeyName::new(kind, &**text).ok();
+        Some([of(KeyKind::Idempotency)?, of(KeyKind::Dedupe)?])
+    }
+}
+
+impl From<TaskId> for Name {
+    fn from(id: TaskId) -> Self {
+        Self::Task(id)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Key(text) = self else {
+            let Self::Task(id) = self else { return Ok(()) };
+            return id.fmt(f);
+        };
+        f.write_str(KEY)?;
+        for letter in text.chars() {
+            if letter == '%' || letter == ',' || letter.is_whitespace() || letter.is_control() {
+                let mut bytes = [0; 4];
+                letter.encode_utf8(&mut bytes).bytes().try_for_each(|it| write!(f, "%{it:02X}"))?;
+            } else {
+                f.write_char(letter)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first == b'%' {
+            let (digits, behind) = rest.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = behind;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
 impl WaitsFor {
-    /// Reads the ids, with commas between them, and the word of the policy.
+    /// Reads the names, with commas between them, and the word of the policy.
     ///
     /// # Errors
     /// When they are something else.
-    pub fn read(ids: &str, failed: Option<&str>) -> Result<Self, WaitsError> {
-        if ids.len() > BYTES_MAX {
+    pub fn read(names: &str, failed: Option<&str>) -> Result<Self, WaitsError> {
+        if names.len() > BYTES_MAX {
             return Err(WaitsError::TooMany);
         }
         let failed = failed.map(AfterFailed::read).transpose()?.unwrap_or_default();
-        let names = ids.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let id = |name: &str| {
-            let wrong = || WaitsError::Id(name.chars().take(80).collect());
-            name.parse().map_err(|_| wrong())
-        };
-        let tasks = names.map(id).collect::<Result<BTreeSet<TaskId>, _>>()?;
-        if tasks.len() > NAMED_MAX {
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let names = names.map(Name::read).collect::<Result<BTreeSet<Name>, _>>()?;
+        if names.len() > NAMED_MAX {
             return Err(WaitsError::TooMany);
         }
-        Ok(Self { tasks, failed })
+        Ok(Self { names, failed })
     }
 
-    /// The ids, with commas between them.
+    /// The list of these tasks.
     #[must_use]
-    pub fn ids(&self) -> String {
+    pub fn of(tasks: impl IntoIterator<Item = TaskId>, failed: AfterFailed) -> Self {
+        Self { names: tasks.into_iter().map(Name::Task).collect(), failed }
+    }
+
+    /// The names, with commas between them.
+    ///
+    /// # Errors
+    /// When they are more than a list may have.
+    pub fn text(&self) -> Result<String, WaitsError> {
+        let text = self.written();
+        let fits = self.names.len() <= NAMED_MAX && text.len() <= BYTES_MAX;
+        if fits { Ok(text) } else { Err(WaitsError::TooMany) }
+    }
+
+    fn written(&self) -> String {
         let mut text = String::new();
-        for id in &self.tasks {
+        for name in &self.names {
             let comma = if text.is_empty() { "" } else { "," };
-            let _infallible = write!(text, "{comma}{id}");
+            let _infallible = write!(text, "{comma}{name}");
         }
         text
     }
 
-    /// The content of the body of the RELEASED that parks the task: the word of the policy, a space, and the ids.
+    /// The content of the body of the entry that parks the task: the word of the policy, a space, and the names.
     #[must_use]
     pub fn content(&self) -> String {
-        format!("{} {}", self.failed.word(), self.ids())
+        format!("{} {}", self.failed.word(), self.written())
     }
 
     /// Reads what [`WaitsFor::content`] has written; `None` if it is something else.
     #[must_use]
     pub fn of_content(content: &[u8]) -> Option<Self> {
-        let (failed, ids) = std::str::from_utf8(content).ok()?.split_once(' ')?;
-        Self::read(ids, Some(failed)).ok()
+        let (failed, names) = std::str::from_utf8(content).ok()?.split_once(' ')?;
+        Self::read(names, Some(failed)).ok()
     }
 
     /// How it stands, by what is known of each named task. A failure is not told before the others are over: who cancels one of them
     /// would see a group end while it runs.
     #[must_use]
-    pub fn standing(&self, known: impl Fn(TaskId) -> Named) -> Standing {
+    pub fn standing(&self, known: impl Fn(&Name) -> Named) -> Standing {
         let (mut waits, mut failed) = (false, None);
-        for id in &self.tasks {
-            match known(*id) {
+        for name in &self.names {
+            match known(name) {
                 Named::Open => waits = true,
                 Named::Completed => {}
-                Named::Failed => failed = failed.or(Some(*id)),
                 Named::Foreign => {
-                    let reason = format!("AFTER names {id}, which is no task of this topic");
+                    let reason = format!("AFTER names {name}, which is no task of this topic");
                     return Standing::Closes(ClaimKind::Final, reason);
+                }
+                without @ (Named::Failed | Named::Unknown | Named::Unbound | Named::Circle(_)) => {
+                    failed = failed.or_else(|| Some(why(name, &without)))
                 }
             }
         }
         match (self.failed, failed) {
             _ if waits => Standing::Waits,
             (AfterFailed::Run, _) | (_, None) => Standing::Over,
-            (AfterFailed::Fail, Some(id)) => Standing::Closes(
-                ClaimKind::Final,
-                format!("Task {id}, which had to be over first, has no result"),
-            ),
-            (AfterFailed::Skip, Some(id)) => Standing::Closes(
-                ClaimKind::Cancelled,
-                format!("Skipped: task {id}, which had to be over first, has no result"),
-            ),
+            (AfterFailed::Fail, Some(why)) => {
+                Standing::Closes(ClaimKind::Final, format!("Task {why}"))
+            }
+            (AfterFailed::Skip, Some(why)) => {
+                Standing::Closes(ClaimKind::Cancelled, format!("Skipped: task {why}"))
+            }
+        }
+    }
+}
+
+/// Why a named task counts as one without a result.
+fn why(name: &Name, known: &Named) -> String {
+    let first = format!("{name}, which had to be over first,");
+    match known {
+        Named::Unknown => format!("{first} does not exist: no message of the topic has its id"),
+        Named::Unbound => {
+            let hours = KEY_WAIT_MAX.as_secs() / 3_600;
+            format!("{first} does not exist: no task has taken its key in {hours} hours")
+        }
+        Named::Circle(by) => format!("{first} waits for this one itself: {by}"),
+        Named::Open | Named::Completed | Named::Failed | Named::Foreign => {
+            format!("{first} has no result")
         }
     }
 }
@@ -186,7 +317,7 @@ mod tests {
     }
 
     fn waits(failed: AfterFailed) -> WaitsFor {
-        WaitsFor { tasks: [id(1), id(2)].into(), failed }
+        WaitsFor::of([id(1), id(2)], failed)
     }
 
     #[test]
@@ -204,9 +335,26 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_read_as_it_was_written() {
+        let key = |text: &str| WaitsFor {
+            names: [Name::Task(id(1)), Name::Key(text.into())].into(),
+            failed: AfterFailed::Run,
+        };
+        let longest = ",".repeat(256);
+        for text in ["order-4711", "a,b %", "\u{a0}Öl\n", "key:1:2:0", &longest] {
+            let list = key(text);
+            assert_eq!(WaitsFor::of_content(list.content().as_bytes()), Some(list), "{text}");
+        }
+        assert_eq!(key("a,b").text().unwrap(), "1:1:0,key:a%2Cb");
+        for wrong in ["key:", "key:%2", "key:%zz", "key:%ff"] {
+            assert!(matches!(WaitsFor::read(wrong, None), Err(WaitsError::Key(_))), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_list_has_a_limit() {
         let ids = |count: u64| (0..count).map(|entry| id(entry).to_string()).collect::<Vec<_>>();
-        assert_eq!(WaitsFor::read(&ids(1_000).join(","), None).map(|it| it.tasks.len()), Ok(1_000));
+        assert_eq!(WaitsFor::read(&ids(1_000).join(","), None).map(|it| it.names.len()), Ok(1_000));
         assert_eq!(WaitsFor::read(&ids(1_001).join(","), None), Err(WaitsError::TooMany));
         let long = TaskId {
             ledger: u64::MAX,
@@ -220,9 +368,11 @@ mod tests {
     #[test]
     fn a_task_begins_when_all_are_over_and_the_policy_lets_it() {
         use AfterFailed::{Fail, Run, Skip};
-        use Named::{Completed, Failed, Foreign, Open};
-        let standing = |failed, first, second| {
-            let standing = waits(failed).standing(|it| if it == id(1) { first } else { second });
+        use Named::{Circle, Completed, Failed, Foreign, Open, Unbound, Unknown};
+        let standing = |failed, first: Named, second: Named| {
+            let is_first = |it: &Name| *it == Name::Task(id(1));
+            let known = |it: &Name| if is_first(it) { first.clone() } else { second.clone() };
+            let standing = waits(failed).standing(known);
             match standing {
                 Standing::Closes(kind, reason) => {
                     assert!(reason.contains("1:2:0"), "{reason}");
@@ -238,8 +388,10 @@ mod tests {
             assert_eq!(standing(failed, Open, Failed), Standing::Waits);
             assert_eq!(standing(failed, Open, Foreign), closes(ClaimKind::Final));
         }
-        assert_eq!(standing(Fail, Completed, Failed), closes(ClaimKind::Final));
-        assert_eq!(standing(Skip, Completed, Failed), closes(ClaimKind::Cancelled));
+        for without in [Failed, Unknown, Unbound, Circle("1:2:0 -> 1:2:0".into())] {
+            assert_eq!(standing(Fail, Completed, without.clone()), closes(ClaimKind::Final));
+            assert_eq!(standing(Skip, Completed, without), closes(ClaimKind::Cancelled));
+        }
         assert_eq!(standing(Run, Failed, Failed), Standing::Over);
         assert_eq!(WaitsFor::default().standing(|_| Open), Standing::Over);
     }

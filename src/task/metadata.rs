@@ -16,7 +16,8 @@ use std::fmt::Display;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskState {
-    /// Not started. Never written: a task without an entry is new.
+    /// Waits until other tasks are over, those in [`TaskMetadata::waits_for`]. Of any other task it is never written: a task without an entry
+    /// has not started.
     New,
     /// A worker runs it.
     Processing,
@@ -120,6 +121,10 @@ pub struct TaskMetadata {
     /// Before which instant it was not to be started, in ms since the epoch; left out where its submitter named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<u64>,
+    /// What the task waits for, if others must be over before it goes on: their ids, and `key:` with their keys where nobody has taken these. The first 100
+    /// of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
     /// What kind of task the submitter calls it, as the property `TASK_TYPE` of its message says; left out when it has none, or it is
     /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,6 +166,7 @@ impl TaskMetadata {
             worker: None,
             tags: Vec::new(),
             scheduled_at: None,
+            waits_for: Vec::new(),
             task_type: None,
             codec: None,
             log: Vec::new(),
@@ -238,6 +244,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("task_key", &self.task_key)
             .field("duplicate_of", &self.duplicate_of)
             .field("worker", &self.worker)
+            .field("waits_for", &self.waits_for)
             .field("task_type", &self.task_type)
             .field("codec", &self.codec)
             .field("log", &self.log)
@@ -325,13 +332,14 @@ mod tests {
             task_key: Some("k".to_owned()),
             duplicate_of: Some("1:2:-1".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
+            waits_for: vec!["1:3:-1".to_owned()],
             task_type: Some("t".to_owned()),
             codec: Some("c".to_owned()),
             log: vec!["l".to_owned()],
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","worker":{"name":"n","host":"h"},"taskType":"t","codec":"c","log":["l"]}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"]}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

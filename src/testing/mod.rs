@@ -4,6 +4,7 @@
 //! [`TestEngine`] is the broker, the clock and the runtime of one test; [`Transition`] is a step of a task.
 //!
 #![doc = include_str!("../../docs/testing.md")]
+#![doc = include_str!("../../docs/dependencies.md")]
 
 mod clock;
 mod engine_ref;

@@ -7,7 +7,7 @@ use super::blocking::AbortOnDrop;
 use super::budget::Deadline;
 use super::erased::ErasedProcessor;
 use super::processor::{Shared, TaskContext};
-use super::task_error::TaskError;
+use super::task_error::{AfterTasks, TaskError};
 use crate::gate::Gate;
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::Failure;
@@ -32,6 +32,8 @@ pub(crate) enum Ending {
     Completed(Bytes),
     /// Without, for this reason.
     Failed(Failure, String),
+    /// Without: another one follows when these tasks are over.
+    After(Box<AfterTasks>),
     /// A client cancelled the task.
     Cancelled,
     /// It was stopped and nobody waits for an outcome: another worker has taken over.
@@ -57,7 +59,10 @@ impl Ending {
     fn of_result(result: Result<Bytes, TaskError>) -> Self {
         match result {
             Ok(bytes) => Self::Completed(bytes),
-            Err(error) => {
+            Err(mut error) => {
+                if let Some(tasks) = error.take_after() {
+                    return Self::After(tasks);
+                }
                 let (failure, reason) = error.into_failure();
                 Self::Failed(failure, reason)
             }
@@ -78,6 +83,7 @@ impl Ending {
         match self {
             Self::Completed(_) => "completed",
             Self::Failed(Failure::Snooze(_), _) => "snoozed",
+            Self::After(_) => "parked",
             Self::Failed(_, reason) if reason == text::OVER_BUDGET => "budget",
             Self::Failed(_, reason) if reason == text::NO_PROGRESS => "timeout",
             Self::Failed(_, reason) if reason.starts_with(text::PANICKED) => "panic",
@@ -370,6 +376,7 @@ mod tests {
             attempt: 1,
             properties: BTreeMap::new(),
             last_checkpoint: None,
+            predecessors: Vec::new(),
             cancelled: CancellationToken::new(),
             deadline,
             reports: Arc::default(),

@@ -16,6 +16,7 @@ mod mailbox;
 mod metadata;
 mod middleware;
 pub mod partition;
+mod predecessors;
 #[cfg(feature = "admin")]
 mod preflight;
 #[cfg(not(feature = "admin"))]
@@ -37,6 +38,7 @@ pub use builder::WorkerBuilder;
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};
 pub use middleware::{Middleware, Next, With};
+pub use predecessors::{Predecessor, PredecessorError, PredecessorOutcome};
 pub(crate) use preflight::Preflight;
 pub use processor::{CheckpointError, FencingToken, TaskContext, TaskProcessor};
 pub use processor_fn::{ProcessorFn, processor_fn};

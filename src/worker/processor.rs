@@ -3,6 +3,7 @@
 use super::blocking::Threads;
 use super::budget::Deadline;
 use super::middleware::{Middleware, With};
+use super::predecessors::Predecessor;
 use super::reports::{Over, Reports};
 use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
@@ -139,6 +140,7 @@ pub(crate) struct Shared {
     pub(crate) attempt: u32,
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) last_checkpoint: Option<Bytes>,
+    pub(crate) predecessors: Vec<Predecessor>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) deadline: Option<Deadline>,
     /// What goes to the driver: it shows progress when it is time to, and publishes a checkpoint again and again until it is stored.
@@ -227,6 +229,33 @@ impl TaskContext {
     #[must_use]
     pub fn task_type(&self) -> Option<&str> {
         self.named(text::TASK_TYPE)
+    }
+
+    /// The tasks that this one has waited for, in the order of their names: those of the last [`TaskError::after`], or else those that its submitter has named
+    /// ([`Submission::after`](crate::Submission::after)). Their results are read when you ask for them.
+    ///
+    /// ```
+    /// use longhaul::{TaskContext, TaskError};
+    ///
+    /// async fn sum(context: &TaskContext) -> Result<u64, TaskError> {
+    ///     let mut sum = 0;
+    ///     for part in context.predecessors() {
+    ///         let Some(number) = part.result::<u64>().await? else {
+    ///             return Err(TaskError::fatal(format!("{} has no result: {:?}", part.name(), part.outcome())));
+    ///         };
+    ///         sum += number;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let test = longhaul::TestContext::new().completed("1:2:-1".parse().unwrap(), "4");
+    /// # assert_eq!(sum(&test.completed("1:3:-1".parse().unwrap(), "5").context()).await, Ok(9));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn predecessors(&self) -> &[Predecessor] {
+        &self.shared.predecessors
     }
 
     /// Resolves when the attempt should end: its budget is used up, the task was cancelled, another worker has taken over, or the

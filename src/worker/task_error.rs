@@ -1,6 +1,8 @@
 //! Why an attempt has no result: what a processor may answer instead of one.
 
+use crate::client::TaskRef;
 use crate::protocol::retry::Failure;
+use crate::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
 use crate::task::{PayloadError, text};
 use std::error::Error;
 use std::fmt;
@@ -37,6 +39,14 @@ pub struct TaskError {
     message: String,
     /// The message is the whole reason: it is not the processor that says it.
     is_reason: bool,
+    after: Option<Box<AfterTasks>>,
+}
+
+/// The tasks that must be over before the next attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AfterTasks {
+    tasks: Vec<TaskRef>,
+    failed: AfterFailed,
 }
 
 /// What follows an attempt without a result.
@@ -53,6 +63,8 @@ pub enum TaskErrorKind {
     Fatal,
     /// Another attempt after this delay, and this one does not count.
     Snooze(Duration),
+    /// Another attempt when other tasks are over, and this one does not count.
+    After,
 }
 
 impl TaskError {
@@ -77,7 +89,7 @@ impl TaskError {
 
     /// The same, with the whole reason in words.
     pub(super) const fn unsuitable(reason: String) -> Self {
-        Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true }
+        Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true, after: None }
     }
 
     /// The result has no form as bytes.
@@ -87,7 +99,7 @@ impl TaskError {
 
     /// The processor panicked, with the whole reason in words.
     pub(super) const fn panicked(reason: String) -> Self {
-        Self { kind: TaskErrorKind::Retry, message: reason, is_reason: true }
+        Self { kind: TaskErrorKind::Retry, message: reason, is_reason: true, after: None }
     }
 
     /// Do not try again: the task has failed for good.
@@ -102,11 +114,60 @@ impl TaskError {
     /// for minutes than for seconds.
     #[must_use]
     pub const fn snooze(delay: Duration) -> Self {
-        Self { kind: TaskErrorKind::Snooze(delay), message: String::new(), is_reason: false }
+        let kind = TaskErrorKind::Snooze(delay);
+        Self { kind, message: String::new(), is_reason: false, after: None }
+    }
+
+    /// Go on when these tasks are over, without counting the attempt: tasks of the same topic, up to 1,000. Meanwhile the task has no slot and no payload in
+    /// any worker. The next attempt begins from the start, with the last checkpoint, and finds them in
+    /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins also if some of them have no result, unless
+    /// [`after_failed`](Self::after_failed) says otherwise. If all of them are over it begins at once.
+    ///
+    /// ```
+    /// use longhaul::{Client, TaskContext, TaskError, Text};
+    ///
+    /// /// Counts the words of two pages, each of which is a task of its own.
+    /// async fn count(client: &Client, context: TaskContext) -> Result<u64, TaskError> {
+    ///     if context.predecessors().is_empty() {
+    ///         let mut pages = Vec::new();
+    ///         for page in ["one", "two"] {
+    ///             // A second attempt, after this worker has died here, finds the same tasks.
+    ///             let key = format!("{} {page}", context.task_id());
+    ///             let page = client.submission(context.topic(), &Text(page.to_owned()));
+    ///             pages.push(page.idempotency_key(key).send().await?);
+    ///         }
+    ///         return Err(TaskError::after(&pages));
+    ///     }
+    ///     let mut words = 0;
+    ///     for page in context.predecessors() {
+    ///         words += page.result::<u64>().await?.unwrap_or_default();
+    ///     }
+    ///     Ok(words)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn after<'a>(tasks: impl IntoIterator<Item = &'a TaskRef>) -> Self {
+        let tasks = tasks.into_iter().cloned().collect();
+        let after = Some(Box::new(AfterTasks { tasks, failed: AfterFailed::Run }));
+        Self { kind: TaskErrorKind::After, message: String::new(), is_reason: false, after }
+    }
+
+    /// With [`after`](Self::after): what follows when one of the tasks is over without a result.
+    #[must_use]
+    pub fn after_failed(mut self, policy: AfterFailed) -> Self {
+        if let Some(after) = &mut self.after {
+            after.failed = policy;
+        }
+        self
+    }
+
+    /// The tasks that must be over before the next attempt, if it is such an error.
+    pub(super) fn take_after(&mut self) -> Option<Box<AfterTasks>> {
+        self.after.take()
     }
 
     fn new(kind: TaskErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, message: chain(&*cause.into()), is_reason: false }
+        Self { kind, message: chain(&*cause.into()), is_reason: false, after: None }
     }
 
     /// What follows.
@@ -115,7 +176,7 @@ impl TaskError {
         self.kind
     }
 
-    /// The error and its causes, the outermost first. Empty for a snooze.
+    /// The error and its causes, the outermost first. Empty for a snooze, and where other tasks are waited for.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -129,9 +190,26 @@ impl TaskError {
             TaskErrorKind::Elsewhere => Failure::RetryLate,
             TaskErrorKind::Fatal => Failure::Fatal,
             TaskErrorKind::Snooze(delay) => Failure::Snooze(delay),
+            // That is no failure: whoever asks for one has looked for the tasks before.
+            TaskErrorKind::After => Failure::Snooze(Duration::ZERO),
         };
         let Self { message, is_reason, .. } = self;
         (failure, if is_reason { message } else { text::processing_error(&message) })
+    }
+}
+
+impl AfterTasks {
+    /// The list of them, or why there is none: tasks of another topic than this one cannot be waited for.
+    pub(super) fn list(&self, topic: &str) -> Result<WaitsFor, String> {
+        if let Some(task) = self.tasks.iter().find(|task| task.topic != topic) {
+            return Err(format!("{task} cannot be waited for: it is a task of another topic"));
+        }
+        let list = WaitsFor::of(self.tasks.iter().map(|task| task.id), self.failed);
+        let count = list.names.len();
+        if count > NAMED_MAX {
+            return Err(format!("{count} tasks cannot be waited for: {NAMED_MAX} is the limit"));
+        }
+        Ok(list)
     }
 }
 
@@ -145,6 +223,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             TaskErrorKind::Snooze(delay) => write!(f, "not now, again after {delay:?}"),
+            TaskErrorKind::After => f.write_str("not now, again after other tasks"),
             TaskErrorKind::Retry
             | TaskErrorKind::RetryAfter(_)
             | TaskErrorKind::Elsewhere
@@ -174,6 +253,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TaskId;
     use std::num::ParseIntError;
 
     #[derive(Debug, thiserror::Error)]
@@ -237,6 +317,25 @@ mod tests {
         assert_eq!(snooze.to_string(), "not now, again after 1s");
         let later = TaskError::retry_after(second, "later");
         assert_eq!(later.kind(), TaskErrorKind::RetryAfter(second));
+    }
+
+    #[test]
+    fn a_task_goes_on_after_others_of_its_own_topic() {
+        let task = |topic: &str, entry| TaskRef {
+            topic: topic.to_owned(),
+            id: TaskId { ledger: 1, entry, partition: -1, batch_index: None },
+        };
+        let tasks = [task("own", 1), task("own", 2)];
+        let mut error = TaskError::after(&tasks).after_failed(AfterFailed::Skip);
+        assert_eq!((error.kind(), error.message()), (TaskErrorKind::After, ""));
+        let after = error.take_after().unwrap();
+        let list = WaitsFor::of(tasks.iter().map(|task| task.id), AfterFailed::Skip);
+        assert_eq!(after.list("own"), Ok(list));
+        let told = after.list("other").unwrap_err();
+        assert_eq!(told, "own@1:1:-1 cannot be waited for: it is a task of another topic");
+        let many: Vec<_> = (0..=1_000).map(|entry| task("own", entry)).collect();
+        let told = TaskError::after(&many).take_after().unwrap().list("own").unwrap_err();
+        assert_eq!(told, "1001 tasks cannot be waited for: 1000 is the limit");
     }
 
     #[test]

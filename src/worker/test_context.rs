@@ -2,6 +2,7 @@
 
 use super::blocking::Threads;
 use super::budget::Deadline;
+use super::predecessors::{Predecessor, PredecessorOutcome};
 use super::processor::{Shared, TaskContext};
 use super::reports::{Listener, Recording, Reports, lock};
 use crate::clock::runtime_now;
@@ -66,6 +67,7 @@ pub struct TestContext {
     epoch: Option<u32>,
     properties: BTreeMap<String, String>,
     last_checkpoint: Option<Bytes>,
+    predecessors: Vec<Predecessor>,
     budget: Option<Duration>,
     cancelled: CancellationToken,
     recording: Arc<Recording>,
@@ -80,6 +82,7 @@ impl Default for TestContext {
             epoch: None,
             properties: BTreeMap::new(),
             last_checkpoint: None,
+            predecessors: Vec::new(),
             budget: None,
             cancelled: CancellationToken::new(),
             recording: Arc::default(),
@@ -112,6 +115,21 @@ impl TestContext {
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt;
+        self
+    }
+
+    /// The task has waited for this one, which has this result.
+    #[must_use]
+    pub fn completed(mut self, task: TaskId, result: impl Into<Bytes>) -> Self {
+        let outcome = PredecessorOutcome::Completed;
+        self.predecessors.push(Predecessor::given(task, outcome, Some(result.into())));
+        self
+    }
+
+    /// The task has waited for this one, which is over and has no result, or none any more.
+    #[must_use]
+    pub fn over(mut self, task: TaskId, outcome: PredecessorOutcome) -> Self {
+        self.predecessors.push(Predecessor::given(task, outcome, None));
         self
     }
 
@@ -160,6 +178,7 @@ impl TestContext {
             });
         }
         let shared = Shared {
+            predecessors: self.predecessors.clone(),
             topic: self.topic.as_str().into(),
             task: self.task,
             epoch: Epoch(self.epoch.unwrap_or(self.attempt)),

@@ -75,6 +75,7 @@ impl State {
             ClaimKind::Final => Stand::Ended(End::Final),
             ClaimKind::Cancelled => Stand::Ended(End::Cancelled),
             ClaimKind::Expired => Stand::Ended(End::Expired),
+            ClaimKind::Park => Stand::Waiting(NextAttempt::PARKED),
         };
         self.epoch = claim.key.epoch.0;
         self.owner = claim.key.owner;

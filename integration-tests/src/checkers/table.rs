@@ -15,9 +15,10 @@ const TASK: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: N
 const OWNER: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 const LATER: NextAttempt = NextAttempt::new(5_000, 3_000);
-const CLAIMS: [ClaimKind; 4] =
-    [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
-const OUTCOMES: [Outcome; 6] = [
+const CLAIMS: [ClaimKind; 5] =
+    [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired, ClaimKind::Park];
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Released(NextAttempt::PARKED),
     Outcome::Completed,
     Outcome::Final,
     Outcome::Cancelled,

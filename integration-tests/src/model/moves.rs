@@ -352,9 +352,11 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
         return (Decision::Wait, false);
     }
     let live_owner = known.fold.phase == Phase::Running && world.is_alive(known.fold.owner);
+    let waits = bounds.park && task == 1 && !is_over(bounds, worker);
     if known.fold.is_parked() {
-        return (worker.machine.decide(id, is_over(bounds, worker), None), false);
+        return (worker.machine.decide(id, !waits, None), false);
     }
+    let closes = waits.then_some(ClaimKind::Park);
     let due = !live_owner
         || (world.budget.spurious > 0
             && !(bounds.timely && unstarted(bounds, world, &known.fold, task)));
@@ -364,7 +366,7 @@ pub fn judge(bounds: &Bounds, world: &World, worker: &Worker, task: u8) -> (Deci
             live_owner,
         );
     }
-    (worker.machine.decide(id, due, None), live_owner)
+    (worker.machine.decide(id, due, closes), live_owner)
 }
 
 /// The claim by which a worker closes a task that has expired, where its limits allow that: by which clock they do is its own affair.

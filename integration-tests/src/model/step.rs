@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::fingerprint::Part;
-use super::moves::{End, Move, expires, is_over, is_seen_only, judge};
+use super::moves::{End, Move, expires, is_seen_only, judge};
 use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{
@@ -311,10 +311,7 @@ impl Settle<'_> {
         }
         let awaited = entry.task().and_then(|id| last_publish(worker, id)).map(Key::Once);
         let awaited = awaited == Some(entry.key());
-        let waits = self.bounds.park && entry.task().is_some_and(|id| task_number(id) == 1);
-        let parks = waits && !is_over(self.bounds, worker);
-        let read =
-            ReadEntry { position: position(index), entry: &entry, publish_time_ms: 0, late, parks };
+        let read = ReadEntry { position: position(index), entry: &entry, publish_time_ms: 0, late };
         let verdict = worker.machine.read(read);
         if self.bounds.fault == Fault::CancelIgnored
             && awaited

@@ -151,6 +151,19 @@ async fn the_router_routes() -> Result<()> {
 }
 
 #[tokio::test]
+async fn tasks_wait_for_others_and_have_their_results() -> Result<()> {
+    let printed = printed("dependencies").await?;
+    let expected = [
+        "the sum of what there is: 15",
+        "the strict sum: the task failed after 0 attempts: Task six, which had to be over first, has no result",
+        "after the order: 42",
+        "two halves: 100",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
     let printed = printed("cancel").await?;
     let expected = [

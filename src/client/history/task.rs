@@ -6,6 +6,7 @@ use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use crate::protocol::fold::{Reason, TaskFold, Verdict};
 use crate::protocol::key::{Key, OwnerId};
+use crate::protocol::waits::WaitsFor;
 use crate::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use crate::transport::Message;
 use std::collections::HashMap;
@@ -78,6 +79,11 @@ pub enum HistoryEvent {
     },
     /// The attempt was given back, and does not count.
     Released,
+    /// The task waits until others are over.
+    Parked {
+        /// Their ids, and `key:` with their keys.
+        waits_for: Vec<String>,
+    },
     /// The attempt left a checkpoint of so many bytes for its successor.
     Checkpoint {
         /// How many.
@@ -302,12 +308,13 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
     let reason = || text::shortened(String::from_utf8_lossy(content).into_owned());
     Some(match entry {
         Entry::Claim(Claim { kind, attempt, .. }) => match kind {
+            ClaimKind::Park => parked(content),
             ClaimKind::Run => HistoryEvent::Claimed { attempt: *attempt },
             ClaimKind::Final => closed(TaskOutcome::Final, reason()),
             ClaimKind::Cancelled => closed(TaskOutcome::Cancelled, reason()),
             ClaimKind::Expired => closed(TaskOutcome::Expired, reason()),
         },
-        Entry::Done(Done { outcome, .. }) => match outcome {
+        Entry::Done(done @ Done { outcome, .. }) => match outcome {
             Outcome::Completed => HistoryEvent::Completed,
             Outcome::Failed(next) => {
                 HistoryEvent::Failed { next_attempt_ms: next.at_ms, reason: reason() }
@@ -316,6 +323,7 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             Outcome::Cancelled => {
                 HistoryEvent::Ended { outcome: TaskOutcome::Cancelled, reason: reason() }
             }
+            Outcome::Released(_) if done.parks() => parked(content),
             Outcome::Released(_) => HistoryEvent::Released,
         },
         Entry::Checkpoint(_) => HistoryEvent::Checkpoint { bytes: content.len() },
@@ -324,6 +332,12 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             return None;
         }
     })
+}
+
+fn parked(content: &[u8]) -> HistoryEvent {
+    let list = WaitsFor::of_content(content).unwrap_or_default();
+    let waits_for = list.names.iter().map(ToString::to_string).collect();
+    HistoryEvent::Parked { waits_for }
 }
 
 const fn closed(outcome: TaskOutcome, reason: String) -> HistoryEvent {

@@ -22,6 +22,8 @@ struct Fields {
     #[serde(default)]
     progress: Option<Progress>,
     #[serde(default)]
+    waits_for: Vec<String>,
+    #[serde(default)]
     tags: Option<Vec<String>>,
     #[serde(default)]
     task_type: Option<String>,
@@ -47,6 +49,7 @@ pub(in crate::client) struct Update {
     pub(in crate::client) changed_ms: u64,
     pub(in crate::client) due_ms: u64,
     pub(in crate::client) progress: Option<Progress>,
+    pub(in crate::client) waits_for: Vec<String>,
     pub(in crate::client) tags: Vec<String>,
     pub(in crate::client) task_type: Option<String>,
     pub(in crate::client) key: Option<String>,
@@ -76,6 +79,7 @@ pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
         changed_ms: fields.last_updated,
         due_ms: fields.next_attempt_at.unwrap_or_default(),
         progress: fields.progress,
+        waits_for: fields.waits_for,
         tags: fields.tags.unwrap_or_default(),
         task_type: fields.task_type,
         key: fields.task_key,

@@ -13,6 +13,8 @@ pub enum TaskStatus {
     Scheduled,
     /// Waits for a worker: it was never claimed, or its next attempt is due.
     Ready,
+    /// Waits until other tasks are over.
+    Waiting,
     /// A worker has claimed it, and does not show it as running yet.
     Claimed,
     /// An attempt runs.
@@ -74,6 +76,8 @@ pub struct TaskInfo {
     pub cancel_requested: bool,
     /// How far it says it has come.
     pub progress: Option<Progress>,
+    /// What it waits for, if others must be over before it goes on: see [`TaskMetadata::waits_for`](crate::TaskMetadata::waits_for).
+    pub waits_for: Vec<String>,
     /// Its tags.
     pub tags: Vec<Arc<str>>,
     /// Its type.

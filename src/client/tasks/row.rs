@@ -23,6 +23,8 @@ pub(super) struct Row {
     owner: u32,
     phase: Phase,
     cancel: bool,
+    /// It waits for other tasks.
+    parked: bool,
     /// It was seen on the task topic.
     pub(super) submitted: bool,
     /// What the metadata topic shows.
@@ -62,6 +64,8 @@ pub(super) struct Texts {
     pub(super) task_type: Option<Arc<str>>,
     pub(super) key: Option<Box<str>>,
     pub(super) progress: Option<Progress>,
+    /// What it waits for.
+    pub(super) waits_for: Box<[String]>,
 }
 
 /// All owners of a partition, each once: a row names its owner by the place here.
@@ -97,7 +101,11 @@ impl Row {
             phase: self.phase,
             cancel: self.cancel,
             // How long the delay was means something only to whoever reads the entry live.
-            next_attempt: NextAttempt::new(due_ms, 0),
+            next_attempt: if self.parked {
+                NextAttempt::PARKED
+            } else {
+                NextAttempt::new(due_ms, 0)
+            },
         }
     }
 
@@ -108,6 +116,7 @@ impl Row {
             self.due_ms = if phase == Phase::Retry { next_attempt.at_ms } else { 0 };
         }
         (self.epoch, self.attempt, self.phase, self.cancel) = (epoch, attempt, phase, cancel);
+        self.parked = fold.is_parked();
     }
 
     /// The scheduled time of a task that nobody has claimed.
@@ -135,12 +144,13 @@ impl Row {
         self.is_claimed() || self.is_shown() || self.submitted
     }
 
-    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt.
-    pub(super) fn show(&mut self, shown: Shown, due_ms: u64) {
+    /// Takes an entry of the metadata topic. `due_ms` is what it says of the next attempt, and `parked` whether the task waits for others.
+    pub(super) fn show(&mut self, shown: Shown, due_ms: u64, parked: bool) {
         self.shown = Some(shown);
         if !self.is_claimed() {
             // The ledger says nothing of it: what is shown is all there is.
             self.due_ms = due_ms;
+            self.parked = parked;
         }
     }
 
@@ -188,6 +198,7 @@ impl Row {
         let is_ahead = self.due_ms > now_ms;
         match self.phase(sealed) {
             Phase::New if is_ahead => TaskStatus::Scheduled,
+            Phase::Retry if self.parked => TaskStatus::Waiting,
             Phase::Retry if is_ahead => TaskStatus::Retrying,
             Phase::New | Phase::Retry => TaskStatus::Ready,
             Phase::Running => {
@@ -219,13 +230,14 @@ impl Row {
 }
 
 impl Texts {
-    /// These and, for what is not said here, the others'. How far a task has come is not taken over.
+    /// These and, for what is not said here, the others'. How far a task has come, and what it waits for, is not taken over.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
             tags: if self.tags.is_empty() { others.tags } else { self.tags },
             task_type: self.task_type.or(others.task_type),
             key: self.key.or(others.key),
             progress: self.progress,
+            waits_for: self.waits_for,
         }
     }
 

@@ -168,7 +168,9 @@ impl Table {
         let task_type = update.task_type.map(|name| self.word(&name));
         let key = update.key.map(String::into_boxed_str);
         let progress = progress.filter(|_| shown.phase == Phase::Running);
-        let texts = Texts { tags, task_type, key, progress };
+        let waits_for = update.waits_for.into_boxed_slice();
+        let parked = !waits_for.is_empty();
+        let texts = Texts { tags, task_type, key, progress, waits_for };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
             row.created_ms = created_ms;
@@ -176,7 +178,7 @@ impl Table {
         if !row.is_claimed() {
             row.changed_ms = changed_ms;
         }
-        row.show(shown, due_ms);
+        row.show(shown, due_ms, parked);
         // Whoever writes an entry may have lost the task's message, and with it what the task is called.
         let before = row.texts.take().map(|texts| *texts).unwrap_or_default();
         row.texts = texts.or(before).boxed();
@@ -208,7 +210,8 @@ impl Table {
         let tags = terms.tags.iter().map(|tag| self.word(tag)).collect();
         let task_type = property(text::TASK_TYPE).map(|name| self.word(name));
         let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
-        let texts = Texts { tags, task_type, key: key.map(Into::into), progress: None };
+        let key = key.map(Into::into);
+        let texts = Texts { tags, task_type, key, ..Texts::default() };
         let row = self.rows.entry(id).or_default();
         row.submitted = true;
         row.created_ms = message.publish_time_ms;
@@ -311,9 +314,11 @@ impl Table {
         let owner = row.owner(&self.owners);
         let said = owner.and_then(|owner| self.workers.get(&owner));
         let texts = row.texts.as_deref().cloned().unwrap_or_default();
+        let status = row.status(self.ended(id), now_ms);
+        let waits = status == super::TaskStatus::Waiting;
         TaskInfo {
             id,
-            status: row.status(self.ended(id), now_ms),
+            status,
             created_ms: row.created_ms,
             changed_ms: row.changed_ms,
             due_ms: row.due_ms(),
@@ -323,6 +328,7 @@ impl Table {
             worker: said.and_then(|beat| beat.identity.clone()),
             cancel_requested: row.cancel(),
             progress: texts.progress,
+            waits_for: if waits { texts.waits_for.into_vec() } else { Vec::new() },
             tags: texts.tags.into_vec(),
             task_type: texts.task_type,
             key: texts.key.map(String::from),

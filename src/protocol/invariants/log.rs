@@ -5,12 +5,14 @@
 //! task whose first entries were swept nobody knows which of the others were accepted.
 
 use super::{
-    Breach, CANCEL, COMPACTION, DUE, KEYS, OUTCOME, OWNER, START, VIEW, Violation, sealing, showing,
+    AFTER, Breach, CANCEL, COMPACTION, DUE, KEYS, OUTCOME, OWNER, START, VIEW, Violation, sealing,
+    showing,
 };
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry};
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::waits::{Name, WaitsFor};
 use crate::task::{Position, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -126,6 +128,8 @@ struct Followed {
     /// Some of its entries come from before the beginning of the log, where others may be gone.
     is_kept: bool,
     cancelled: bool,
+    /// What it waits for.
+    waits: Option<WaitsFor>,
     /// Who was accepted for which epoch, and whether the task's end had been asked for before.
     owners: Vec<(Epoch, OwnerId, bool)>,
     /// The epoch that ended it, and what stands for its body.
@@ -223,6 +227,11 @@ impl LogJudge {
             followed.has_gap |= before.epoch == Epoch(0) && !begins;
         }
         let verdict = followed.fold.apply(entry);
+        let accepted = verdict == Verdict::Accepted;
+        let waited = followed.waits.take_if(|_| accepted && !matches!(entry, Entry::Cancel(_)));
+        if accepted && followed.fold.is_parked() && !matches!(entry, Entry::Cancel(_)) {
+            followed.waits = WaitsFor::of_content(body);
+        }
         let mut broken = None;
         match (entry, verdict) {
             (Entry::Claim(claim), Verdict::Accepted) => {
@@ -230,7 +239,7 @@ impl LogJudge {
                 if *kind == ClaimKind::Run {
                     followed.owners.push((key.epoch, key.owner, followed.cancelled));
                     broken = early(&before, published_ms, slack);
-                } else {
+                } else if kind.closes() {
                     followed.end = Some((key.epoch, fingerprint(body)));
                 }
             }
@@ -246,7 +255,28 @@ impl LogJudge {
         if let Some((Breach { id, what }, detail)) = broken {
             self.find(Violation { id, what, task: Some(task) }, Place::Ledger(at), detail);
         }
+        let runs = matches!(entry, Entry::Claim(claim) if claim.kind == ClaimKind::Run);
+        if let Some(first) = waited.filter(|_| runs).and_then(|waited| self.not_over(&waited)) {
+            let what = "a task is claimed before one that it waits for is over";
+            let violation = Violation { id: AFTER, what, task: Some(task) };
+            self.find(violation, Place::Ledger(at), format!("task {first}"));
+        }
         verdict
+    }
+
+    /// C-24: of the tasks that were waited for one that this log knows to be open. Those of other partitions are on other logs, and of one that nobody
+    /// has claimed the log cannot tell that there is one.
+    fn not_over(&self, waited: &WaitsFor) -> Option<TaskId> {
+        let ids = waited.names.iter().filter_map(|name| match name {
+            Name::Task(id) => Some(*id),
+            Name::Key(_) => None,
+        });
+        let is_open = |id: &TaskId| {
+            let known = self.tasks.get(id).filter(|it| !it.has_gap && it.fold.epoch != Epoch(0));
+            let open = known.is_some_and(|it| !it.fold.phase.is_terminal());
+            open && self.sealed.get(id.entry_id()).is_none()
+        };
+        ids.into_iter().find(is_open)
     }
 
     /// C-18: what the log tells of the tasks of a seal is that they have ended.

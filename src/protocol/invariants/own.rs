@@ -233,10 +233,11 @@ pub const fn phase_shown(entry: &TaskMetadata) -> Phase {
 #[must_use]
 pub const fn phase_of(state: TaskState, outcome: Option<TaskOutcome>) -> Phase {
     match (state, outcome) {
-        (TaskState::New | TaskState::Unknown, _) => Phase::New,
+        (TaskState::Unknown, _) => Phase::New,
         (TaskState::Processing, _) => Phase::Running,
         (TaskState::Completed, _) => Phase::Completed,
-        (TaskState::Failed, None) => Phase::Retry,
+        // Of a task that waits for others.
+        (TaskState::New, _) | (TaskState::Failed, None) => Phase::Retry,
         (TaskState::Failed, Some(TaskOutcome::Final)) => Phase::Final,
         (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Phase::Cancelled,
         (TaskState::Failed, Some(TaskOutcome::Expired)) => Phase::Expired,

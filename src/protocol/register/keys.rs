@@ -182,6 +182,12 @@ impl Keys {
         between.into_iter().flatten().map(|(name, held)| (name, held.holder))
     }
 
+    /// The task that holds a key or, where it was released, held it last.
+    #[must_use]
+    pub fn last_holder(&self, name: &KeyName) -> Option<QueueTask> {
+        self.keys.get(name).map(|held| held.holder)
+    }
+
     /// The task against which a bind of this one loses the key now, if it does.
     fn loses_to(&self, name: &KeyName, task: QueueTask) -> Option<QueueTask> {
         let held = self.keys.get(name)?;

@@ -9,7 +9,7 @@ use super::telling::AttemptLog;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
-use crate::protocol::entry::Outcome;
+use crate::protocol::entry::{NextAttempt, Outcome};
 use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
 use crate::task::terms::{Pauses, Terms};
@@ -78,15 +78,16 @@ impl Driver {
             read.map(|message| message.and_then(|message| ledger::content(&message))).boxed()
         });
         let topic = Arc::clone(&lane.topics.name);
-        let (task, cancelled, last_checkpoint) = (task_id, CancellationToken::new(), None);
+        let (task, predecessors) = (task_id, self.predecessors(id, task_id));
         let shared = Shared {
             topic,
             task,
             epoch,
             attempt,
             properties,
-            last_checkpoint,
-            cancelled,
+            last_checkpoint: None,
+            predecessors,
+            cancelled: CancellationToken::new(),
             deadline,
             reports,
             threads: Threads::default(),
@@ -140,7 +141,9 @@ impl Driver {
         let begun = ending != Ending::NotBegun;
         let given_back = ending == Ending::Released;
         let terms = running.terms.as_deref();
-        let (outcome, body) = self.config.judge(ending, running.attempt, terms, sample, wall_ms);
+        let topic = &lane.topics.name;
+        let (outcome, body) =
+            self.config.judge(ending, (topic, running.attempt), terms, sample, wall_ms);
         if !begun {
             tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
@@ -151,7 +154,8 @@ impl Driver {
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
-                if given_back || !matches!(outcome, Outcome::Released(_)) {
+                let parks = outcome == Outcome::Released(NextAttempt::PARKED);
+                if given_back || parks || !matches!(outcome, Outcome::Released(_)) {
                     lane.outcome_bodies.insert(task, (epoch, body));
                     lane.keep_remains((task, epoch), &running);
                 }
@@ -197,7 +201,7 @@ impl WorkerConfig {
     fn judge(
         &self,
         ending: Ending,
-        attempt: u32,
+        (topic, attempt): (&str, u32),
         terms: Option<&Terms>,
         sample: u32,
         wall_ms: u64,
@@ -215,6 +219,12 @@ impl WorkerConfig {
             }
             Ending::Completed(bytes) => (Some(Outcome::Completed), Body::Result(bytes)),
             Ending::Failed(failure, reason) => failed(failure, reason),
+            Ending::After(tasks) => match tasks.list(topic) {
+                Ok(list) => {
+                    (Some(Outcome::Released(NextAttempt::PARKED)), Body::Reason(list.content()))
+                }
+                Err(reason) => failed(Failure::Fatal, reason),
+            },
             Ending::Cancelled => {
                 (Some(Outcome::Cancelled), Body::Reason(text::CANCELLED.to_owned()))
             }

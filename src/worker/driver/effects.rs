@@ -3,7 +3,7 @@
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
-use crate::protocol::entry::{Entry, NextAttempt, Outcome};
+use crate::protocol::entry::{ClaimKind, Entry, NextAttempt, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
@@ -116,7 +116,9 @@ impl Driver {
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
+                let parks = kind == ClaimKind::Park;
                 match (lane.core.machine().lost_to(task), lane.core.closing_reason(task, kind)) {
+                    _ if parks => self.parked.content((id, task)).into(),
                     (Some(holder), _) => {
                         let topic = self.topics.get(usize::from(id.topic));
                         let apart =
@@ -127,7 +129,6 @@ impl Driver {
                     (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
                 }
             }
-            Entry::Done(done) if done.parks() => self.parked.content(id, done.key.task).into(),
             Entry::Done(done) => {
                 let own = lane.outcome_bodies.get(done.key.task);
                 let body = own.filter(|(epoch, _)| *epoch == done.key.epoch);
@@ -262,7 +263,7 @@ impl Environment {
 }
 
 /// Reads until the broker answers, for as long as the worker lives: only its word says that a message is gone.
-async fn fetch_at_last(
+pub(super) async fn fetch_at_last(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     at: Position,

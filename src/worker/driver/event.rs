@@ -2,6 +2,7 @@
 
 use super::growth::Counts;
 use super::lanes::LaneId;
+use super::parking::ParkedEvent;
 #[cfg(feature = "schedules")]
 use super::schedules::ScheduleEvent;
 use super::showing::BodyReading;
@@ -141,6 +142,12 @@ pub(in crate::worker) enum Event {
     },
     /// The tickets at the register with this number are to be looked at.
     TicketsDue(usize),
+    /// About a task that waits for others.
+    Parked {
+        lane: LaneId,
+        id: TaskId,
+        event: ParkedEvent,
+    },
     /// A key is not released although that was published: the end of its holder waits for it.
     ReleaseDue {
         register: usize,

@@ -15,8 +15,11 @@ mod lane;
 mod lanes;
 mod leaving;
 mod legacy;
+mod named;
 mod parked;
+mod parking;
 mod peers;
+mod predecessors;
 mod pump;
 mod refusals;
 mod register;
@@ -358,6 +361,7 @@ impl Driver {
             Event::TicketStays { register, ticket } => self.handle_ticket_stays(register, ticket),
             Event::TicketOver { register, ticket } => self.handle_ticket_over(register, ticket),
             Event::TicketsDue(register) => self.handle_tickets_due(register),
+            Event::Parked { lane, id, event } => self.handle_parked(lane, id, event, now),
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),
             Event::Later(event) => self.pending.push(Box::pin(async move {
                 tokio::time::sleep(REFUSED_PAUSE).await;

@@ -1,75 +1,300 @@
 //! Tasks that wait for others: who waits for whom, in all lanes of the worker. A lane is told how it stands with what its tasks wait for
 //! when that changes. Where nobody waits an entry of the ledger costs one comparison more.
 
-use super::Driver;
-use super::lane::TaskPayload;
 use super::lanes::{LaneId, Lanes};
-use crate::ledger;
-use crate::protocol::entry::{ClaimKind, Entry};
-use crate::protocol::entry_set::{Ended, EntrySet};
+use crate::protocol::entry::ClaimKind;
+use crate::protocol::entry_set::Ended;
 use crate::protocol::fold::Phase;
-use crate::protocol::moment::Moment;
-use crate::protocol::waits::{Named, Standing, WaitsError, WaitsFor};
+use crate::protocol::register::{KeyName, Keys, QueueTask};
+use crate::protocol::waits::{Name, Named, Standing, WaitsError, WaitsFor};
 use crate::task::{TaskId, text};
-use crate::transport::Message;
+use crate::topics::Priority;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// So many names of a parked task are shown on M.
+const SHOWN_MAX: usize = 100;
+
+/// So many tasks are looked at for one that waits for itself.
+const CIRCLE_STEPS_MAX: usize = 10_000;
+
+/// So many tasks of a circle are named.
+const CIRCLE_NAMED_MAX: usize = 10;
+
+/// A task of a lane.
+pub(super) type Place = (LaneId, TaskId);
+
 /// What a task waits for, or why that cannot be read.
-type List = Result<Arc<WaitsFor>, WaitsError>;
+pub(super) type List = Result<Arc<WaitsFor>, WaitsError>;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
-    lists: BTreeMap<(LaneId, TaskId), List>,
+    tasks: BTreeMap<Place, Waiting>,
     /// Who waits for a task of this topic.
-    named: BTreeMap<(u16, TaskId), BTreeSet<(LaneId, TaskId)>>,
+    named: BTreeMap<(u16, TaskId), BTreeSet<Place>>,
+    /// Who waits for a key that no task has taken, by the number of its register.
+    unbound: BTreeMap<(usize, KeyName), BTreeSet<Place>>,
+}
+
+/// A task that waits for others, or has waited for them and is not over.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    list: List,
+    /// The tasks of keys that were taken; `None`: one on the topic of another level.
+    bound: BTreeMap<Arc<str>, Option<TaskId>>,
+    /// Keys that are not taken by now do not count any more.
+    key_wait_is_over: bool,
+    /// No message has these ids.
+    pub(super) unknown: BTreeSet<TaskId>,
+    /// How often the topic was asked for messages with those ids that nothing is known of; `None` while it is being asked.
+    pub(super) looked: Option<u32>,
+    /// This task waits for itself: from the one that it names, by way of these.
+    circle: Option<(TaskId, Arc<str>)>,
+}
+
+impl Waiting {
+    fn new(list: List) -> Self {
+        Self {
+            list,
+            bound: BTreeMap::new(),
+            key_wait_is_over: false,
+            unknown: BTreeSet::new(),
+            looked: Some(0),
+            circle: None,
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        self.list.iter().flat_map(|list| &list.names)
+    }
+
+    /// The task behind a name, if that is known.
+    fn task(&self, name: &Name) -> Option<TaskId> {
+        match name {
+            Name::Task(id) => Some(*id),
+            Name::Key(text) => self.bound.get(text).copied().flatten(),
+        }
+    }
+
+    /// The tasks that it waits for, as far as it is known which these are.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.names().filter_map(|name| self.task(name))
+    }
+
+    /// The names in their order, each with its task where that is known.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&Name, Option<TaskId>)> {
+        self.names().map(|name| (name, self.task(name)))
+    }
+
+    /// The list with the ids of tasks in the place of keys, as far as these are known.
+    fn resolved(&self) -> WaitsFor {
+        let Ok(list) = &self.list else { return WaitsFor::default() };
+        let names = self.named().map(|(name, id)| id.map_or_else(|| name.clone(), Name::Task));
+        WaitsFor { names: names.collect(), failed: list.failed }
+    }
+
+    /// Keys that are not taken by now do not count any more.
+    pub(super) const fn give_up_keys(&mut self) {
+        self.key_wait_is_over = true;
+    }
+
+    fn known(&self, lanes: &Lanes, topic: u16, name: &Name) -> Named {
+        let Some(id) = self.task(name) else {
+            if matches!(name, Name::Key(text) if self.bound.contains_key(text)) {
+                return Named::Foreign;
+            }
+            return if self.key_wait_is_over { Named::Unbound } else { Named::Open };
+        };
+        match known(lanes, topic, id) {
+            Named::Open if self.unknown.contains(&id) && is_new(lanes, topic, id) => Named::Unknown,
+            Named::Open => match &self.circle {
+                Some((first, by)) if *first == id => Named::Circle(Arc::clone(by)),
+                _ => Named::Open,
+            },
+            known @ (Named::Completed
+            | Named::Failed
+            | Named::Unknown
+            | Named::Unbound
+            | Named::Circle(_)
+            | Named::Foreign) => known,
+        }
+    }
 }
 
 impl Parked {
-    fn insert(&mut self, lane: LaneId, id: TaskId, list: List) {
-        self.remove(lane, id);
-        for named in list.iter().flat_map(|list| &list.tasks) {
-            self.named.entry((lane.topic, *named)).or_default().insert((lane, id));
+    /// The task waits for these from now on.
+    pub(super) fn insert(
+        &mut self,
+        place: Place,
+        list: List,
+        register: usize,
+        keys: KeysOfQueue<'_>,
+    ) {
+        self.remove(place);
+        let mut waiting = Waiting::new(list);
+        for name in waiting.list.iter().flat_map(|list| &list.names) {
+            match (name, name.keys()) {
+                (Name::Key(text), Some(names)) => {
+                    if let Some(holder) = keys.holder(&names) {
+                        waiting.bound.insert(Arc::clone(text), holder);
+                    } else {
+                        for name in names {
+                            self.unbound.entry((register, name)).or_default().insert(place);
+                        }
+                    }
+                }
+                (Name::Key(_) | Name::Task(_), _) => {}
+            }
         }
-        self.lists.insert((lane, id), list);
+        for id in waiting.tasks() {
+            self.named.entry((place.0.topic, id)).or_default().insert(place);
+        }
+        self.tasks.insert(place, waiting);
     }
 
     /// The task does not wait any more.
-    fn remove(&mut self, lane: LaneId, id: TaskId) {
-        let Some(Ok(list)) = self.lists.remove(&(lane, id)) else { return };
-        for named in &list.tasks {
-            if let Some(waiting) = self.named.get_mut(&(lane.topic, *named)) {
-                waiting.remove(&(lane, id));
-                if waiting.is_empty() {
-                    self.named.remove(&(lane.topic, *named));
+    pub(super) fn remove(&mut self, place: Place) {
+        let Some(waiting) = self.tasks.remove(&place) else { return };
+        for id in waiting.tasks() {
+            let key = (place.0.topic, id);
+            if let Some(all) = self.named.get_mut(&key) {
+                all.remove(&place);
+                if all.is_empty() {
+                    self.named.remove(&key);
                 }
             }
         }
-    }
-
-    /// The content of the entry that parks a task. Without a list, which then was read from nowhere, the task waits for nothing.
-    pub(super) fn content(&self, lane: LaneId, id: TaskId) -> String {
-        match self.lists.get(&(lane, id)) {
-            Some(Ok(list)) => list.content(),
-            Some(Err(_)) | None => WaitsFor::default().content(),
+        if waiting.names().any(|name| matches!(name, Name::Key(_))) {
+            self.unbound.retain(|_, all| {
+                all.remove(&place);
+                !all.is_empty()
+            });
         }
     }
 
+    pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
+        self.tasks.get(&place)
+    }
+
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Waiting> {
+        self.tasks.get_mut(&place)
+    }
+
+    /// All of this topic.
+    pub(super) fn of_topic(&self, topic: u16) -> impl Iterator<Item = Place> {
+        self.tasks.keys().filter(move |(lane, _)| lane.topic == topic).copied()
+    }
+
+    /// Those that wait for one of these tasks.
+    pub(super) fn who_waits_for(
+        &self,
+        named: RangeInclusive<(u16, TaskId)>,
+    ) -> impl Iterator<Item = Place> {
+        self.named.range(named).flat_map(|(_, it)| it).copied()
+    }
+
+    /// Whether any waits for a key that no task has taken.
+    pub(super) fn has_unbound(&self) -> bool {
+        !self.unbound.is_empty()
+    }
+
+    /// The content of the claim that parks a task. Without a list, which then was read from nowhere, the task waits for nothing.
+    pub(super) fn content(&self, place: Place) -> String {
+        self.tasks.get(&place).map(Waiting::resolved).unwrap_or_default().content()
+    }
+
+    /// What M shows of what a task waits for, and of how many names these are the first.
+    pub(super) fn shown(&self, place: Place) -> (Vec<String>, usize) {
+        let list = self.tasks.get(&place).map(Waiting::resolved).unwrap_or_default();
+        let shown = list.names.iter().take(SHOWN_MAX).map(Name::to_string);
+        (shown.collect(), list.names.len())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.lists.is_empty()
+        self.tasks.is_empty()
     }
 
     /// How it stands with what a task waits for.
-    fn standing(&self, lanes: &Lanes, lane: LaneId, id: TaskId) -> Option<Standing> {
-        let standing = match self.lists.get(&(lane, id))? {
-            Ok(list) => list.standing(|named| known(lanes, lane.topic, named)),
+    pub(super) fn standing(&self, lanes: &Lanes, place: Place) -> Option<Standing> {
+        let waiting = self.tasks.get(&place)?;
+        let standing = match &waiting.list {
+            Ok(list) => list.standing(|name| waiting.known(lanes, place.0.topic, name)),
             Err(error) => {
                 let reason = format!("{} cannot be followed: {error}", text::AFTER);
                 Standing::Closes(ClaimKind::Final, reason)
             }
         };
         Some(standing)
+    }
+
+    /// Those that wait for a key that no task has taken.
+    pub(super) fn unbound(&self, register: usize, name: &KeyName) -> BTreeSet<Place> {
+        self.unbound.get(&(register, name.clone())).cloned().unwrap_or_default()
+    }
+
+    /// A task waits for a key that was read of.
+    pub(super) fn bind(&mut self, place: Place, register: usize, keys: KeysOfQueue<'_>) {
+        let Some(Waiting { list: Ok(list), .. }) = self.tasks.get(&place) else { return };
+        self.insert(place, Ok(Arc::clone(list)), register, keys);
+    }
+
+    /// Looks for a circle of tasks that wait for one another, from this one on. The one with the highest id in it breaks it: it counts the task
+    /// that it names as one without a result.
+    pub(super) fn break_circle(&mut self, start: Place) -> Option<Place> {
+        let circle = self.circle(start)?;
+        let at = circle.iter().enumerate().max_by_key(|(_, id)| **id).map(|(at, _)| at)?;
+        let around = || circle.iter().cycle().skip(at);
+        let mut by: Vec<_> = around().take(circle.len().min(CIRCLE_NAMED_MAX)).collect();
+        let more = circle.len() - by.len();
+        let (last, next) = (*around().next()?, *around().nth(1)?);
+        by.push(&last);
+        let names: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let more = if more == 0 { String::new() } else { format!(" ({more} left out)") };
+        let by = format!("{}{more}", names.join(" -> "));
+        let place = (LaneId::new(start.0.topic, last.partition), last);
+        self.tasks.get_mut(&place)?.circle = Some((next, by.into()));
+        Some(place)
+    }
+
+    /// The tasks of a circle that this one is part of, in the order in which each waits for the next.
+    fn circle(&self, start: Place) -> Option<Vec<TaskId>> {
+        let topic = start.0.topic;
+        let place = |id: TaskId| (LaneId::new(topic, id.partition), id);
+        let names = |id: TaskId| {
+            let waiting = self.tasks.get(&place(id));
+            waiting.map(|it| it.tasks().collect::<Vec<_>>()).unwrap_or_default()
+        };
+        let mut path = vec![(start.1, names(start.1))];
+        let mut seen = BTreeSet::new();
+        while let Some((_, left)) = path.last_mut() {
+            match left.pop() {
+                None => drop(path.pop()),
+                Some(id) if id == start.1 => return Some(path.iter().map(|(id, _)| *id).collect()),
+                Some(id) if seen.len() < CIRCLE_STEPS_MAX && seen.insert(id) => {
+                    path.push((id, names(id)));
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+}
+
+/// The keys of a queue, as a task on one of its topics sees them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeysOfQueue<'a> {
+    pub(super) keys: &'a Keys,
+    /// The level of that topic.
+    pub(super) level: Priority,
+}
+
+impl KeysOfQueue<'_> {
+    /// The task that has taken a key, or took it last; `Some(None)` if that is on the topic of another level.
+    fn holder(self, names: &[KeyName]) -> Option<Option<TaskId>> {
+        let QueueTask { level, id } = names.iter().find_map(|name| self.keys.last_holder(name))?;
+        Some((level == self.level).then_some(id))
     }
 }
 
@@ -96,94 +321,9 @@ fn known(lanes: &Lanes, topic: u16, id: TaskId) -> Named {
     }
 }
 
-impl TaskPayload {
-    /// What the task's message says it waits for.
-    fn waits_for(&self) -> Option<List> {
-        let ids = self.properties.get(text::AFTER)?;
-        let failed = self.properties.get(text::AFTER_FAILED).map(String::as_str);
-        Some(WaitsFor::read(ids, failed).map(Arc::new))
-    }
-}
-
-impl Driver {
-    /// The message of a task is at hand. What an entry of the ledger has said since counts more.
-    pub(super) fn note_after(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let Some(list) = lane.payloads.get(task).and_then(TaskPayload::waits_for) else { return };
-        if !self.parked.lists.contains_key(&(id, task)) {
-            if let Err(error) = &list {
-                tracing::warn!(%task, %error, "AFTER cannot be followed: the task fails");
-            }
-            self.parked.insert(id, task, list);
-        }
-        self.tell_standing(id, task, now);
-    }
-
-    /// An entry of the ledger was accepted.
-    pub(super) fn note_waits(&mut self, id: LaneId, entry: &Entry, message: &Message, now: Moment) {
-        let Some(task) = entry.task() else { return };
-        if let Entry::Done(done) = entry
-            && done.parks()
-        {
-            let content = ledger::content(message).unwrap_or_default();
-            self.note_parked(id, task, &content, now);
-        } else if !self.parked.is_empty()
-            && self
-                .lanes
-                .get(&id)
-                .is_some_and(|lane| lane.core.machine().fold(task).phase.is_terminal())
-        {
-            self.note_over(id, task, now);
-        }
-    }
-
-    /// The ledger says that the task waits, and for what.
-    fn note_parked(&mut self, id: LaneId, task: TaskId, content: &[u8], now: Moment) {
-        if let Some(list) = WaitsFor::of_content(content) {
-            self.parked.insert(id, task, Ok(Arc::new(list)));
-            self.tell_standing(id, task, now);
-        }
-    }
-
-    /// A task of this lane is over.
-    fn note_over(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        self.parked.remove(id, task);
-        self.tell_waiting((id.topic, task)..=(id.topic, task), now);
-    }
-
-    /// The tasks of these entries are over for good.
-    pub(super) fn note_sealed(&mut self, id: LaneId, sealed: &EntrySet, now: Moment) {
-        if self.parked.is_empty() {
-            return;
-        }
-        for range in sealed.ranges() {
-            let (first, last) = range.tasks().into_inner();
-            self.tell_waiting((id.topic, first)..=(id.topic, last), now);
-        }
-    }
-
-    /// A lane has read its ledger: what its tasks say counts from now on.
-    pub(super) fn note_ready(&mut self, id: LaneId, now: Moment) {
-        let of_topic = |(lane, _): &&(LaneId, TaskId)| lane.topic == id.topic;
-        let waiting: Vec<_> = self.parked.lists.keys().filter(of_topic).copied().collect();
-        for (lane, task) in waiting {
-            self.tell_standing(lane, task, now);
-        }
-    }
-
-    fn tell_waiting(&mut self, named: std::ops::RangeInclusive<(u16, TaskId)>, now: Moment) {
-        let waiting: BTreeSet<_> =
-            self.parked.named.range(named).flat_map(|(_, it)| it).copied().collect();
-        for (lane, task) in waiting {
-            self.tell_standing(lane, task, now);
-        }
-    }
-
-    fn tell_standing(&mut self, id: LaneId, task: TaskId, now: Moment) {
-        let Some(standing) = self.parked.standing(&self.lanes, id, task) else { return };
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if !lane.core.note_standing(task, standing, now) {
-            self.parked.remove(id, task);
-        }
-    }
+/// Whether the ledger says nothing of a task.
+pub(super) fn is_new(lanes: &Lanes, topic: u16, id: TaskId) -> bool {
+    let lane = lanes.get(&LaneId::new(topic, id.partition));
+    let machine = lane.map(|lane| lane.core.machine()).filter(|machine| machine.is_ready());
+    machine.is_none_or(|machine| machine.fold(id).phase == Phase::New)
 }

@@ -202,6 +202,7 @@ impl Driver {
                 }
                 if let Some(key) = entry.key().hold() {
                     self.key_was_read(number, key, now);
+                    self.note_key(number, key, now);
                 }
                 self.keep_keys(number, &entry);
                 #[cfg(feature = "schedules")]

@@ -357,11 +357,11 @@ fn message_of(
     let instant = Timestamp::from_millisecond(i64::try_from(slot.ms).ok()?).ok()?;
     properties.insert(text::SCHEDULE_SLOT.to_owned(), instant.to_string());
     if !after.is_empty() {
-        let waits = WaitsFor {
-            tasks: after.into_iter().map(|task| task.id).collect(),
-            failed: AfterFailed::Run,
-        };
-        properties.insert(text::AFTER.to_owned(), waits.ids());
+        // A task can wait for others of its own topic only: for none on that of a level which the schedule had before.
+        let level = template.priority();
+        let before = after.into_iter().filter(|task| task.level == level);
+        let waits = WaitsFor::of(before.map(|task| task.id), AfterFailed::Run);
+        properties.insert(text::AFTER.to_owned(), waits.text().ok()?);
         properties.insert(text::AFTER_FAILED.to_owned(), AfterFailed::Run.word().to_owned());
     }
     let payload = template.payload().ok()?;

@@ -59,12 +59,23 @@ impl Driver {
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
         let body = lane.own_body(task_id, phase, epoch);
-        let has = AtHand { body: body.is_some(), task: lane.payloads.contains(task_id) };
+        let parked = task.fold.is_parked().then(|| self.parked.shown((id, task_id)));
+        let has = AtHand {
+            body: body.is_some() || parked.is_some(),
+            task: lane.payloads.contains(task_id),
+        };
         let heartbeat = self.config.heartbeat;
-        match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), body) {
-            (Next::Publish { expires }, Some(body)) => {
-                let payload = lane.payload(task_id);
-                let mut metadata = entry::ended(task_id, &task, payload, body.clone(), wall_ms);
+        let payload = lane.payload(task_id);
+        let metadata = match (parked, body) {
+            (Some(waits_for), _) => {
+                Some(entry::parked(task_id, &task, payload, waits_for, wall_ms))
+            }
+            (None, body) => {
+                body.map(|it| entry::ended(task_id, &task, payload, it.clone(), wall_ms))
+            }
+        };
+        match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
+            (Next::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.add_remains((task_id, epoch), &mut metadata);
                 let message = entry::message(&metadata, &task);

@@ -8,7 +8,6 @@ use super::{Driver, Event};
 use crate::protocol::register::QueueTask;
 use crate::supervise::recount;
 use crate::task::TaskId;
-#[cfg(feature = "schedules")]
 use crate::topics::Priority;
 use crate::topics::TopicNames;
 use crate::worker::shares::Share;
@@ -28,6 +27,11 @@ impl TaskTopic {
     /// How the register names a task of this topic.
     pub(super) const fn queue_task(&self, id: TaskId) -> QueueTask {
         QueueTask { level: self.names.priority, id }
+    }
+
+    /// Which level of its queue it is.
+    pub(super) const fn level(&self) -> Priority {
+        self.names.priority
     }
 
     /// The full name of the topic.

@@ -41,7 +41,7 @@ impl Lane {
             Entry::Done(Done { key, outcome: Outcome::Final, .. }) => (key.owner, "failed"),
             Entry::Done(Done { key, outcome: Outcome::Cancelled, .. }) => (key.owner, "cancelled"),
             Entry::Claim(Claim { key, kind, .. }) => match kind {
-                ClaimKind::Run => return,
+                ClaimKind::Run | ClaimKind::Park => return,
                 ClaimKind::Final => (key.owner, "failed"),
                 ClaimKind::Cancelled => (key.owner, "cancelled"),
                 ClaimKind::Expired => (key.owner, "expired"),

@@ -25,6 +25,7 @@ mod aside;
 mod bounds;
 mod checkpoints;
 mod codecs;
+mod dependencies;
 mod entries;
 mod expiry;
 mod intake;

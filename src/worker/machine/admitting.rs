@@ -36,7 +36,7 @@ impl Admitting {
         let state = self.tasks.get(&id).filter(|_| fold.phase == Phase::New)?;
         match state {
             // What ends it unseen needs no key.
-            KeyState::Waits if fold.cancel || closes.is_some() => None,
+            KeyState::Waits if fold.cancel || closes.is_some_and(ClaimKind::closes) => None,
             KeyState::Waits => Some(Decision::Wait),
             KeyState::Lost(_) => {
                 let kind = ClaimKind::Cancelled;

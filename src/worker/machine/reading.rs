@@ -1,7 +1,7 @@
 //! What the machine makes of the entries it reads.
 
 use super::{Action, Machine, Run, Stage, Stop, Task};
-use crate::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Reason, Verdict};
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::{Position, TaskId};
@@ -17,8 +17,6 @@ pub struct ReadEntry<'a> {
     pub publish_time_ms: u64,
     /// It is an own claim that came back more than H after it was sent: it must not run.
     pub late: bool,
-    /// If it is an own claim: its task waits for others, so that it must not run, but is parked.
-    pub parks: bool,
 }
 
 impl Machine {
@@ -92,7 +90,7 @@ impl Machine {
             (Stage::Claiming { serial, .. }, Entry::Claim(claim))
                 if claim.key.serial == serial && claim.key.owner == self.owner() =>
             {
-                self.claim_came_back(id, claim, accepted, read.late, read.parks);
+                self.claim_came_back(id, claim, accepted, read.late);
             }
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
                 self.set_stage(id, Stage::Idle);
@@ -138,22 +136,20 @@ impl Machine {
         claim: &Claim,
         accepted: bool,
         late: bool,
-        parks: bool,
     ) {
         let fold = self.fold(id);
         let OnceKey { epoch, owner, .. } = claim.key;
         if !accepted || claim.kind != ClaimKind::Run {
             self.set_stage(id, Stage::Idle);
-            if accepted {
+            if accepted && claim.kind.closes() {
                 self.begin_closing(id);
+            } else if accepted {
+                self.act(Action::ShowRetry(id));
             }
         } else if fold.cancel {
             self.publish_outcome(id, epoch, owner, Outcome::Cancelled);
         } else if late {
             self.release(id);
-        } else if parks {
-            let outcome = Outcome::Released(NextAttempt::PARKED);
-            self.publish_outcome(id, epoch, owner, outcome);
         } else {
             let run = Run { epoch, owner, ended: None };
             self.set_stage(id, Stage::Running(run));
@@ -178,7 +174,7 @@ impl Machine {
         if self.fold(id).phase.is_terminal() {
             self.begin_closing(id);
         } else if let Entry::Done(done) = entry
-            && matches!(done.outcome, Outcome::Failed(_))
+            && (matches!(done.outcome, Outcome::Failed(_)) || done.parks())
         {
             self.act(Action::ShowRetry(id));
         }

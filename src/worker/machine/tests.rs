@@ -45,13 +45,7 @@ impl Bench {
         if let Entry::Seal(seal) = entry {
             self.machine.read_seal(position, seal);
         }
-        self.machine.read(ReadEntry {
-            position,
-            entry,
-            publish_time_ms: 0,
-            late: false,
-            parks: false,
-        });
+        self.machine.read(ReadEntry { position, entry, publish_time_ms: 0, late: false });
         self.actions()
     }
 
@@ -576,7 +570,7 @@ fn follow(machine: &mut Machine, log: &[Entry]) -> usize {
     let mut acted = 0;
     for (place, entry) in log.iter().enumerate() {
         let position = Position { ledger: 0, entry: place as u64, batch_index: None };
-        machine.read(ReadEntry { position, entry, publish_time_ms: 1, late: false, parks: false });
+        machine.read(ReadEntry { position, entry, publish_time_ms: 1, late: false });
         acted += std::iter::from_fn(|| machine.poll_action()).count();
     }
     acted

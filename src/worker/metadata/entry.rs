@@ -55,7 +55,7 @@ impl Body {
 /// The reason that a claim gives which closes a task.
 pub(in crate::worker) const fn closing_reason(claim: &Claim) -> &'static str {
     match claim.kind {
-        ClaimKind::Run => "",
+        ClaimKind::Run | ClaimKind::Park => "",
         ClaimKind::Final if claim.limits.total_ms.is_some() => text::OVER_BUDGET,
         ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
         ClaimKind::Cancelled => text::CANCELLED,
@@ -111,6 +111,20 @@ pub(in crate::worker) fn ended(
         next_attempt_at,
         ..base(id, task, state, payload, wall_ms)
     }
+}
+
+/// The entry of a task that waits for others: these, of so many.
+pub(in crate::worker) fn parked(
+    id: TaskId,
+    task: &Task,
+    payload: Option<&Bytes>,
+    (waits_for, count): (Vec<String>, usize),
+    wall_ms: u64,
+) -> TaskMetadata {
+    let shown = waits_for.len();
+    let warning =
+        (shown < count).then(|| format!("It waits for {count} tasks, {shown} of them are named."));
+    TaskMetadata { waits_for, warning, ..base(id, task, TaskState::New, payload, wall_ms) }
 }
 
 fn base(

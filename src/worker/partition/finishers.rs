@@ -24,7 +24,7 @@ mod awaited;
 mod unshown;
 
 use super::Partition;
-use crate::protocol::entry::{ClaimKind, Entry, Heartbeat, Outcome};
+use crate::protocol::entry::{Entry, Heartbeat, Outcome};
 use crate::protocol::key::{OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
@@ -147,7 +147,7 @@ impl Partition {
         {
             self.note_own_end(&done.key);
         } else if let Entry::Claim(claim) = entry
-            && claim.kind != ClaimKind::Run
+            && claim.kind.closes()
         {
             self.note_own_end(&claim.key);
         }

@@ -288,7 +288,6 @@ impl Partition {
             entry: &inbound.entry,
             publish_time_ms: inbound.publish_time_ms,
             late,
-            parks: id.is_some_and(|id| self.must_wait(id)),
         });
         if verdict.is_some()
             && let Some(key) = inbound.entry.counted()

@@ -23,9 +23,20 @@ impl Partition {
             // Whoever does not hold it counts its patience from now on.
             open.due = now;
         }
+        let waits = standing == Standing::Waits;
         self.waits.insert(id, standing);
         self.agenda.set(id, now);
+        if waits && fold.is_parked() {
+            self.drop_payload_until_due(id, now);
+            self.settle();
+        }
         true
+    }
+
+    /// Up to when the view of the ledger is known to be complete.
+    #[must_use]
+    pub const fn view_at(&self) -> Option<Moment> {
+        self.silence.view_at()
     }
 
     /// Why the claim that is to be published closes the task, if it does so because of what the task waits for.
@@ -40,9 +51,9 @@ impl Partition {
         }
     }
 
-    /// Whether a claim of this task that comes back must not run: it is parked then.
-    pub(super) fn must_wait(&self, id: TaskId) -> bool {
-        self.waits.get(&id).is_some_and(|standing| *standing != Standing::Over)
+    /// Whether the next claim of this task parks it.
+    pub(super) fn parks(&self, id: TaskId) -> bool {
+        self.waits.get(&id) == Some(&Standing::Waits) && !self.machine.fold(id).is_parked()
     }
 
     /// When the next attempt is due, given when it would be if it were not parked.

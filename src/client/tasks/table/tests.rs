@@ -48,7 +48,7 @@ impl Bench {
     }
 
     fn write(&mut self, entry: &Entry) {
-        self.write_with(entry, b"");
+        self.write_with(entry, properties::content_of(entry));
     }
 
     fn show(&mut self, metadata: &TaskMetadata, epoch: u32) {
@@ -282,7 +282,11 @@ proptest! {
             // How long a delay was is not kept, nor when an attempt was due that nobody waits for.
             let waits = fold.phase == Phase::Retry;
             let at_ms = if waits { fold.next_attempt.at_ms } else { 0 };
-            let next_attempt = NextAttempt::new(at_ms, 0);
+            let next_attempt = if fold.is_parked() {
+                NextAttempt::PARKED
+            } else {
+                NextAttempt::new(at_ms, 0)
+            };
             prop_assert_eq!(row.unwrap_or_default(), TaskFold { next_attempt, ..*fold });
         }
     }

@@ -41,6 +41,12 @@ impl Story {
         self.put(&Entry::Claim(Claim { base, ..Claim::plain(key, epoch, ClaimKind::Run) }), "")
     }
 
+    fn of(mut self, task: TaskId, epoch: u32, kind: ClaimKind, body: &str) -> Self {
+        let key = OnceKey { task, ..self.key(epoch, FIRST) };
+        self.place += 1;
+        self.put(&Entry::Claim(Claim::plain(key, 1, kind)), body)
+    }
+
     fn claim(self, epoch: u32, owner: OwnerId) -> Self {
         self.claim_with(epoch, owner, None)
     }
@@ -235,4 +241,33 @@ fn what_nobody_can_tell_any_more_is_not_judged() {
     let claim = Claim::plain(key, 1, ClaimKind::Run);
     kept.judge.read_kept(at, &Entry::Claim(claim), b"", 0);
     kept.done(5, SECOND, Outcome::Completed, "").show(5, SECOND, Phase::Running, 5, "").finds(&[]);
+}
+
+#[test]
+fn a_task_is_not_claimed_to_run_before_those_that_it_waits_for_are_over() {
+    use ClaimKind::{Cancelled, Final, Park, Run};
+    let first = TaskId { entry: 2, ..TASK };
+    let parked = || {
+        let story = Story::default().of(first, 1, Run, "");
+        story.of(TASK, 1, Park, &format!("run {first},7:9:-1,key:k"))
+    };
+    let found = |story: Story| {
+        story
+            .judge
+            .findings
+            .iter()
+            .map(|it| (it.violation.id, it.detail.clone()))
+            .collect::<Vec<_>>()
+    };
+    let early = parked().of(TASK, 2, Run, "");
+    assert_eq!(found(early), [(AFTER, format!("task {first}"))]);
+    assert_eq!(found(parked().of(TASK, 2, Final, "no")), []);
+    assert_eq!(found(parked().of(first, 2, Cancelled, "").of(TASK, 2, Run, "")), []);
+    let mut entries = EntrySet::default();
+    entries.push_entry(first.entry_id(), Ended::Completed);
+    let story = parked().of(first, 2, Cancelled, "");
+    let key = SealKey { owner: FIRST, serial: 99 };
+    let counts = Counts { cancelled: 1, ..Counts::default() };
+    let sealed = story.put(&Entry::Seal(Seal { key, counts, entries }), "");
+    assert_eq!(found(sealed.of(TASK, 2, Run, "")), []);
 }

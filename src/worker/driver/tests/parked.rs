@@ -1,7 +1,6 @@
 //! Tasks that wait for others: `AFTER`.
 
 use super::*;
-use crate::protocol::entry::Done;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::key::{OnceKey, SealKey};
 use crate::protocol::seal::{Counts, Seal};
@@ -32,8 +31,12 @@ fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {
 
 impl Bench {
     /// How often an entry of the ledger parks this task.
-    fn parked(&self, task: TaskId) -> usize {
-        let parks = |message: &&Message| matches!(ledger::read(message), Ok(Entry::Done(done)) if done.key.task == task && done.parks());
+    pub(super) fn parked(&self, task: TaskId) -> usize {
+        let parks = |message: &&Message| match ledger::read(message) {
+            Ok(Entry::Claim(claim)) => claim.key.task == task && claim.kind == ClaimKind::Park,
+            Ok(Entry::Done(done)) => done.key.task == task && done.parks(),
+            _ => false,
+        };
         self.broker.full_log(&self.ledger()).iter().filter(parks).count()
     }
 
@@ -41,12 +44,10 @@ impl Bench {
     fn parked_by_another(&self, named: TaskId) -> TaskId {
         self.broker.stall_subscription(&self.at(&self.names.task, -1), "longhaul");
         let task = self.submit(&[("name", "parked"), ("AFTER", &named.to_string())]);
-        let key = |serial| OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial };
-        self.write(&Entry::Claim(Claim::plain(key(1), 1, ClaimKind::Run)));
-        let outcome = Outcome::Released(NextAttempt::PARKED);
-        let done = Entry::Done(Done { key: key(2), attempt: 1, outcome });
-        let list = WaitsFor { tasks: [named].into(), failed: AfterFailed::Fail };
-        self.broker.publish(&self.ledger(), ledger::message(&done, list.content().as_bytes()));
+        let key = OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial: 1 };
+        let claim = Entry::Claim(Claim::plain(key, 0, ClaimKind::Park));
+        let list = WaitsFor::of([named], AfterFailed::Fail);
+        self.broker.publish(&self.ledger(), ledger::message(&claim, list.content().as_bytes()));
         task
     }
 }

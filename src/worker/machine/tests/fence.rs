@@ -128,13 +128,7 @@ fn a_late_claim_is_given_back_after_a_self_fence_too() {
     let claim = bench.claim(T);
     bench.length += 1;
     let position = Position { ledger: 0, entry: bench.length, batch_index: None };
-    bench.machine.read(ReadEntry {
-        position,
-        entry: &claim,
-        publish_time_ms: 0,
-        late: true,
-        parks: false,
-    });
+    bench.machine.read(ReadEntry { position, entry: &claim, publish_time_ms: 0, late: true });
     assert!(matches!(bench.outcome().outcome, Outcome::Released(_)));
     bench.machine.fence(NEW_ME);
     bench.length = 0;

@@ -66,7 +66,7 @@ const RUN: Run = Run { epoch: Epoch(1), owner: ME, ended: None };
 #[test]
 fn an_epoch_does_not_start_twice() {
     let (mut bench, claim) = Bench::running();
-    bench.machine.claim_came_back(T, &claim, true, false, false);
+    bench.machine.claim_came_back(T, &claim, true, false);
     let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
     bench.refused(START, &[stop, Action::DropPayload(T), released(2)]);
 }
@@ -78,7 +78,7 @@ fn nothing_starts_outside_the_own_accepted_claim() {
     let Entry::Claim(claim) = bench.claim(T) else { panic!("not a claim") };
     bench.land(&claim_by(OTHER, 1));
     bench.actions();
-    bench.machine.claim_came_back(T, &claim, true, false, false);
+    bench.machine.claim_came_back(T, &claim, true, false);
     // The payload had gone before, with the lost claim; and whoever runs the task has nothing to give back.
     let stop = Action::Stop { task: T, epoch: Epoch(1), why: Stop::SetAside };
     bench.refused(START, &[stop]);
@@ -214,7 +214,7 @@ fn an_unknown_task_is_not_claimed_without_its_delivery() {
 /// A machine that has set the task aside while it ran it, and that gives its epoch back.
 fn aside() -> (Bench, OnceKey) {
     let (mut bench, claim) = Bench::running();
-    bench.machine.claim_came_back(T, &claim, true, false, false);
+    bench.machine.claim_came_back(T, &claim, true, false);
     let (_, left) = parted(bench.actions());
     match left.last() {
         Some(Action::Publish(Entry::Done(done))) => (bench, done.key),

@@ -7,13 +7,7 @@ impl Bench {
     fn land_at(&mut self, ms: u64, entry: &Entry) -> (Option<u64>, u64, u64, Option<u32>) {
         self.length += 1;
         let position = Position { ledger: 0, entry: self.length, batch_index: None };
-        self.machine.read(ReadEntry {
-            position,
-            entry,
-            publish_time_ms: ms,
-            late: false,
-            parks: false,
-        });
+        self.machine.read(ReadEntry { position, entry, publish_time_ms: ms, late: false });
         let task = self.machine.task(T).expect("it is known");
         let state_at = task.state_at.map(|at| at.entry);
         (state_at, task.state_ms, task.created_ms, task.batch_size)

@@ -140,13 +140,7 @@ impl Walk {
             if let Entry::Seal(seal) = entry {
                 state.machine.read_seal(position, seal);
             }
-            state.machine.read(ReadEntry {
-                position,
-                entry,
-                publish_time_ms: 1,
-                late,
-                parks: false,
-            });
+            state.machine.read(ReadEntry { position, entry, publish_time_ms: 1, late });
         }
         if !state.machine.is_ready() && state.cursor >= state.end {
             state.machine.bootstrap_ended();

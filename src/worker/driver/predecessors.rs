@@ -1,0 +1,49 @@
+//! What a processor is given of the tasks that its own has waited for.
+
+use super::Driver;
+use super::lane::Lane;
+use super::lanes::LaneId;
+use crate::protocol::entry_set::Ended;
+use crate::protocol::fold::Phase;
+use crate::protocol::waits::Name;
+use crate::task::{Position, TaskId};
+use crate::worker::predecessors::{Place, Predecessor, PredecessorOutcome};
+use std::sync::Arc;
+
+impl Driver {
+    /// What the processor of a task is given of those that it has waited for.
+    pub(super) fn predecessors(&self, id: LaneId, task: TaskId) -> Vec<Predecessor> {
+        let Some(waiting) = self.parked.get((id, task)) else { return Vec::new() };
+        let of = |(name, task): (&Name, Option<TaskId>)| {
+            let lane = task.and_then(|task| self.lanes.get(&LaneId::new(id.topic, task.partition)));
+            let known = lane.zip(task).map(|(lane, task)| lane.as_predecessor(task));
+            let (outcome, ended_at) = known.unwrap_or((PredecessorOutcome::Missing, None));
+            let place = lane.map(|lane| {
+                let transport = Arc::clone(&self.env.transport);
+                let (ledger, metadata) = (lane.topics.ledger.clone(), lane.topics.metadata.clone());
+                Arc::new(Place { transport, ledger, ended_at, metadata })
+            });
+            Predecessor::new((name.to_string(), task), outcome, place)
+        };
+        waiting.named().map(of).collect()
+    }
+}
+
+impl Lane {
+    /// How a task has ended, and where its end lies on the ledger.
+    fn as_predecessor(&self, id: TaskId) -> (PredecessorOutcome, Option<Position>) {
+        let machine = self.core.machine();
+        let outcome = match machine.fold(id).phase {
+            Phase::Completed => PredecessorOutcome::Completed,
+            Phase::Final => PredecessorOutcome::Failed,
+            Phase::Cancelled => PredecessorOutcome::Cancelled,
+            Phase::Expired => PredecessorOutcome::Expired,
+            Phase::Sealed => match machine.seals().ended(id.entry_id()) {
+                Some(Ended::Completed) => PredecessorOutcome::Completed,
+                Some(Ended::Failed | Ended::Mixed) | None => PredecessorOutcome::Failed,
+            },
+            Phase::New | Phase::Running | Phase::Retry => PredecessorOutcome::Missing,
+        };
+        (outcome, machine.task(id).and_then(|task| task.state_at))
+    }
+}

@@ -1,0 +1,215 @@
+//! Tasks that wait for others: those that do not exist, keys, circles, and what a processor learns of those that it has waited for.
+
+use super::*;
+use crate::TaskRef;
+use crate::protocol::waits::KEY_WAIT_MAX;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A worker whose tasks note their starts, and do what their property `does` says: they take a second and answer with their name, fail for good, or, in their
+/// first attempt, wait for the tasks in `after`. Then they note what they learn of those.
+fn bench(config: WorkerConfig) -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(config, None, move |context| {
+        let notes = notes.clone();
+        async move {
+            let of = |name: &str| context.properties().get(name).cloned().unwrap_or_default();
+            let (name, known) = (of("name"), context.predecessors());
+            notes.note(format!("{name} starts {}", context.attempt()));
+            for task in known {
+                let result = task.result::<Text>().await?.map_or_else(|| "-".to_owned(), |it| it.0);
+                notes.note(format!("{name} after {result} {:?}", task.outcome()));
+            }
+            if known.is_empty() && !of("after").is_empty() {
+                let of_topic = |id: &str| TaskRef::new(context.topic(), id.parse().unwrap());
+                let tasks: Vec<_> = of("after").split(',').map(of_topic).collect();
+                return Err(TaskError::after(tasks.iter().map(|task| task.as_ref().unwrap())));
+            }
+            tokio::time::sleep(SECOND).await;
+            if of("does") == "fail" { Err(TaskError::fatal("no")) } else { Ok(Text(name)) }
+        }
+    });
+    (bench, diary)
+}
+
+impl Bench {
+    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as many turns.
+    async fn run_long(&mut self, time: Duration) {
+        for _ in 0..time.as_secs() / 600 {
+            self.turns = 0;
+            self.run_for(600 * SECOND).await;
+        }
+    }
+
+    fn reason(&self, task: TaskId) -> (Option<TaskOutcome>, String) {
+        let last = self.last_of(task);
+        (last.outcome, last.failure_reason.unwrap_or_default())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m_says_what_a_parked_task_waits_for() {
+    let (mut bench, _) = bench(brisk());
+    let first = bench.submit(&[("SCHEDULED_AT", "2100-01-01T00:00:00Z")]).to_string();
+    let after = format!("{first},key:o%2Cp");
+    let parked = bench.submit(&[("AFTER", &after), ("TAGS", "t"), ("name", "parked")]);
+    bench.run_for(10 * SECOND).await;
+    let last = bench.last_of(parked);
+    assert_eq!((last.state, last.attempts, last.outcome), (TaskState::New, 0, None));
+    assert_eq!(last.waits_for, [first, "key:o%2Cp".to_owned()]);
+    assert_eq!((last.tags, last.task), (vec!["t".to_owned()], Some("task".into())));
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+/// A task that named an id which no message had stayed parked for ever.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_does_not_exist_counts_as_one_without_a_result() {
+    let (mut bench, diary) = bench(brisk());
+    let last = bench.submit(&[("name", "last")]);
+    let nobody = TaskId { entry: last.entry + 100, ..last };
+    let after = nobody.to_string();
+    let [fail, skip, _] = ["fail", "skip", "run"].map(|policy| {
+        bench.submit(&[("AFTER", &after), ("AFTER_FAILED", policy), ("name", policy)])
+    });
+    bench.run_for(60 * SECOND).await;
+    let why = format!(
+        "ask {nobody}, which had to be over first, does not exist: no message of the topic has its id"
+    );
+    assert_eq!(bench.reason(fail), (Some(TaskOutcome::Final), format!("T{why}")));
+    assert_eq!(bench.reason(skip), (Some(TaskOutcome::Cancelled), format!("Skipped: t{why}")));
+    assert_eq!(diary.lines(), ["last starts 1", "run starts 1", "run after - Missing"]);
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_exists_is_waited_for_however_long_nobody_claims_it() {
+    let (mut bench, diary) = bench(brisk());
+    let first = bench.submit(&[("name", "first"), ("DELAY", "PT5H")]);
+    bench.submit(&[("name", "second"), ("AFTER", &first.to_string())]);
+    bench.run_long(4 * HOUR).await;
+    assert!(diary.lines().is_empty(), "{:?}", diary.lines());
+    bench.run_long(2 * HOUR).await;
+    assert_eq!(
+        diary.lines(),
+        ["first starts 1", "second starts 1", "second after first Completed"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time() {
+    let (mut bench, diary) = bench(brisk());
+    let late = bench.submit(&[("name", "late"), ("AFTER", "key:nobody")]);
+    bench.submit(&[("name", "second"), ("AFTER", "key:one,key:two")]);
+    bench.run_long(HOUR).await;
+    assert!(diary.lines().is_empty(), "{:?}", diary.lines());
+    bench.submit(&[("name", "one"), ("IDEMPOTENCY_KEY", "one")]);
+    bench.submit(&[("name", "two"), ("DEDUPE_KEY", "two"), ("does", "fail")]);
+    bench.submit(&[("name", "both"), ("AFTER", "key:one,key:two"), ("AFTER_FAILED", "run")]);
+    bench.run_for(60 * SECOND).await;
+    let mut lines = diary.lines();
+    lines.sort();
+    let both = ["both after - Failed", "both after one Completed", "both starts 1"];
+    assert_eq!(lines, [&both[..], &["one starts 1", "two starts 1"]].concat());
+    bench.run_long(KEY_WAIT_MAX).await;
+    let why = "Task key:nobody, which had to be over first, does not exist: no task has taken its key in 24 hours";
+    assert_eq!(bench.reason(late), (Some(TaskOutcome::Final), why.to_owned()));
+    assert_eq!(bench.driver.stats.read().violations, 0);
+    assert!(bench.driver.parked.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_tasks_that_wait_for_one_another_the_last_one_breaks_the_circle() {
+    let (mut bench, diary) = bench(brisk());
+    let a = bench.submit(&[("IDEMPOTENCY_KEY", "a"), ("AFTER", "key:c"), ("name", "a")]);
+    let b = bench.submit(&[("IDEMPOTENCY_KEY", "b"), ("AFTER", "key:a"), ("name", "b")]);
+    let c = bench.submit(&[("IDEMPOTENCY_KEY", "c"), ("AFTER", "key:b"), ("name", "c")]);
+    let own = bench.submit(&[("IDEMPOTENCY_KEY", "own"), ("AFTER", "key:own"), ("name", "own")]);
+    bench.run_for(60 * SECOND).await;
+    let last = bench.reason(c);
+    let why = format!(
+        "Task key:b, which had to be over first, waits for this one itself: {c} -> {b} -> {a} -> {c}"
+    );
+    assert_eq!(last, (Some(TaskOutcome::Final), why));
+    for task in [a, b] {
+        let (outcome, why) = bench.reason(task);
+        assert_eq!(outcome, Some(TaskOutcome::Final));
+        assert!(why.ends_with(", which had to be over first, has no result"), "{why}");
+    }
+    let (_, why) = bench.reason(own);
+    assert!(why.ends_with(&format!("waits for this one itself: {own} -> {own}")), "{why}");
+    assert!(diary.lines().is_empty(), "{:?}", diary.lines());
+    assert!(bench.driver.parked.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_until_others_are_over_and_the_next_one_has_their_results() {
+    let config = WorkerConfig { concurrency: 1, max_attempts: 1, ..brisk() };
+    let (mut bench, diary) = bench(config);
+    let one = bench.submit(&[("name", "one"), ("DELAY", "PT10S")]);
+    let two = bench.submit(&[("name", "two"), ("DELAY", "PT20S"), ("does", "fail")]);
+    let parent = bench.submit(&[("name", "parent"), ("after", &format!("{one},{two}"))]);
+    bench.run_for(8 * SECOND).await;
+    let parked = bench.last_of(parent);
+    assert_eq!((parked.state, parked.waits_for.len()), (TaskState::New, 2));
+    assert!(!bench.driver.lanes.get(&LANE).unwrap().payloads.contains(parent));
+    bench.run_for(60 * SECOND).await;
+    let expected = [
+        "parent starts 1",
+        "one starts 1",
+        "two starts 1",
+        "parent starts 1",
+        "parent after one Completed",
+        "parent after - Failed",
+    ];
+    assert_eq!(diary.lines(), expected);
+    let last = bench.last_of(parent);
+    assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
+    assert!(last.waits_for.is_empty());
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+/// What the ledger has no entry of any more stands on M for a day, and is gone then.
+#[tokio::test(start_paused = true)]
+async fn the_result_of_a_task_that_was_sealed_is_read_from_m() {
+    let (mut bench, diary) = bench(WorkerConfig { retention: 10 * HOUR, ..brisk() });
+    let first = bench.submit(&[("name", "first")]).to_string();
+    bench.run_long(3 * HOUR).await;
+    let machine = bench.driver.lanes.get(&LANE).unwrap().core.machine();
+    assert!(machine.is_sealed(first.parse().unwrap()));
+    bench.submit(&[("name", "soon"), ("AFTER", &first)]);
+    bench.run_long(20 * HOUR).await;
+    bench.submit(&[("name", "late"), ("AFTER", &first)]);
+    bench.run_for(60 * SECOND).await;
+    let told: Vec<_> = diary.lines().into_iter().filter(|line| line.contains(" after ")).collect();
+    assert_eq!(told, ["soon after first Completed", "late after - Completed"]);
+}
+
+/// A worker that died between the claim of a task and the RELEASED that parked it used up an attempt: a task that had one ended without having begun.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_when_it_has_parked_a_task_costs_no_attempt() {
+    let config = || WorkerConfig { max_attempts: 1, ..brisk() };
+    let (mut first, diary) = bench(config());
+    let one = first.submit(&[("name", "one"), ("DELAY", "PT10M")]);
+    let after = one.to_string();
+    first.run_for(5 * SECOND).await;
+    let parked = first.submit(&[("name", "parked"), ("AFTER", &after)]);
+    // Until its claim is stored, and not until it is read back.
+    while first.parked(parked) == 0 {
+        first.run_for(Duration::from_millis(1)).await;
+    }
+    let broker = first.broker.clone();
+    drop(first);
+    let (second, notes) = (diary.clone(), diary.clone());
+    let mut next = Bench::on(broker, "next", config(), None, move |context| {
+        let notes = notes.clone();
+        async move {
+            notes.note(format!("{} runs", context.properties()["name"]));
+            Ok(Text("next".to_owned()))
+        }
+    });
+    next.run_long(HOUR).await;
+    assert_eq!(second.lines(), ["one runs", "parked runs"]);
+    let last = next.last_of(parked);
+    assert_eq!((last.state, last.attempts), (TaskState::Completed, 1));
+}
