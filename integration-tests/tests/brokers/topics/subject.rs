@@ -1,10 +1,12 @@
 //! What is asked for or decided elsewhere: a longer history, enforced schemas, required encryption, replication.
 
-use super::Bench;
+use super::{Bench, LOOK_PAUSE, LOOKS_MAX};
 use crate::support::note;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use integration_tests::sandbox::{BrokerKind, Sandbox};
-use longhaul::topics::{FindingKind, HistoryRetention, Severity};
+use longhaul::internals::session::{ConnectOptions, PulsarTransport};
+use longhaul::topics::{FindingKind, HistoryRetention, Policy, QuotaAction, QuotaKind, Severity};
+use longhaul_transport::{Batching, Schema, TopicPartition, Transport};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -34,6 +36,37 @@ async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
             assert_eq!(retention(&bench, topic).await?, minutes, "{topic}");
         }
     }
+    bench.cleanup().await;
+    Ok(())
+}
+
+/// The embedded broker refused publishes whatever the policy said, and no producer.
+#[tokio::test]
+async fn a_backlog_over_its_quota_refuses_producers_unless_it_is_evicted() -> Result<()> {
+    let Some(bench) = Bench::new("quota").await? else { return Ok(()) };
+    let name = &bench.names.task;
+    bench.admin.create_topic(name, None).await?;
+    bench.admin.create_subscription(name, "stands still").await?;
+    bench.publish(name).await?;
+    let transport = PulsarTransport::connect(ConnectOptions::new(&bench.broker)).await?;
+    let topic = TopicPartition { topic: name.clone(), partition: -1 };
+    let opened = || transport.publisher(&topic, Batching::Off, Schema::None);
+    let cases = [
+        (QuotaAction::ProducerException, true),
+        (QuotaAction::ProducerRequestHold, true),
+        (QuotaAction::ConsumerBacklogEviction, false),
+    ];
+    for (action, refuses) in cases {
+        let quota = Policy::BacklogQuota { kind: QuotaKind::Size, limit: Some(1), action };
+        bench.set(name, quota).await?;
+        let mut looks = 0;
+        while opened().await.is_err() != refuses {
+            looks += 1;
+            ensure!(looks < LOOKS_MAX, "{action:?}");
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+    bench.publish(name).await?;
     bench.cleanup().await;
     Ok(())
 }
