@@ -432,7 +432,7 @@ impl ClientBuilder {
     }
 
     /// How many attempts workers of the Java reference have on the client's topics (`maxTaskAttempts`, 3 by default there). Their entries do not say
-    /// which failure is the last, so that without this number a wait for such a task ends when its entry is evicted. Entries of longhaul's
+    /// which failure is the last, so that without this number a wait for such a task ends when its entry is evicted, and a view shows it as ready until then. Entries of longhaul's
     /// workers say it themselves. Default none.
     pub fn java_attempts(mut self, attempts: u32) -> Self {
         self.settings.java_attempts = Some(attempts);

@@ -19,7 +19,7 @@ pub(super) struct ShownTasks {
     tasks: HashMap<TaskId, ShownTask>,
     /// The last position read.
     last: Option<Position>,
-    /// See [`with_java_attempts`](Self::with_java_attempts).
+    /// See [`is_java_end`].
     java_attempts: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Change {
 }
 
 impl ShownTasks {
-    /// A failure that a worker of the Java reference shows is the end of the task from this number of attempts on: its entries do not say so.
+    /// See [`is_java_end`].
     pub(super) fn with_java_attempts(attempts: Option<u32>) -> Self {
         Self { java_attempts: attempts, ..Self::default() }
     }
@@ -85,7 +85,9 @@ impl ShownTasks {
         epoch: Option<u32>,
         at: Position,
     ) -> Change {
-        let ended = metadata.is_terminal() || self.is_java_end(&metadata, epoch);
+        let failed = metadata.state == TaskState::Failed;
+        let ended = metadata.is_terminal()
+            || (failed && is_java_end(self.java_attempts, epoch, metadata.attempts));
         let before = self.tasks.get(&id);
         if before.is_some_and(|shown| shown.outranks(ended, epoch)) {
             return Change::Nothing;
@@ -93,12 +95,6 @@ impl ShownTasks {
         let epoch = before.and_then(|shown| shown.epoch).max(epoch);
         self.tasks.insert(id, ShownTask { at, ended, epoch });
         if ended { Change::Ended(id, Box::new(metadata)) } else { Change::Nothing }
-    }
-
-    fn is_java_end(&self, metadata: &TaskMetadata, epoch: Option<u32>) -> bool {
-        epoch.is_none()
-            && metadata.state == TaskState::Failed
-            && self.java_attempts.is_some_and(|attempts| metadata.attempts >= attempts)
     }
 
     /// What is shown of a task.
@@ -130,6 +126,12 @@ impl ShownTask {
 pub(super) fn is_late(shown: (u32, bool), entry: (Option<u32>, bool)) -> bool {
     let ((own, shows_end), (Some(other), ended)) = (shown, entry) else { return false };
     other < own || (other == own && shows_end && !ended)
+}
+
+/// Whether a failure at this attempt is the end of its task, which an entry of the Java reference does not say: its workers have so many, if
+/// that is known.
+pub(super) fn is_java_end(java_attempts: Option<u32>, epoch: Option<u32>, attempt: u32) -> bool {
+    epoch.is_none() && java_attempts.is_some_and(|attempts| attempt >= attempts)
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ impl Client {
         (at_ms, instant): (u64, PastInstant),
     ) -> Result<Table, HistoryError> {
         let logs = self.logs();
-        let mut table = Table::new(index);
+        let mut table = Table::new(index, self.inner.settings.java_attempts);
         let ledger = partition(names.ledger.clone(), index);
         let last = match instant {
             PastInstant::Entry { partition, position } if partition == index => Some(position),

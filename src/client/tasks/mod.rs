@@ -116,7 +116,9 @@ impl Client {
         let transport = Arc::clone(&self.inner.transport);
         let count = partitions_of(&transport, &names, scope).await?;
         let connections = Arc::clone(&self.inner.connections);
-        let partitions = Partitions::open(transport, connections, names, scope, count);
+        let java_attempts = self.inner.settings.java_attempts;
+        let partitions =
+            Partitions::open(transport, connections, names, scope, count, java_attempts);
         partitions.ready().await.map_err(TaskViewError::Transport)?;
         Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(Clock::System) })
     }

@@ -31,6 +31,7 @@ pub(super) struct Partitions {
     connections: Arc<Connections>,
     names: TopicNames,
     scope: Scope,
+    java_attempts: Option<u32>,
     shared: Mutex<BTreeMap<i32, Arc<Shared>>>,
     services: Tasks,
 }
@@ -69,9 +70,18 @@ impl Partitions {
         names: TopicNames,
         scope: Scope,
         count: Option<u32>,
+        java_attempts: Option<u32>,
     ) -> Arc<Self> {
         let (shared, services) = (Mutex::default(), Tasks::default());
-        let all = Arc::new(Self { transport, connections, names, scope, shared, services });
+        let all = Arc::new(Self {
+            transport,
+            connections,
+            names,
+            scope,
+            java_attempts,
+            shared,
+            services,
+        });
         match count {
             None => all.follow(-1),
             Some(count) => {
@@ -122,7 +132,7 @@ impl Partitions {
     }
 
     fn follow(&self, index: i32) {
-        let shared = Arc::new(Shared::new(Table::new(index)));
+        let shared = Arc::new(Shared::new(Table::new(index, self.java_attempts)));
         let topics = [
             (Source::Ledger, &self.names.ledger, true),
             (Source::Metadata, &self.names.metadata, true),

@@ -9,7 +9,7 @@
 use super::entry::{self, Update, ViewEntry};
 use super::info::{TaskCounts, TaskFilter, TaskInfo, WorkerInfo};
 use super::row::{Owners, Row, Texts};
-use crate::client::view::is_late;
+use crate::client::view::{is_java_end, is_late};
 use crate::ledger;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{Ended, EntrySet};
@@ -42,6 +42,8 @@ pub(in crate::client) struct Table {
     words: HashSet<Arc<str>>,
     /// Up to where ledger, metadata topic and task topic were read.
     read_to: [Option<Position>; 3],
+    /// See [`is_java_end`].
+    java_attempts: Option<u32>,
 }
 
 /// What a worker said last.
@@ -55,8 +57,8 @@ struct Beat {
 const TAGS_MAX: usize = 16;
 
 impl Table {
-    pub(in crate::client) fn new(partition: i32) -> Self {
-        Self { partition, ..Self::default() }
+    pub(in crate::client) fn new(partition: i32, java_attempts: Option<u32>) -> Self {
+        Self { partition, java_attempts, ..Self::default() }
     }
 
     pub(super) const fn partition(&self) -> i32 {
@@ -154,7 +156,13 @@ impl Table {
         self.sealed = self.sealed.union(entries);
     }
 
-    fn show(&mut self, id: TaskId, update: Update) {
+    fn show(&mut self, id: TaskId, mut update: Update) {
+        let shown = &mut update.shown;
+        if shown.phase == Phase::Retry
+            && is_java_end(self.java_attempts, update.epoch, shown.attempts)
+        {
+            shown.phase = Phase::Final;
+        }
         let ended = update.shown.phase.is_terminal();
         let before = self.rows.get(&id).and_then(Row::shown);
         if let Some(before) = before

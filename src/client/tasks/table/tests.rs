@@ -30,7 +30,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self { table: Table::new(-1), next: 1 }
+        Self { table: Table::new(-1, Some(3)), next: 1 }
     }
 
     fn place(&mut self) -> Position {
@@ -290,4 +290,18 @@ proptest! {
             prop_assert_eq!(row.unwrap_or_default(), TaskFold { next_attempt, ..*fold });
         }
     }
+}
+
+/// It counted as ready until it was evicted, and an autoscaler kept a worker for it.
+#[test]
+fn the_last_failure_of_a_java_worker_is_the_end() {
+    let mut bench = Bench::new();
+    let mut shown = |attempts| {
+        let metadata = failed(task(1), attempts, None);
+        let message = Message { position: bench.place(), ..entry(0, &metadata, None) };
+        bench.table.read(Source::Metadata, &message);
+        bench.table.get(task(1), NOW).map(|info| info.status)
+    };
+    assert_eq!(shown(2), Some(TaskStatus::Ready));
+    assert_eq!(shown(3), Some(TaskStatus::Failed));
 }
