@@ -202,6 +202,34 @@ async fn the_middleware_times() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_urgent_goes_first() -> Result<()> {
+    let printed = printed("priorities").await?;
+    let expected = [
+        "what was there before",
+        "a telegram",
+        "an invoice",
+        "an advertisement",
+        "letters, letters-low, letters, letters-high",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_test_kit_tests() -> Result<()> {
+    let printed = printed("test_kit").await?;
+    let expected = [
+        "4711 is paid",
+        "7 days have passed",
+        "the task failed after 1 attempts: Processing error: the card is stolen",
+        "PROCESSING 1, FAILED 1 FINAL",
+        "the task failed after 0 attempts: Process was cancelled: cancelled by client",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn compress_goes_on_where_a_killed_worker_stopped() -> Result<()> {
     let Some(bench) = Bench::new("compress").await? else { return Ok(()) };
     let names = bench.set_up().await?;
