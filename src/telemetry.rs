@@ -1,6 +1,8 @@
 //! What is measured, for whoever records it by the facade of the crate `metrics`. Without the feature `metrics` none of it is compiled in.
 //! The list: docs/telemetry.md.
 
+pub(crate) mod spans;
+
 use std::time::Duration;
 
 /// Whether anything is measured: what has to be found out first is not, otherwise.

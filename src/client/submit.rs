@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::protocol::register::{Digest, KeyName};
 use crate::task::text::{TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE, TASK_TYPE_BYTES_MAX};
 use crate::task::{PayloadError, TaskId, ToPayload, encode};
-use crate::telemetry;
+use crate::telemetry::{self, spans};
 use crate::topics::{Priority, TopicNameError};
 use crate::transport::{Outgoing, PublishError, TransportError, TransportErrorKind::Unreachable};
 use bytes::Bytes;
@@ -228,7 +228,7 @@ impl Submission {
     /// As [`Client::submit`].
     pub async fn send(self) -> Result<TaskRef, SubmitError> {
         let (client, topic, strict) = (self.client.clone(), self.topic.clone(), self.strict);
-        let Prepared { payload, properties, key, priority, delivery } = self.prepare()?;
+        let Prepared { payload, mut properties, key, priority, delivery } = self.prepare()?;
         let queue = client.names(&topic)?;
         let topic = match priority {
             Priority::Normal => queue.task.clone(),
@@ -236,12 +236,18 @@ impl Submission {
         };
         client.check_after(&topic, &properties).await?;
         let deliver_at_ms = delivery.at_ms(Clock::System.wall_ms());
+        let span = spans::send(&topic, payload.len(), &mut properties);
         let properties = properties.into();
         let message = Outgoing { properties, payload, deliver_at_ms, ..Outgoing::default() };
-        match key {
-            Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
-            None => client.publish_task(&topic, message).await,
-        }
+        let sending = async {
+            match key {
+                Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
+                None => client.publish_task(&topic, message).await,
+            }
+        };
+        let sent = spans::within(&span, sending).await;
+        spans::sent(span, sent.as_ref().map(|task| task.id));
+        sent
     }
 
     /// Checks and encodes what is to be published.

@@ -66,6 +66,8 @@ mod measuring;
 mod reading;
 mod submitting;
 mod tasks;
+#[cfg(feature = "otel")]
+mod traced;
 mod watching;
 
 #[tokio::test(start_paused = true)]

@@ -94,6 +94,19 @@ impl Ending {
         }
     }
 
+    /// Why it has failed, if it has.
+    pub(super) fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(failure, reason) if !matches!(failure, Failure::Snooze(_)) => Some(reason),
+            Self::Failed(..)
+            | Self::Completed(_)
+            | Self::Cancelled
+            | Self::Fenced
+            | Self::Released
+            | Self::NotBegun => None,
+        }
+    }
+
     /// That of the attempt; or that of the task, which is over with it.
     fn over_budget(ends_task: bool) -> Self {
         let failure = if ends_task { Failure::Fatal } else { Failure::Retry };

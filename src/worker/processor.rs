@@ -8,6 +8,7 @@ use super::reports::{Over, Reports};
 use super::task_error::TaskError;
 use crate::protocol::key::Epoch;
 use crate::task::{Codec, FromPayload, PayloadError, Progress, TaskId, ToPayload, encode, text};
+use crate::telemetry::spans;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -319,6 +320,7 @@ impl TaskContext {
         if bytes.len() > CHECKPOINT_BYTES_MAX {
             return Err(CheckpointError::TooLarge(bytes.len()));
         }
+        spans::checkpoint(bytes.len());
         self.shared.reports.give_checkpoint(bytes);
         Ok(())
     }

@@ -14,5 +14,6 @@ mod security;
 mod sequences;
 #[allow(dead_code, reason = "each suite uses a part of it")]
 mod support;
+mod telemetry;
 mod topics;
 mod transport;

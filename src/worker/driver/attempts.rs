@@ -14,7 +14,7 @@ use crate::protocol::key::Epoch;
 use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
 use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
-use crate::telemetry;
+use crate::telemetry::{self, spans};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
@@ -23,11 +23,14 @@ use crate::worker::processor::Shared;
 use crate::worker::reports::{Listener, Reports, Silence};
 use bytes::Bytes;
 use futures::FutureExt;
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+
+type Panic = Box<dyn Any + Send>;
 
 impl Driver {
     pub(super) fn start(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch, attempt: u32) {
@@ -69,7 +72,8 @@ impl Driver {
         lane.metadata.running.started((task_id, epoch), shown_bytes, now);
         let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
-        let span = told.span();
+        let span = told.span(&lane.topics.subscription, &properties);
+        let kept = spans::keep(&span);
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
@@ -98,10 +102,7 @@ impl Driver {
         let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
-        let run = run.catch_unwind().map(move |ended| {
-            let of_panic = |ending| AttemptEnd { task: task_id, epoch, ending, stuck: None };
-            (id, ended.unwrap_or_else(|panic| of_panic(ending_of_panic(&*panic))))
-        });
+        let run = run.catch_unwind().map(move |ended| (id, end_of(ended, (task_id, epoch), kept)));
         self.attempts.spawn(self.env.gate.wrap(run));
     }
 
@@ -175,6 +176,16 @@ impl Driver {
             }
         }
     }
+}
+
+/// How an attempt has ended, whatever its processor has done.
+fn end_of(ended: Result<AttemptEnd, Panic>, at: (TaskId, Epoch), span: spans::Kept) -> AttemptEnd {
+    let ended = ended.unwrap_or_else(|panic| {
+        let (task, epoch) = at;
+        AttemptEnd { task, epoch, ending: ending_of_panic(&*panic), stuck: None }
+    });
+    spans::ended(span, ended.ending.in_a_word(), ended.ending.failure());
+    ended
 }
 
 impl WorkerConfig {

@@ -5,10 +5,11 @@ use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome
 use crate::protocol::fold::Reason;
 use crate::protocol::key::Epoch;
 use crate::task::TaskId;
-use crate::telemetry;
+use crate::telemetry::{self, spans};
 use crate::transport::TopicPartition;
 use crate::worker::machine::Task;
 use crate::worker::stats::Stats;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tracing::Span;
 
@@ -80,9 +81,9 @@ impl Lane {
 
 impl AttemptLog<'_> {
     /// Around the processor, so that its own lines carry it.
-    pub(super) fn span(&self) -> Span {
-        let Self { topic, id, epoch, attempt } = self;
-        tracing::info_span!("task", %id, attempt, %epoch, %topic)
+    pub(super) fn span(&self, subscription: &str, properties: &BTreeMap<String, String>) -> Span {
+        let Self { topic, id, epoch, attempt } = *self;
+        spans::attempt(topic, id, epoch, attempt, subscription, properties)
     }
 
     pub(super) fn starts(&self, task: Option<&Task>, stats: &Stats) {
