@@ -54,6 +54,12 @@ impl WorkerIdentity {
         (shown != Self::default()).then_some(shown)
     }
 
+    /// The same as JSON, made once for all entries; empty if nothing is said.
+    pub(crate) fn shown_json(&self) -> String {
+        // Every field is a text: the encoder has nothing to refuse.
+        self.shown().and_then(|shown| serde_json::to_string(&shown).ok()).unwrap_or_default()
+    }
+
     /// What the body of a heartbeat holds: nothing, if nothing is said.
     pub(crate) fn content(&self) -> Bytes {
         if *self == Self::default() {

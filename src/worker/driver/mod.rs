@@ -138,6 +138,8 @@ pub(super) struct Driver {
     config: Arc<WorkerConfig>,
     topics: Vec<TaskTopic>,
     processor: Arc<dyn ErasedProcessor>,
+    /// What entries of running tasks say of this worker.
+    shown_worker: String,
     lanes: Lanes,
     registers: Vec<OwnRegister>,
     /// Tasks that wait for others.
@@ -187,11 +189,13 @@ impl Driver {
         let intake = Intake::new(config.concurrency, config.held_bytes_max);
         let now = env.clock.now();
         env.rng = env.rng.fork();
+        let shown_worker = config.identity.shown_json();
         let mut driver = Self {
             env,
             config: Arc::new(config),
             topics: Vec::new(),
             processor,
+            shown_worker,
             lanes: Lanes::default(),
             registers: Vec::new(),
             parked: parked::Parked::default(),

@@ -34,9 +34,8 @@ impl Driver {
         let shown = running.checkpoints.reports.take_shown();
         let payload = lane.payload(task_id);
         let mut metadata = entry::processing(task_id, &task, payload, shown, wall_ms);
-        metadata.worker = self.config.identity.shown();
         lane.annotate(task_id, &mut metadata);
-        let message = entry::message(&metadata, &task);
+        let message = entry::message(&metadata, &task, &self.shown_worker);
         lane.metadata.running.published((task_id, epoch), now);
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;

@@ -78,7 +78,7 @@ impl Driver {
             (Next::Publish { expires }, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.add_remains((task_id, epoch), &mut metadata);
-                let message = entry::message(&metadata, &task);
+                let message = entry::message(&metadata, &task, "");
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
                 }

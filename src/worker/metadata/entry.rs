@@ -141,18 +141,30 @@ fn base(
     TaskMetadata { task: payload.cloned(), ..bare }
 }
 
-/// The message that carries the entry.
-pub(in crate::worker) fn message(metadata: &TaskMetadata, task: &Task) -> Outgoing {
+/// The message that carries the entry. `worker` is what it says of who runs the task, as JSON; empty if nothing.
+pub(in crate::worker) fn message(metadata: &TaskMetadata, task: &Task, worker: &str) -> Outgoing {
     // Every field is a number, a text or base64: the encoder has nothing to refuse.
     let bytes = metadata.task.as_ref().map_or(0, Bytes::len)
         + metadata.result.as_ref().map_or(0, Bytes::len);
-    let mut json = Vec::with_capacity(JSON_BYTES + bytes / 3 * 4);
+    let mut json = Vec::with_capacity(JSON_BYTES + worker.len() + bytes / 3 * 4);
     let _infallible = serde_json::to_writer(&mut json, metadata);
+    if !worker.is_empty() {
+        add_worker(&mut json, worker);
+    }
     Outgoing {
         key: Some(metadata.message_id.clone()),
         properties: view_properties(task.fold.epoch.0, task.fold.owner),
         payload: json.into(),
         ..Outgoing::default()
+    }
+}
+
+/// Adds a field to an entry that is encoded: what is the same in all entries is not encoded each time.
+fn add_worker(json: &mut Vec<u8>, worker: &str) {
+    // The brace that ends the object.
+    json.pop();
+    for part in [r#","worker":"#, worker, "}"] {
+        json.extend_from_slice(part.as_bytes());
     }
 }
 
@@ -190,6 +202,7 @@ mod tests {
     use super::*;
     use crate::protocol::key::{Epoch, OnceKey, OwnerId};
     use crate::protocol::limits::Limits;
+    use crate::task::WorkerIdentity;
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
@@ -216,6 +229,17 @@ mod tests {
         let limits = Limits { total_ms: Some(1), ..Limits::NONE };
         let over = Claim { limits, ..Claim::plain(key, 1, ClaimKind::Final) };
         assert_eq!(closing_reason(&over), text::OVER_BUDGET);
+    }
+
+    #[test]
+    fn an_entry_names_its_worker_as_if_that_had_been_encoded_with_it() {
+        let (task, identity) = (Task::default(), WorkerIdentity::of_this_process("a", "b\"c"));
+        let entry = processing(ID, &task, None, Shown::default(), 7);
+        for worker in [identity, WorkerIdentity::default()] {
+            let sent = message(&entry, &task, &worker.shown_json());
+            let named = TaskMetadata { worker: worker.shown(), ..entry.clone() };
+            assert_eq!(serde_json::from_slice::<TaskMetadata>(&sent.payload).unwrap(), named);
+        }
     }
 
     /// No test of the library noticed when a task was shown as created whenever it was shown, or never.
