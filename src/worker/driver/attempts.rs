@@ -48,7 +48,7 @@ impl Driver {
         if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
             self.config.tell_problems(task_id, terms);
         }
-        lane.measure_start(attempt, published_ms, self.env.clock.wall_ms());
+        lane.measure_start(attempt, published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
         let driver = self.env.answers.clone();
         let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
@@ -203,8 +203,9 @@ impl WorkerConfig {
             total.saturating_sub(Duration::from_millis(used_ms))
         });
         let left = limit.into_iter().chain(total).min();
-        let (now, look_every) = (clock.now(), self.heartbeat);
-        let deadline = left.map(|left| Deadline::Clock { clock, at: now + left, look_every });
+        let look_every = self.heartbeat;
+        let at = |left| Deadline::Clock { clock, at: clock.now() + left, look_every };
+        let deadline = left.map(at);
         (deadline, total.is_some() && left == total)
     }
 

@@ -169,14 +169,16 @@ impl Driver {
         }
         self.skimming.remove(&id);
         lane.skim = 0;
-        let limits = payload.limits();
+        let (limits, is_plain) = (payload.limits(), payload.properties.is_empty());
         lane.payloads.insert(task, payload);
         lane.core.handle_ready(task, batch_size, waits_until_ms.unwrap_or(published_ms), now);
         if let Some(limits) = limits {
             lane.core.note_limits(task, limits);
         }
-        self.look_at_key(id, task, now);
-        self.note_after(id, task, now);
+        if !is_plain {
+            self.look_at_key(id, task, now);
+            self.note_after(id, task, now);
+        }
     }
 
     pub(super) fn handle_metadata(

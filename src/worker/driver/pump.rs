@@ -98,7 +98,9 @@ impl Driver {
                 break;
             }
         }
-        if let Some((before, uses)) = self.lanes.looked_at(id) {
+        if let Some((before, uses)) = self.lanes.looked_at(id)
+            && !self.shares.is_single()
+        {
             self.shares.note(id.topic, before, uses);
         }
     }

@@ -27,7 +27,8 @@ impl Lane {
     pub(super) fn keep_remains(&mut self, (task, epoch): (TaskId, Epoch), ran: &RunningAttempt) {
         let log = ran.checkpoints.reports.log();
         let is_large = !self.is_shown(ran.payload_bytes);
-        let payload = self.payloads.get(task).filter(|it| is_large && !it.properties.is_empty());
+        let payload = if is_large { self.payloads.get(task) } else { None };
+        let payload = payload.filter(|it| !it.properties.is_empty());
         let without_bytes = |it: &TaskPayload| TaskPayload { bytes: Bytes::new(), ..it.clone() };
         let payload = payload.map(without_bytes);
         if !log.is_empty() || payload.is_some() {

@@ -1,6 +1,7 @@
 //! What the log says of attempts, and what is counted of them.
 
 use super::lane::Lane;
+use crate::clock::Clock;
 use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::Reason;
 use crate::protocol::key::Epoch;
@@ -23,10 +24,10 @@ pub(super) struct AttemptLog<'a> {
 }
 
 impl Lane {
-    /// An attempt starts now, by wall-clock time, at a task that was published then.
-    pub(super) fn measure_start(&self, attempt: u32, published_ms: u64, wall_ms: u64) {
-        if attempt == 1 {
-            let waited = Duration::from_millis(wall_ms.saturating_sub(published_ms));
+    /// An attempt starts now at a task that was published then.
+    pub(super) fn measure_start(&self, attempt: u32, published_ms: u64, clock: Clock) {
+        if telemetry::ENABLED && attempt == 1 {
+            let waited = Duration::from_millis(clock.wall_ms().saturating_sub(published_ms));
             telemetry::started(&self.topics.task.topic, waited);
         }
     }

@@ -79,7 +79,7 @@ impl Partition {
     /// Drops a payload that was read for a claim which is off: somebody else has claimed the task or was quicker to end it, its owner was
     /// heard again, or it waits for long.
     pub(super) fn drop_unless_wanted(&mut self, id: TaskId, now: Moment) {
-        if self.judge(id, now).is_none_or(|due| due > now + DUE_SOON) {
+        if self.judge(id, now).is_none_or(|judged| judged.due > now + DUE_SOON) {
             self.machine.drop_idle_payload(id);
         }
     }

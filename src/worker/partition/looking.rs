@@ -9,7 +9,7 @@ use crate::protocol::key::{Epoch, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::{adoption_delay, rank};
 use crate::task::{EntryId, Position, TaskId};
-use crate::worker::machine::{Action, Stage};
+use crate::worker::machine::{Action, Stage, Task};
 use std::time::Duration;
 
 /// How long a new task may wait for a slot here before it is handed back, so that an idle worker can have it.
@@ -39,6 +39,14 @@ pub(super) struct Open {
     unreadable_count: u32,
     /// Its payload was read, or is, for a slot out of a quota: the claim needs no other.
     granted: bool,
+}
+
+/// What time says of a task that nothing is being done about.
+pub(super) struct Judged {
+    /// When it may be claimed.
+    pub(super) due: Moment,
+    /// From when on a claim closes it, and how.
+    closes: Option<(Moment, ClaimKind)>,
 }
 
 impl Open {
@@ -187,12 +195,12 @@ impl Partition {
         if self.machine.is_aside(id) {
             return self.look_aside(id);
         }
-        let Some(due) = self.judge(id, now) else { return };
+        let Some(Judged { due, closes }) = self.judge(id, now) else { return };
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
             self.hand_back(id);
             return;
         }
-        let closes = self.closes_at(id).filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
+        let closes = closes.filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
         let decision = self.machine.decide(id, due <= now, closes);
         let closes = matches!(decision, Decision::Claim(claim) if claim.kind.closes());
@@ -230,7 +238,9 @@ impl Partition {
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
         if claim.kind == ClaimKind::Run {
-            let granted = self.open.get_mut(&id).is_some_and(|it| std::mem::take(&mut it.granted));
+            // Without a quota no payload was read out of one.
+            let granted = slots.quota().is_some()
+                && self.open.get_mut(&id).is_some_and(|it| std::mem::take(&mut it.granted));
             let may_take = if granted { slots.free() > 0 } else { slots.may_take() };
             if !may_take {
                 self.wait_for_slot(id, now);
@@ -334,35 +344,35 @@ impl Partition {
 
     /// When the retry is due, or the owner stale, for a worker in this role: until then nothing is claimed. `None`: something else than
     /// time must happen first.
-    pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Moment> {
+    pub(super) fn judge(&mut self, id: TaskId, now: Moment) -> Option<Judged> {
         let task = self.machine.task(id)?;
         let (fold, held) = (task.fold, task.held);
         if task.stage != Stage::Idle {
             return None;
         }
         let own = self.machine.is_own(fold.owner);
-        let closes = self.closes_at(id);
+        let closes = self.closes_at(id, &task);
         let open = self.open.get(&id)?;
-        match fold.phase {
+        let due = match fold.phase {
             Phase::Retry => {
                 let due = self.due_unless_parked(id, open.due);
                 let at = open.cancelled.map_or(due, |cancelled| due.min(cancelled));
                 let at = closes.map_or(at, |(closes, _)| at.min(closes));
                 let patience = 2 * self.settings.ledger.heartbeat;
                 // The last owner has the payload and goes first, as a holder does.
-                Some(if held || own { at } else { at + patience + self.delay(id, now) })
+                if held || own { at } else { at + patience + self.delay(id, now) }
             }
-            Phase::Running => self.stale_at(id, &fold, held, now),
-            Phase::New => Some(now),
+            Phase::Running => self.stale_at(id, &fold, held, now)?,
+            Phase::New => now,
             Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
-                None
+                return None;
             }
-        }
+        };
+        Some(Judged { due, closes })
     }
 
     /// From when on the task's own limits, or those that it waited for, close it instead of running it, and how.
-    fn closes_at(&self, id: TaskId) -> Option<(Moment, ClaimKind)> {
-        let task = self.machine.task(id)?;
+    fn closes_at(&self, id: TaskId, task: &Task) -> Option<(Moment, ClaimKind)> {
         let limits = || task.limits.as_deref()?.closes_at(&task.fold, task.created_ms);
         let limited = limits().map(|(at_ms, kind)| (self.wall.moment(at_ms), kind));
         let closed = self.closed_by_others(id, &task.fold);

@@ -42,11 +42,10 @@ impl Partition {
     /// Why the claim that is to be published closes the task, if it does so because of what the task waits for.
     #[must_use]
     pub fn closing_reason(&self, id: TaskId, kind: ClaimKind) -> Option<&str> {
-        if self.machine.fold(id).cancel {
-            return None;
-        }
         match self.waits.get(&id)? {
-            Standing::Closes(closes, reason) if *closes == kind => Some(reason),
+            Standing::Closes(closes, reason) if *closes == kind => {
+                (!self.machine.fold(id).cancel).then_some(reason)
+            }
             Standing::Closes(..) | Standing::Waits | Standing::Over => None,
         }
     }
