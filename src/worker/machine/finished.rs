@@ -156,7 +156,10 @@ impl FinishedTasks {
     ) -> impl Iterator<Item = (TaskId, Task)> + use<'a> {
         let (start, end) = (*ids.start(), *ids.end());
         let before = self.chunks.range(..start).next_back();
-        before.into_iter().chain(self.chunks.range(ids.clone())).flat_map(move |(_, chunk)| {
+        // Most tasks that are asked for are newer than nearly all that have finished.
+        let more = self.chunks.last_key_value().is_some_and(|(last, _)| *last >= start);
+        let more = more.then(|| self.chunks.range(ids.clone())).into_iter().flatten();
+        before.into_iter().chain(more).flat_map(move |(_, chunk)| {
             let (from, to) = chunk.part(&(start..=end));
             let records = chunk.records.get(from..to).unwrap_or_default();
             records.iter().map(move |record| (record.id, self.task(chunk, record)))
@@ -236,6 +239,9 @@ impl Chunk {
 
     /// From where to where these tasks are.
     fn part(&self, ids: &RangeInclusive<TaskId>) -> (usize, usize) {
+        if self.records.last().is_none_or(|last| last.id < *ids.start()) {
+            return (self.records.len(), self.records.len());
+        }
         let from = self.records.partition_point(|record| record.id < *ids.start());
         let to = self.records.partition_point(|record| record.id <= *ids.end());
         (from, to.max(from))

@@ -75,7 +75,7 @@ impl Machine {
     /// Whether this worker does nothing more about the task because an invariant was about to be broken.
     #[must_use]
     pub fn is_aside(&self, id: TaskId) -> bool {
-        self.task(id).is_some_and(|task| task.is_aside())
+        self.any_aside && self.task(id).is_some_and(|task| task.is_aside())
     }
 
     /// Whether nothing is under way here of the tasks of an entry: it can go back to the broker.
@@ -86,6 +86,9 @@ impl Machine {
 
     /// A task that was set aside: what it is given back with does not count as a step.
     fn is_left_alone(&self, subject: Subject, action: &Action) -> bool {
+        if !self.any_aside {
+            return false;
+        }
         match subject {
             Subject::Nothing => false,
             Subject::Task(id) => {
@@ -109,20 +112,25 @@ impl Machine {
     fn judge(&self, action: &Action) -> Judgement {
         match action {
             Action::Start { task, epoch, attempt } => {
-                let (fold, own_record) = self.known(*task);
-                let max = self.max_attempts(*task);
-                invariants::start(&fold, &own_record, (*epoch, self.owner()), *attempt, max)
+                let known = self.known(*task);
+                let owner = self.owner();
+                invariants::start(
+                    &known.fold,
+                    &known.own_record,
+                    (*epoch, owner),
+                    *attempt,
+                    known.max_attempts,
+                )
             }
             Action::Publish(Entry::Claim(claim)) => {
-                if claim.kind == ClaimKind::Run && self.fold(claim.key.task).phase == Phase::New {
+                let Known { fold, held, payload, .. } = self.known(claim.key.task);
+                if claim.kind == ClaimKind::Run && fold.phase == Phase::New {
                     self.admitting.judge_run(claim.key.task)?;
                 }
-                let task = self.task(claim.key.task);
-                let (held, payload) = task.map_or((false, false), |task| (task.held, task.payload));
-                invariants::claim(&self.fold(claim.key.task), claim, held, payload)
+                invariants::claim(&fold, claim, held, payload)
             }
             Action::Publish(Entry::Done(done)) => {
-                let (fold, own_record) = self.known(done.key.task);
+                let Known { fold, own_record, .. } = self.known(done.key.task);
                 if !self.is_own(done.key.owner) {
                     let what = "an outcome is published of another worker's epoch";
                     return Err(Breach { id: OUTCOME, what });
@@ -131,7 +139,7 @@ impl Machine {
             }
             Action::ShowRetry(id) => invariants::showing(&self.fold(*id), Phase::Retry),
             Action::ShowOutcome(id) => {
-                let (fold, own_record) = self.known(*id);
+                let Known { fold, own_record, .. } = self.known(*id);
                 invariants::showing_end(&fold, fold.phase, own_record.dead_letter)
             }
             Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id)),
@@ -200,8 +208,18 @@ impl Machine {
         }
     }
 
-    fn known(&self, id: TaskId) -> (TaskFold, OwnRecord) {
-        (self.fold(id), self.task(id).map(|task| task.own_record).unwrap_or_default())
+    fn known(&self, id: TaskId) -> Known {
+        let Some(task) = self.task(id) else {
+            let (fold, max_attempts) = (self.fold(id), self.max_attempts);
+            return Known { fold, max_attempts, ..Known::default() };
+        };
+        Known {
+            fold: task.fold,
+            own_record: task.own_record,
+            held: task.held,
+            payload: task.payload,
+            max_attempts: task.max_attempts(self.max_attempts),
+        }
     }
 
     fn refuse(&mut self, subject: Subject, breach: Breach) {
@@ -231,6 +249,7 @@ impl Machine {
         let violation = Violation { id: number, what, task: Some(id) };
         self.actions.push_back(Action::SetAside { violation, epoch });
         let Some(task) = self.tasks.get_mut(id) else { return };
+        self.any_aside = true;
         let before = std::mem::replace(&mut task.stage, Stage::Aside { release: None });
         let runs = if let Stage::Running(run) = before {
             Some(run.epoch)
@@ -245,6 +264,16 @@ impl Machine {
             self.release_orphan(id);
         }
     }
+}
+
+/// What an action about a task is judged by.
+#[derive(Default)]
+struct Known {
+    fold: TaskFold,
+    own_record: OwnRecord,
+    held: bool,
+    payload: bool,
+    max_attempts: u32,
 }
 
 /// What an action that is judged is about.

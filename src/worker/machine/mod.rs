@@ -73,6 +73,8 @@ pub struct Machine {
     /// The last folded position: anything at or below it was folded before.
     position: Option<Position>,
     tasks: Tasks,
+    /// A task was set aside, ever: before that none has to be asked whether it is.
+    any_aside: bool,
     sealing: Sealing,
     admitting: Admitting,
     actions: VecDeque<Action>,
@@ -91,6 +93,7 @@ impl Machine {
             live_from: None,
             position: None,
             tasks: Tasks::default(),
+            any_aside: false,
             sealing: Sealing::default(),
             admitting: Admitting::default(),
             actions: VecDeque::new(),

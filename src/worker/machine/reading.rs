@@ -115,8 +115,8 @@ impl Machine {
 
     /// While somebody else runs the task its payload only takes up memory: a takeover reads it again.
     pub(super) fn drop_useless_payload(&mut self, id: TaskId) {
-        let fold = self.fold(id);
-        let idle = self.tasks.get(id).is_some_and(|task| task.stage == Stage::Idle);
+        let Some(task) = self.tasks.get(id) else { return };
+        let (idle, fold) = (task.stage == Stage::Idle, task.fold);
         if idle && fold.phase == Phase::Running && !self.is_own(fold.owner) {
             self.drop_payload(id);
         }

@@ -37,11 +37,10 @@ impl Tasks {
 
     /// A task, to change it. A finished one is kept in full until [`Tasks::rest`].
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        if !self.open.contains_key(&id) {
-            let task = self.finished.remove(id)?;
-            self.open.insert(id, Box::new(task));
-        }
-        let task = self.open.get_mut(&id)?;
+        let task = match self.open.entry(id) {
+            Entry::Occupied(task) => task.into_mut(),
+            Entry::Vacant(place) => place.insert(Box::new(self.finished.remove(id)?)),
+        };
         if task.fold.phase.is_terminal() && self.touched.last() != Some(&id) {
             self.touched.push(id);
         }
