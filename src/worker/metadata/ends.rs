@@ -5,6 +5,7 @@
 
 use crate::protocol::moment::Moment;
 use crate::task::{Position, TaskId};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -40,8 +41,26 @@ pub(super) struct Ends {
 }
 
 /// A place in a log, in words: less than half of what the parts take by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PackedPosition([u32; 5]);
+
+/// As its words, in two comparisons and not five: the ids in a large map are compared all the time.
+impl Ord for PackedPosition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let entry = |Self([a, b, c, d, _]): &Self| {
+            let whole = |high: u32, low: u32| u128::from(high) << 32 | u128::from(low);
+            whole(*a, *b) << 64 | whole(*c, *d)
+        };
+        let index = |Self([.., index]): &Self| *index;
+        entry(self).cmp(&entry(other)).then_with(|| index(self).cmp(&index(other)))
+    }
+}
+
+impl PartialOrd for PackedPosition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// A task of the partition.
 type Id = PackedPosition;
@@ -82,6 +101,12 @@ impl PackedPosition {
     }
 }
 
+impl Kept {
+    fn end(self) -> End {
+        End { at: self.at.position(), epoch: Some(self.epoch).filter(|epoch| *epoch > 0) }
+    }
+}
+
 /// The high and the low half.
 fn halves(number: u64) -> [u32; 2] {
     [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(u32::MAX))
@@ -110,8 +135,7 @@ impl Ends {
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<End> {
-        let Kept { at, epoch, .. } = self.ends.get(&PackedPosition::of(id.position()))?;
-        Some(End { at: at.position(), epoch: Some(*epoch).filter(|epoch| *epoch > 0) })
+        self.ends.get(&PackedPosition::of(id.position())).map(|kept| kept.end())
     }
 
     /// M shows the end of a task, as of the last stamp. All are of one partition.
@@ -139,9 +163,9 @@ impl Ends {
         }
     }
 
-    /// M does not show the end of the task any more. Returns whether it did.
-    pub(super) fn remove(&mut self, id: TaskId) -> bool {
-        self.ends.remove(&PackedPosition::of(id.position())).is_some()
+    /// M does not show the end of the task any more. Returns the one that it showed.
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<End> {
+        self.ends.remove(&PackedPosition::of(id.position())).map(Kept::end)
     }
 
     /// The next task whose retention is over by more than the own wall clock.

@@ -134,7 +134,6 @@ impl Keeper {
         self.ends.stamped(last_updated_ms);
         let had_left = self.gone.remove(&id);
         let covered = self.open.remove(&id).and_then(|open| open.end_at);
-        let end_at = self.ends.get(id).map(|end| end.at).or(covered);
         if terminal {
             self.ends.insert(id, End { at, epoch }, live, now, wall_ms);
             if fold.phase.is_terminal() && epoch.is_some_and(|epoch| epoch < fold.epoch.0) {
@@ -143,7 +142,7 @@ impl Keeper {
             }
             return;
         }
-        self.ends.remove(id);
+        let end_at = self.ends.remove(id).map(|end| end.at).or(covered);
         self.open.insert(id, Open { epoch, end_at });
         if fold.phase.is_terminal() {
             // An end that M has shown before does not come again by itself.
@@ -177,7 +176,7 @@ impl Keeper {
     pub(in crate::worker) fn gone(&mut self, id: TaskId, fold: &TaskFold) {
         self.open.remove(&id);
         // Of a sealed task nothing is shown any more.
-        if self.ends.remove(id) && fold.phase != Phase::Sealed {
+        if self.ends.remove(id).is_some() && fold.phase != Phase::Sealed {
             self.gone.insert(id);
         }
     }
