@@ -103,6 +103,7 @@ impl Ending {
             | Self::Cancelled
             | Self::Fenced
             | Self::Released
+            | Self::After(_)
             | Self::NotBegun => None,
         }
     }

@@ -381,7 +381,8 @@ impl Partition {
 
     /// Whoever waits longer than its limits allow is closed then.
     pub(super) fn look_when_it_closes(&mut self, id: TaskId, now: Moment) {
-        if let Some((at, _)) = self.closes_at(id).filter(|(at, _)| *at > now) {
+        let closes = self.machine.task(id).and_then(|task| self.closes_at(id, &task));
+        if let Some((at, _)) = closes.filter(|(at, _)| *at > now) {
             self.agenda.set_by(id, at);
         }
     }
