@@ -73,6 +73,11 @@ pub use worker::{
     processor_fn,
 };
 
+/// The code of that page is compiled and run as that of this crate.
+#[cfg(all(doctest, feature = "schedules", feature = "testing"))]
+#[doc = include_str!("../docs/schedules.md")]
+mod page {}
+
 use longhaul_transport::{clock, gate};
 
 /// What the project's own tests and measurements reach. Not a stable interface.

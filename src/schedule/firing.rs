@@ -97,6 +97,10 @@ impl Plan {
     pub(crate) fn new(schedule: Schedule) -> Result<Self, ScheduleError> {
         let (slots, window_ms) = (Slots::of(&schedule)?, schedule.window_ms()?);
         schedule.task.payload()?;
+        if schedule.since == 0 {
+            // Otherwise all slots of the catch-up window, of a year perhaps, would be fired at once.
+            return Err(ScheduleError::Document("it has no `since`".to_owned()));
+        }
         Ok(Self { schedule, slots, window_ms })
     }
 
@@ -214,6 +218,13 @@ mod tests {
             let known = known(1, unfinished);
             assert_eq!(plan(overlap).step(&known, now), step, "{overlap:?} {unfinished:?}");
         }
+    }
+
+    /// Somebody who writes a document by hand forgets the field, and a year of slots would be fired.
+    #[test]
+    fn a_schedule_without_a_beginning_is_refused() {
+        let told = Plan::new(Schedule::cron("* * * * *")).unwrap_err().to_string();
+        assert_eq!(told, "the schedule cannot be read: it has no `since`");
     }
 
     /// A worker that comes back after a week fires what lies within the window, and nothing that is older.

@@ -160,7 +160,7 @@ pub enum ScheduleError {
 
 impl Schedule {
     /// By a cron expression of five fields (minute, hour, day of month, month, day of week), six (with seconds in front) or seven (with years
-    /// behind), in UTC unless a [time zone](Self::time_zone) is named. See [docs/schedules.md](https://docs.rs/longhaul) for what a field may hold.
+    /// behind), in UTC unless a [time zone](Self::time_zone) is named. What a field may hold: `docs/schedules.md`.
     #[must_use]
     pub fn cron(expression: impl Into<String>) -> Self {
         Self { cron: Some(expression.into()), ..Self::default() }

@@ -190,6 +190,24 @@ async fn the_second_worker_goes_on_at_the_checkpoint_of_the_first() -> Result<()
     Ok(())
 }
 
+#[tokio::test]
+async fn the_schedule_fires() -> Result<()> {
+    let printed = printed("schedule").await?;
+    let expected = [
+        "totals by often",
+        "totals by often",
+        "totals by often",
+        "3 firings",
+        "version 2 is paused",
+        "version 2 fires quarterly",
+        "balance by yearly, by hand",
+        "`61 * * * *` is not a cron expression: Component error: Number out of bounds.",
+        "1 schedule left",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
 /// The second task waits for the first one, by a snooze or several, and both take as long as they take.
 #[tokio::test]
 async fn the_middleware_times() -> Result<()> {

@@ -10,6 +10,7 @@ mod examples;
 mod oracle;
 mod processing;
 mod sandbox;
+mod schedules;
 mod security;
 mod sequences;
 #[allow(dead_code, reason = "each suite uses a part of it")]

@@ -204,6 +204,7 @@ impl Driver {
             return Some(turn);
         }
         planned.under_way = Some((slot, now + UNDER_WAY_MAX));
+        planned.cancelled.retain(|task| known.unfinished.contains(task));
         match step {
             Step::Fire { after, cancels, .. } => {
                 if !(cancels && self.cancel_all(number, name, &after)) {
@@ -356,11 +357,14 @@ fn message_of(
     properties.insert(text::SCHEDULE.to_owned(), name.to_owned());
     let instant = Timestamp::from_millisecond(i64::try_from(slot.ms).ok()?).ok()?;
     properties.insert(text::SCHEDULE_SLOT.to_owned(), instant.to_string());
+    // A task waits for those of its own topic. Others are there only if somebody has changed the priority of the schedule.
+    let after: BTreeSet<TaskId> = after
+        .into_iter()
+        .filter(|task| task.level == template.priority())
+        .map(|task| task.id)
+        .collect();
     if !after.is_empty() {
-        // A task can wait for others of its own topic only: for none on that of a level which the schedule had before.
-        let level = template.priority();
-        let before = after.into_iter().filter(|task| task.level == level);
-        let waits = WaitsFor::of(before.map(|task| task.id), AfterFailed::Run);
+        let waits = WaitsFor::of(after, AfterFailed::Run);
         properties.insert(text::AFTER.to_owned(), waits.text().ok()?);
         properties.insert(text::AFTER_FAILED.to_owned(), AfterFailed::Run.word().to_owned());
     }

@@ -43,6 +43,8 @@ mod register;
 mod repairing;
 mod routing;
 mod scheduled;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod sharing;
 mod telling;
 mod terms;

@@ -1,0 +1,120 @@
+//! Schedules on a real broker: several workers, one of which dies, and one that comes after a downtime.
+//!
+//! The broker is that of `LONGHAUL_TEST_BROKER`.
+
+use anyhow::{Context, Result, ensure};
+use integration_tests::sandbox::Sandbox;
+use jiff::Timestamp;
+use longhaul::{
+    Client, Overlap, Raw, Schedule, TaskContext, TaskError, TaskId, TaskProcessor, Text,
+    WorkerHandle,
+};
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+
+/// How long anything may take that ought to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A slot, and the task that came of it.
+type Tick = (SystemTime, TaskId);
+
+/// Says for which slot it runs.
+struct Ticker(Sender<Tick>);
+
+impl TaskProcessor for Ticker {
+    type Task = Text;
+    type Output = Raw;
+
+    async fn process(&self, _: Text, context: TaskContext) -> Result<Raw, TaskError> {
+        let slot = context.properties().get("SCHEDULE_SLOT").cloned().unwrap_or_default();
+        let slot: Timestamp = slot.parse()?;
+        self.0.send((slot.into(), context.task_id())).await?;
+        Ok(Raw::default())
+    }
+}
+
+struct Bench {
+    sandbox: Sandbox,
+    topic: String,
+    ticks: Sender<Tick>,
+}
+
+impl Bench {
+    async fn client(&self) -> Result<Client> {
+        let builder = Client::builder(self.sandbox.service_url());
+        Ok(builder.admin_url(self.sandbox.admin().url()).connect().await?)
+    }
+
+    async fn worker(&self) -> Result<WorkerHandle> {
+        let worker = self.client().await?.worker(&self.topic, Ticker(self.ticks.clone()));
+        let worker = worker.heartbeat(Duration::from_secs(1)).start().await?;
+        worker.ready().await;
+        Ok(worker)
+    }
+}
+
+/// The next so many ticks.
+async fn next(ticks: &mut Receiver<Tick>, count: usize) -> Result<Vec<Tick>> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        let tick = timeout(PATIENCE, ticks.recv()).await.context("nothing was fired")?;
+        found.push(tick.context("no worker is there")?);
+    }
+    Ok(found)
+}
+
+/// Each second is one task. A task whose worker has died runs again, and is the same task.
+fn ensure_unbroken(found: &BTreeSet<Tick>) -> Result<()> {
+    for ((before, _), (after, _)) in found.iter().zip(found.iter().skip(1)) {
+        ensure!(after.duration_since(*before)? == Duration::from_secs(1), "{found:#?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let topic = sandbox.topic("schedules");
+    let (said, mut ticks) = channel(1_000);
+    let bench = Bench { sandbox, topic, ticks: said };
+    let (first, second) = (bench.worker().await?, bench.worker().await?);
+    let client = bench.client().await?;
+    let schedules = client.schedules(&bench.topic);
+    let each_second = Schedule::cron("* * * * * *").overlap(Overlap::AllowAll);
+    let task = client.submission(&bench.topic, &Text("tick".to_owned()));
+    schedules.create("ticks", each_second, task).await?;
+    let mut found: BTreeSet<Tick> = next(&mut ticks, 4).await?.into_iter().collect();
+    // As a crash does it.
+    drop(first);
+    found.extend(next(&mut ticks, 6).await?);
+    drop(second);
+    // Whatever they were about to do, the next one makes up for it, and does nothing again.
+    let third = bench.worker().await?;
+    found.extend(next(&mut ticks, 6).await?);
+    schedules.pause("ticks").await?;
+    // Another client sees it as it stands. What was due before may still come.
+    let other = bench.client().await?;
+    let schedules = other.schedules(&bench.topic);
+    loop {
+        let info = schedules.get("ticks").await?.context("it is there")?;
+        ensure!(info.version == 2 && info.schedule.is_paused(), "{info:?}");
+        if info.last.map(|last| (last.slot, last.task.id)).as_ref() == found.last() {
+            break;
+        }
+        found.extend(next(&mut ticks, 1).await?);
+    }
+    ensure_unbroken(&found)?;
+    third.drain(PATIENCE).await?;
+
+    // It fires by hand, paused or not.
+    schedules.trigger("ticks").await?;
+    let fourth = bench.worker().await?;
+    let by_hand = next(&mut ticks, 1).await?;
+    ensure!(by_hand.first() > found.last(), "{by_hand:?}");
+    schedules.delete("ticks").await?;
+    ensure!(schedules.list().await?.is_empty(), "it was deleted");
+    fourth.drain(PATIENCE).await?;
+    Ok(())
+}

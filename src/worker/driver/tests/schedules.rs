@@ -1,0 +1,123 @@
+//! One worker and its schedules, with publishes that are lost, and documents that others have written.
+
+use super::register::end;
+use super::*;
+use crate::protocol::register::{
+    Document, DocumentKey, DocumentKind, DocumentName, Entry as RegisterEntry, Stamp,
+};
+use crate::register;
+use longhaul_memory::{Fate, Loss};
+
+/// A worker that says which slots it has run.
+fn noting() -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+        notes.note(context.properties()["SCHEDULE_SLOT"].clone());
+        end(context)
+    });
+    (bench, diary)
+}
+
+impl Bench {
+    /// Writes a version of a schedule, as a program of any language would.
+    fn schedule(&self, name: &str, version: u64, json: &str) {
+        let name = DocumentName::new(DocumentKind::Schedule, name).unwrap();
+        let stamp = Stamp { writer: OwnerId(99), serial: 1_000 + version };
+        let key = DocumentKey { name, version, stamp };
+        let content = Bytes::copy_from_slice(json.as_bytes());
+        let entry = RegisterEntry::Document(Document { key, content });
+        self.broker.publish(&self.register(), register::message(&entry));
+    }
+
+    /// Each twenty seconds, from now on, with these fields besides.
+    fn each_twenty_seconds(&self, name: &str, version: u64, more: &str) {
+        let now = self.broker.clock().wall_ms();
+        let json = format!(
+            r#"{{"every":"PT20S","createdAt":{now},"since":{now},"task":{{"text":"tick"}}{more}}}"#
+        );
+        self.schedule(name, version, &json);
+    }
+}
+
+/// A firing is published, and then its key; each of them may be lost, or stored without a receipt, or refused.
+#[tokio::test(start_paused = true)]
+async fn a_firing_that_is_lost_is_fired_again_and_is_one_task() {
+    for fate in [Fate::Lost, Fate::ReceiptLost, Fate::Refused] {
+        for on_register in [false, true] {
+            let (mut bench, diary) = noting();
+            bench.run_for(SECOND).await;
+            bench.each_twenty_seconds("tick", 1, "");
+            bench.run_for(10 * SECOND).await;
+            let tasks = bench.at(&bench.names.task, -1);
+            let topic = if on_register { bench.register() } else { tasks };
+            bench.broker.next_publish(&topic, fate);
+            bench.run_for(60 * SECOND).await;
+            let mut slots = diary.lines();
+            assert_eq!(slots.len(), 3, "{fate:?} {on_register} {slots:?}");
+            slots.dedup();
+            assert_eq!(slots.len(), 3, "{fate:?} {on_register} {slots:?}");
+            assert_eq!(bench.driver.stats.read().violations, 0);
+        }
+    }
+}
+
+/// A document that cannot be used fires nothing and harms nobody; the next version of it counts again.
+#[tokio::test(start_paused = true)]
+async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    let bad = [
+        "",
+        "null",
+        "[1]",
+        "{",
+        r#"{"cron":"* * * * *"}"#,
+        r#"{"cron":"whenever","since":1}"#,
+        r#"{"cron":"* * * * *","timeZone":"Mars/Base","since":1}"#,
+        r#"{"every":"PT0.1S","since":1}"#,
+        r#"{"every":"PT20S","since":1,"overlap":"later"}"#,
+        r#"{"every":"PT20S","since":-1}"#,
+        r#"{"every":"PT20S","since":1,"task":{"base64":"%"}}"#,
+        r#"{"every":"PT20S","since":1,"task":{"text":"a","base64":"YQ=="}}"#,
+    ];
+    for (json, version) in bad.into_iter().zip(1..) {
+        bench.schedule("tick", version, json);
+        bench.run_for(25 * SECOND).await;
+    }
+    assert_eq!(diary.lines(), Vec::<String>::new());
+    bench.each_twenty_seconds("tick", 100, r#","fields of a later version":{"a":[1]}"#);
+    bench.run_for(21 * SECOND).await;
+    assert_eq!(diary.lines().len(), 1);
+}
+
+/// The register was replaced, and with it the schedules have gone.
+#[tokio::test(start_paused = true)]
+async fn a_schedule_is_gone_with_its_register() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    bench.each_twenty_seconds("tick", 1, "");
+    bench.run_for(21 * SECOND).await;
+    assert_eq!(diary.lines().len(), 1);
+    bench.broker.replace_topic(&bench.names.register.clone(), Loss::Error);
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(diary.lines().len(), 1);
+}
+
+/// What drains fires nothing more: its tasks would wait for somebody else.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_drains_fires_nothing() {
+    let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
+        tokio::time::sleep(40 * SECOND).await;
+        Ok(Text("done".to_owned()))
+    });
+    bench.submit(&[]);
+    bench.each_twenty_seconds("tick", 1, r#","overlap":"allowAll""#);
+    bench.run_for(5 * SECOND).await;
+    let deadline = bench.broker.clock().now() + 60 * SECOND;
+    bench.stop_request.send_replace(StopRequest::Drain(deadline));
+    bench.run_for(30 * SECOND).await;
+    assert!(!bench.ended, "its task runs");
+    let tasks = bench.broker.full_log(&bench.at(&bench.names.task, -1));
+    assert_eq!(tasks.len(), 1);
+}
