@@ -63,7 +63,7 @@ pub enum Sending {
     Batched,
     /// All at once by a producer without batching.
     Unbatched,
-    /// By a producer that divides what is too large for a message into chunks.
+    /// By a producer that divides what is above 1 MiB into chunks of that size.
     Chunked,
 }
 

@@ -28,7 +28,7 @@ async fn each_chunk_of_a_task_of_10_mib_fails_for_good_and_says_what_to_do() -> 
     let tasks = bench.parts(&bench.names().task).swap_remove(0);
     let messages = read_whole(bench.transport(), &tasks).await?;
     let (chunks, bytes) = (messages.len() - 1, large.len());
-    ensure!(chunks == 3, "{chunks} chunks");
+    ensure!(chunks >= 10, "{chunks} chunks");
     for message in &messages[..chunks] {
         let id = TaskId::new(message.position, tasks.partition);
         let cause = format!("it is one of {chunks} chunks of a message of {bytes} bytes");

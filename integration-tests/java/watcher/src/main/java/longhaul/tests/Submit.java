@@ -34,7 +34,7 @@ final class Submit {
             builder.enableBatching(false);
         }
         if (arguments.has("--chunk")) {
-            builder.enableChunking(true);
+            builder.enableChunking(true).chunkMaxMessageSize(1 << 20);
         }
         try (Producer<T> producer = builder.create()) {
             List<CompletableFuture<MessageId>> pending = new ArrayList<>();
