@@ -24,6 +24,7 @@ mod setting;
 mod terms;
 mod timely;
 mod view;
+mod waits;
 
 pub use report::{Heartbeats, Report, Totals};
 pub use setting::{Course, Setting};
@@ -274,6 +275,13 @@ impl Simulation {
         if self.setting.skewed {
             // Wall clocks are up to an hour apart, and so would be its start and its time.
             script.delay = None;
+        }
+        // Of a number that was drawn already, as the others are.
+        let works = script.works.as_millis() as usize;
+        if works % 5 == 3 {
+            let all: Vec<TaskId> = self.submitted.keys().copied().collect();
+            let first = all.iter().cycle().skip(works % all.len().max(1));
+            script.after = first.take(1 + works % 3).copied().collect();
         }
         let mut done = self.fleet.deeds.lock();
         let number = done.scripts.len();

@@ -5,7 +5,7 @@ use super::ledger::{Logged, Owners, Story, Times, Told, times};
 use super::report::Totals;
 use super::script::{Script, Start, result};
 use super::setting::{Course, Setting};
-use super::{SUBSCRIPTION, fences, retries, terms, timely, view};
+use super::{SUBSCRIPTION, fences, retries, terms, timely, view, waits};
 use crate::checkers::fold::{End, State};
 use longhaul::internals::ledger;
 use longhaul::internals::protocol::entry::Entry;
@@ -74,6 +74,7 @@ impl Evidence<'_> {
         self.check_starts(&book, &starts, &mut found);
         self.check_fates(&book, &mut found);
         terms::check(self, &book, &mut found);
+        waits::check(self, &book, &starts, &mut found);
         view::check(self, &book, &mut found);
         let readings = fences::readings(self);
         let takeovers = timely::check(self, &book, &readings, &mut found);
@@ -243,6 +244,7 @@ impl Evidence<'_> {
     fn count(&self, book: &Book, starts: &[Start]) -> Totals {
         let mut totals = Totals { runs: 1, starts: starts.len(), ..Totals::default() };
         totals.tasks = self.submitted.len();
+        totals.waited = waits::count(self, starts);
         totals.resumed = starts.iter().filter(|start| start.checkpoint.is_some()).count();
         for (id, story) in &book.stories {
             totals.takeovers += story.takeovers().count();

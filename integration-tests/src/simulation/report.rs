@@ -57,6 +57,8 @@ totals! {
     expired,
     /// Tasks that did not start before their time.
     delayed,
+    /// Attempts at tasks that had waited for others.
+    waited,
     /// Tasks taken from an owner that had not ended its epoch.
     takeovers,
     /// Those of them for which it was measured how long they took.

@@ -7,6 +7,7 @@ use super::ledger::{Claimed, Story};
 use super::setting::Course;
 use super::timely::{SOON, shrunk, stretched};
 use crate::checkers::fold::Stand;
+use longhaul::internals::protocol::entry::After;
 use longhaul::internals::protocol::invariants as ids;
 use longhaul::internals::protocol::rank::SLOT;
 use longhaul::internals::protocol::retry::RetryPolicy;
@@ -83,6 +84,10 @@ fn check_prompt(evidence: &Evidence<'_>, id: TaskId, story: &Story, found: &mut 
     for claim in &story.claims {
         // Each worker counts the delay from when it reads the outcome, which may have been on its way for as long as the ledger was away.
         let Stand::Waiting(next) = claim.before.stand else { continue };
+        if next.after == After::Others {
+            // `waits.rs` says when that may be.
+            continue;
+        }
         let due = claim.since + Duration::from_millis(next.delay_ms) + stood_still(evidence, claim);
         let reads = reads_that_failed(evidence, id, claim, due);
         let soon = reads + stretched(4 * setting.heartbeat) + slots + SOON;

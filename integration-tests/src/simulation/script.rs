@@ -7,7 +7,7 @@ use longhaul::internals::protocol::retry::RetryPolicy;
 use longhaul::{TaskContext, TaskError, TaskId, TaskProcessor, Text};
 use longhaul_transport::clock::{Clock, as_millis};
 use longhaul_transport::moment::Moment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(super) struct Script {
     pub(super) delay: Option<Duration>,
     /// It expires so long after it was submitted.
     pub(super) expires: Option<Duration>,
+    /// It waits for these, however they end.
+    pub(super) after: BTreeSet<TaskId>,
     /// The payload is no text.
     pub(super) broken: bool,
     /// Not even the bytes of the payload can be read.
@@ -90,7 +92,11 @@ impl Script {
     pub(super) fn properties(&self, wall_ms: u64) -> BTreeMap<String, String> {
         let text = |it: Duration| format!("PT{}.{:03}S", it.as_secs(), it.subsec_millis());
         let expires = self.expires.map(|it| (wall_ms + as_millis(it)).to_string());
+        let names: Vec<_> = self.after.iter().map(ToString::to_string).collect();
+        let after = (!names.is_empty()).then(|| names.join(","));
         let all = [
+            ("AFTER_FAILED", after.is_some().then(|| "run".to_owned())),
+            ("AFTER", after),
             ("MAX_TASK_DURATION", self.budget.map(text)),
             ("MAX_ATTEMPTS", self.attempts.map(|it| it.to_string())),
             ("DELAY", self.delay.map(text)),

@@ -65,7 +65,7 @@ fn window(at: Moment, skew: Duration) -> (Moment, Moment) {
 fn may_expire(claim: &Claimed) -> bool {
     match claim.before.stand {
         Stand::New => true,
-        Stand::Waiting(next) => next.after == After::Other,
+        Stand::Waiting(next) => next.after != After::Drain,
         Stand::Running | Stand::Ended(_) => false,
     }
 }

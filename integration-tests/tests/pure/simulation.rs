@@ -32,7 +32,7 @@ fn check(seed: u64) -> Result<Report, String> {
 
 /// What must have happened in a run of so many seeds or more, each: a run in which nothing happens proves nothing. About half of what
 /// was counted when this was written.
-const FLOORS: [(&str, usize); 26] = [
+const FLOORS: [(&str, usize); 27] = [
     ("takeovers", 150),
     ("measured", 20),
     ("self_fences", 500),
@@ -50,6 +50,7 @@ const FLOORS: [(&str, usize); 26] = [
     ("failed", 350),
     ("expired", 100),
     ("delayed", 70),
+    ("waited", 500),
     ("long_backoffs", 150),
     ("retries_adopted", 25),
     ("late_claims", 7),

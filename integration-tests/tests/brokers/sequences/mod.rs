@@ -13,6 +13,7 @@
 mod cancelling;
 mod compacting;
 mod crowds;
+mod dependencies;
 mod failures;
 mod joining;
 mod large;
