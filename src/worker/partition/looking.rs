@@ -203,7 +203,7 @@ impl Partition {
         let closes = closes.filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
         let decision = self.machine.decide(id, due <= now, closes);
-        let closes = matches!(decision, Decision::Claim(claim) if claim.kind.closes());
+        let closes = matches!(decision, Decision::Claim(claim) if claim.kind != ClaimKind::Run);
         match decision {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
