@@ -5,6 +5,7 @@ use crate::protocol::retry::RetryPolicy;
 use crate::task::WorkerIdentity;
 use crate::task::terms::INTERVALS_MAX;
 use crate::topics::DEFAULT_SUBSCRIPTION;
+use crate::worker::DeadLetterPolicy;
 use crate::worker::partition::PartitionSettings;
 use std::time::Duration;
 
@@ -70,6 +71,9 @@ pub struct WorkerConfig {
     /// claim and before a start: it leaves alone what they run, and goes on from their attempts and ends. [`keep_alive`](Self::keep_alive) and
     /// [`max_attempts`](Self::max_attempts) must be theirs. Default false.
     pub legacy: bool,
+    /// Which tasks get a dead letter, and how many letters are kept for how long. All workers of a queue should say the same. Default: those that
+    /// failed for good, until somebody has handled them.
+    pub dead_letters: DeadLetterPolicy,
 }
 
 impl Default for WorkerConfig {
@@ -93,6 +97,7 @@ impl Default for WorkerConfig {
             label: String::new(),
             identity: WorkerIdentity::default(),
             legacy: false,
+            dead_letters: DeadLetterPolicy::new(),
         }
     }
 }

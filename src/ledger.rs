@@ -40,6 +40,33 @@ pub fn is_kill(message: &Message) -> bool {
     message.properties.get(KILL).is_some()
 }
 
+/// On an entry that an operator has published: who that was.
+const OPERATOR: &str = "by";
+
+/// On the same: what was done.
+const ACTION: &str = "act";
+
+/// The message of an entry by which an operator acts upon a task. Who does not know what it says besides takes it for a worker's.
+#[must_use]
+pub fn by_operator(entry: &Entry, reason: &str, operator: &str, action: &'static str) -> Outgoing {
+    signed(message(entry, reason.as_bytes()), operator, action)
+}
+
+/// A message that says who has published it as an operator, and what was done.
+#[must_use]
+pub fn signed(mut message: Outgoing, operator: &str, action: &'static str) -> Outgoing {
+    message.properties.insert(OPERATOR, operator);
+    message.properties.insert(ACTION, action);
+    message
+}
+
+/// Who published an entry as an operator, and what was done.
+#[must_use]
+pub fn operator(message: &Message) -> Option<(&str, &str)> {
+    let said = |property| message.properties.get(property);
+    Some((said(OPERATOR)?, said(ACTION).unwrap_or_default()))
+}
+
 /// Reads an entry.
 ///
 /// # Errors

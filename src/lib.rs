@@ -22,6 +22,7 @@ mod chance;
 mod client;
 mod config;
 mod ledger;
+mod letters;
 mod protocol;
 mod register;
 #[cfg(feature = "schedules")]
@@ -39,6 +40,10 @@ pub mod topics;
 
 #[cfg(feature = "admin")]
 pub use client::SetupTopicsError;
+pub use client::{
+    ActionRecord, DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters,
+    OperatorError, Purged, Replayed,
+};
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, GetError,
     HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission, SubmitError,
@@ -67,10 +72,10 @@ pub use transport::session::{ClientCertificate, ClientCertificatePaths, Credenti
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 pub use worker::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use worker::{
-    CheckpointError, FencingToken, Levels, Middleware, Next, Predecessor, PredecessorError,
-    PredecessorOutcome, ProcessorFn, Router, Share, TaskContext, TaskError, TaskErrorKind,
-    TaskProcessor, TestContext, With, WorkerBuilder, WorkerError, WorkerHandle, WorkerStats,
-    processor_fn,
+    CheckpointError, DeadLetterPolicy, FencingToken, Levels, Middleware, Next, Predecessor,
+    PredecessorError, PredecessorOutcome, ProcessorFn, Router, Share, TaskContext, TaskError,
+    TaskErrorKind, TaskProcessor, TestContext, With, WorkerBuilder, WorkerError, WorkerHandle,
+    WorkerStats, processor_fn,
 };
 
 /// The code of that page is compiled and run as that of this crate.

@@ -5,6 +5,7 @@
 //! of its states.
 
 use longhaul::TaskId;
+use longhaul::internals::protocol::dead_letters::Letters;
 use longhaul::internals::protocol::entry::{After, Claim, ClaimKind, Entry, Outcome};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
 use longhaul::internals::protocol::invariants::{
@@ -22,6 +23,7 @@ pub const SUPERSEDED_START: &str = "a superseded attempt started after the termi
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Judge {
     max_attempts: u32,
+    letters: Letters,
     tasks: BTreeMap<TaskId, Deeds>,
     violations: Vec<Violation>,
 }
@@ -68,6 +70,12 @@ impl Judge {
     #[must_use]
     pub fn new(max_attempts: u32) -> Self {
         Self { max_attempts, ..Self::default() }
+    }
+
+    /// The same of a queue in which other ends get a dead letter.
+    #[must_use]
+    pub fn with_letters(self, letters: Letters) -> Self {
+        Self { letters, ..self }
     }
 
     /// What was violated so far.
@@ -174,7 +182,7 @@ impl Judge {
         let wrong =
             phase.is_terminal() && deeds.terminal.is_some_and(|terminal| terminal.phase != phase);
         let judgement = if phase.is_terminal() {
-            showing_end(fold, phase, deeds.dead_letter)
+            showing_end(fold, phase, deeds.dead_letter || !self.letters.wants(phase))
         } else {
             showing(fold, phase)
         };
@@ -188,8 +196,8 @@ impl Judge {
     pub fn dead_letter_stored(&mut self, task: TaskId) {
         let deeds = self.tasks.entry(task).or_default();
         deeds.dead_letter = true;
-        if deeds.terminal.is_some_and(|terminal| terminal.phase != Phase::Final) {
-            let what = "a task that did not fail for good has a dead letter";
+        if deeds.terminal.is_some_and(|terminal| !self.letters.wants(terminal.phase)) {
+            let what = "a task whose end gets no dead letter has one";
             self.violated(DEAD_LETTER, what, task);
         }
     }
@@ -199,7 +207,8 @@ impl Judge {
         let deeds = self.tasks.entry(task).or_default();
         deeds.acked = true;
         let end = deeds.terminal.map_or(Phase::New, |terminal| terminal.phase);
-        let judgement = ack(end, deeds.shown == Some(end), deeds.dead_letter);
+        let letter = deeds.dead_letter || !self.letters.wants(end);
+        let judgement = ack(end, deeds.shown == Some(end), letter);
         self.judged(task, judgement);
     }
 

@@ -39,7 +39,8 @@ impl Client {
     /// # Errors
     /// When the request could not be stored. Cancelling again does no harm.
     pub async fn cancel(&self, task: &TaskRef) -> Result<(), CancelError> {
-        self.end_task(task, &ledger::message(&Entry::Cancel(task.id), b"")).await
+        let message = ledger::by_operator(&Entry::Cancel(task.id), "", &self.operator, "cancel");
+        self.end_task(task, &message).await
     }
 
     /// As [`cancel`](Self::cancel), without waiting for the processor: it has no grace, and its slot is free within a second of the worker's
@@ -56,7 +57,8 @@ impl Client {
     /// # Errors
     /// As [`cancel`](Self::cancel).
     pub async fn kill(&self, task: &TaskRef) -> Result<(), CancelError> {
-        self.end_task(task, &ledger::kill(task.id)).await
+        let message = ledger::signed(ledger::kill(task.id), &self.operator, "kill");
+        self.end_task(task, &message).await
     }
 
     async fn end_task(&self, task: &TaskRef, message: &Outgoing) -> Result<(), CancelError> {

@@ -65,7 +65,7 @@ impl Client {
         let current = register.look_at_documents(|documents| documents.version(name));
         let next = expected.checked_add(1).filter(|_| current == expected);
         let version = next.ok_or(DocumentError::VersionConflict { current })?;
-        let Self { inner } = self;
+        let inner = &self.inner;
         let stamp = inner.registers.next_stamp();
         let key = DocumentKey { name: name.clone(), version, stamp };
         let entry = Entry::Document(Document { key, content });

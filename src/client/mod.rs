@@ -16,6 +16,8 @@ mod existence;
 mod fake;
 mod history;
 mod keyed;
+mod letters;
+mod operator;
 mod publishers;
 mod query;
 mod queue;
@@ -42,6 +44,10 @@ pub use history::{
     BrokenInvariant, HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
 };
+pub use letters::{
+    DeadLetter, DeadLetterError, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed,
+};
+pub use operator::{ActionRecord, OperatorError, Purged};
 pub use query::{GetError, WaitError};
 pub use queue::{Queue, VersionedSettings};
 #[cfg(feature = "schedules")]
@@ -54,7 +60,7 @@ pub use tasks::{
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
 use crate::supervise::Connections;
-use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode};
+use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode, text};
 #[cfg(feature = "testing")]
 use crate::testing::EngineRef;
 #[cfg(feature = "admin")]
@@ -69,6 +75,7 @@ use crate::transport::session::{
 use crate::transport::{TopicPartition, Transport, TransportError};
 use crate::worker::{Preflight, TaskProcessor, WorkerBuilder};
 use existence::Existence;
+use operator::{Operator, this_user};
 use publishers::Publishers;
 use registers::Registers;
 use routes::Routes;
@@ -104,6 +111,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// Who acts upon tasks by this client.
+    operator: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -119,6 +128,7 @@ struct Inner {
     views: Views,
     existence: Existence,
     registers: Registers,
+    operator: Operator,
 }
 
 /// Builds a [`Client`].
@@ -152,6 +162,7 @@ struct Settings {
     overrides: BTreeMap<String, TopicOverrides>,
     codecs: Codecs,
     java_attempts: Option<u32>,
+    operator: Option<String>,
     /// Its workers start here, and not on Pulsar.
     #[cfg(feature = "testing")]
     engine: Option<EngineRef>,
@@ -194,6 +205,7 @@ impl Client {
             overrides,
             codecs: Codecs::default(),
             java_attempts: None,
+            operator: None,
             #[cfg(feature = "testing")]
             engine: None,
         };
@@ -255,6 +267,7 @@ impl Client {
         let views = Views::new(Arc::clone(&transport), Arc::clone(&connections), java_attempts);
         let existence = Existence::new(Arc::clone(&transport));
         let registers = Registers::new(Arc::clone(&transport), Arc::clone(&connections));
+        let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
         let inner = Inner {
             settings,
             preflight,
@@ -265,8 +278,9 @@ impl Client {
             views,
             existence,
             registers,
+            operator: Operator::new(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), operator }
     }
 
     /// The topics that belong to a task topic.
@@ -436,6 +450,13 @@ impl ClientBuilder {
     /// workers say it themselves. Default none.
     pub fn java_attempts(mut self, attempts: u32) -> Self {
         self.settings.java_attempts = Some(attempts);
+        self
+    }
+
+    /// Who acts upon tasks by this client: the entries of what it closes, releases, replays and purges name this. Up to 128 bytes; by default the
+    /// user of this process at this machine.
+    pub fn operator(mut self, name: impl Into<String>) -> Self {
+        self.settings.operator = Some(name.into());
         self
     }
 

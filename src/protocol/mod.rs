@@ -7,6 +7,7 @@
 pub mod body;
 pub mod claim;
 pub mod config;
+pub mod dead_letters;
 pub mod entry;
 pub mod entry_set;
 pub mod fold;
@@ -15,6 +16,7 @@ pub mod invariants;
 pub mod key;
 pub mod limits;
 pub mod next_attempt;
+pub mod operator;
 #[cfg(test)]
 pub(crate) mod properties;
 pub mod rank;

@@ -169,6 +169,13 @@ impl Silence {
         self.owners.entry(owner).or_insert(first).at = now;
     }
 
+    /// A task was closed in the name of an owner, which may be an operator: one that has no heartbeat, and takes no turn.
+    pub fn heard_closing(&mut self, owner: OwnerId, now: Moment) {
+        if let Some(seen) = self.owners.get_mut(&owner) {
+            seen.at = now;
+        }
+    }
+
     /// The owner is an earlier id of its worker: it is alive and takes no turn.
     pub fn note_former(&mut self, owner: OwnerId) {
         if let Some(seen) = self.owners.get_mut(&owner) {
@@ -203,6 +210,12 @@ impl Silence {
     /// The owner's heartbeat key was tombstoned: it left.
     pub fn left(&mut self, owner: OwnerId) {
         self.owners.remove(&owner);
+    }
+
+    /// Whether anything was read of the owner that only workers say.
+    #[must_use]
+    pub fn has_heard_of(&self, owner: OwnerId) -> bool {
+        self.owners.contains_key(&owner)
     }
 
     /// When the owner's silence began.
@@ -335,6 +348,19 @@ mod tests {
         assert_eq!(silence.live_owners(at(111)).count(), 0);
         beat(&mut silence, [110, 120]);
         assert!(!silence.is_stale(OTHER));
+    }
+
+    /// An operator that closed tasks would have stood in everybody's line for 2 H, and while it was the first nobody would have swept.
+    #[test]
+    fn who_closes_a_task_and_has_no_heartbeat_takes_no_turn() {
+        let mut silence = Silence::new(H);
+        beat(&mut silence, [0, 10, 20, 30]);
+        silence.heard_closing(OTHER, at(30));
+        assert_eq!(silence.live_owners(at(30)).count(), 0);
+        assert!(silence.is_stale(OTHER));
+        silence.heard(OTHER, at(31));
+        silence.heard_closing(OTHER, at(40));
+        assert_eq!(silence.silent_since(OTHER), at(40));
     }
 
     /// A worker that still read the ledger stood in everybody's line: while it was the first, nobody kept the metadata topic or swept.

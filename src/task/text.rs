@@ -78,6 +78,12 @@ pub(crate) fn is_limit_key(key: &str) -> bool {
     (1..=crate::settings::LIMIT_KEY_BYTES_MAX).contains(&key.len())
 }
 
+/// Message property of a task that is a replay of a dead one: the id of that one.
+pub(crate) const REPLAY_OF: &str = "REPLAY_OF";
+
+/// Property of a dead letter that has no payload because that was gone, or too large.
+pub(crate) const PAYLOAD_GONE: &str = "payloadGone";
+
 /// How the reason begins why a task was closed whose key another task holds.
 const DUPLICATE_OF: &str = "Duplicate of ";
 
@@ -131,6 +137,15 @@ pub(crate) fn shortened(mut reason: String) -> String {
         reason.push('…');
     }
     reason
+}
+
+/// The most bytes of a name that entries carry.
+const WORD_BYTES_MAX: usize = 128;
+
+/// A name without control characters, cut where it is too long.
+pub(crate) fn word(text: &str) -> String {
+    let plain: String = text.chars().filter(|it| !it.is_control()).collect();
+    start_of(&plain, WORD_BYTES_MAX).to_owned()
 }
 
 /// The processor returned an error.

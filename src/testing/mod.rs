@@ -152,6 +152,12 @@ impl TestEngine {
         }
     }
 
+    /// The broker, for faults that a user's test has no use for.
+    #[cfg(test)]
+    pub(crate) const fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+
     /// The client of the test. All of [`Client`] works but what needs the admin API; workers that it builds start in this engine.
     #[must_use]
     pub const fn client(&self) -> &Client {

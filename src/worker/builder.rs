@@ -1,5 +1,6 @@
 //! Builds workers.
 
+use super::dead_letters::DeadLetterPolicy;
 use super::handle::{Plan, WorkerError, WorkerHandle, start};
 use super::middleware::{Middleware, With};
 use super::preflight::Preflight;
@@ -178,6 +179,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// their metadata. By default the client's name and some random digits.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.setup.options = self.setup.options.name(name);
+        self
+    }
+
+    /// Which tasks get a dead letter, and how many letters are kept for how long: see [`DeadLetterPolicy`].
+    pub fn dead_letters(mut self, policy: DeadLetterPolicy) -> Self {
+        self.setup.config.dead_letters = policy;
         self
     }
 

@@ -5,6 +5,7 @@ mod blocking;
 mod budget;
 mod builder;
 mod coded;
+mod dead_letters;
 mod driver;
 mod erased;
 mod execution;
@@ -34,6 +35,7 @@ mod test_context;
 
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;
+pub use dead_letters::DeadLetterPolicy;
 #[cfg(any(feature = "internals", feature = "testing"))]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};

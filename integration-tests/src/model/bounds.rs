@@ -1,6 +1,7 @@
 //! What a scenario's world may do, and how often.
 
 use super::tamper::Fault;
+use longhaul::internals::protocol::dead_letters::Letters;
 use longhaul::internals::protocol::limits::Limits;
 
 /// The bounds of a scenario. Budgets count over the whole run.
@@ -42,6 +43,10 @@ pub struct Bounds {
     pub giveup: u8,
     /// Requests to cancel a task.
     pub cancel: u8,
+    /// Actions of operators upon a task.
+    pub operate: u8,
+    /// Tasks that expired get a dead letter, too.
+    pub letters: bool,
     /// Workers that stop stepping, keeping their deliveries.
     pub freeze: u8,
     /// Frozen workers that go on.
@@ -114,6 +119,12 @@ impl Bounds {
         Limits { max_attempts, expires_at_ms: Some(1), ..Limits::NONE }
     }
 
+    /// Which ends get a dead letter.
+    #[must_use]
+    pub const fn letters(&self) -> Letters {
+        Letters { failed: true, expired: self.letters }
+    }
+
     /// How many attempts workers give a task that does not say it.
     #[must_use]
     pub fn workers_attempts(&self) -> u32 {
@@ -156,6 +167,7 @@ impl Bounds {
             "spurious" => &mut self.spurious,
             "giveup" => &mut self.giveup,
             "cancel" => &mut self.cancel,
+            "operate" => &mut self.operate,
             "freeze" => &mut self.freeze,
             "thaw" => &mut self.thaw,
             "drain" => &mut self.drain,
@@ -186,6 +198,7 @@ impl Bounds {
             "marked" => &mut self.marked,
             "fetch" => &mut self.fetch,
             "expires" => &mut self.expires,
+            "letters" => &mut self.letters,
             "queue" => &mut self.queue,
             _ => return None,
         })

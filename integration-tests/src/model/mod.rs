@@ -30,6 +30,7 @@ pub mod bounds;
 pub mod check;
 pub mod fingerprint;
 pub mod moves;
+pub mod operating;
 pub mod scenario;
 pub mod sealing;
 pub mod search;

@@ -1,12 +1,13 @@
 //! Which steps are possible in a state of the world.
 
 use super::bounds::Bounds;
-use super::sealing;
 use super::tamper::Fault;
-use super::world::{Worker, World, message_of, task_id};
+use super::world::{Worker, World, message_of, task_id, task_number};
+use super::{operating, sealing};
 use longhaul::internals::protocol::claim::{Decision, NextClaim, next_claim};
-use longhaul::internals::protocol::entry::ClaimKind;
+use longhaul::internals::protocol::entry::{ClaimKind, Entry};
 use longhaul::internals::protocol::fold::{Phase, TaskFold};
+use longhaul::internals::protocol::operator::OperatorAction;
 use longhaul::internals::worker::machine::{Stage, Step as Closing, Task};
 
 /// A step. Numbers are of workers, tasks, messages, and indexes of lists.
@@ -69,6 +70,8 @@ pub enum Move {
     Sweep { worker: u8, only: Option<u8> },
     /// Somebody cancels a task.
     Cancel { task: u8 },
+    /// An operator acts upon a task.
+    Operate { task: u8, action: OperatorAction },
     /// A worker is told to drain.
     Drain { worker: u8 },
     /// It has drained and leaves.
@@ -117,6 +120,7 @@ impl Move {
             | Self::Fence { .. }
             | Self::BrokerRestart
             | Self::Cancel { .. }
+            | Self::Operate { .. }
             | Self::Drain { .. }
             | Self::Take { live_owner: true, .. } => true,
             Self::Deliver { .. }
@@ -142,9 +146,14 @@ impl Move {
 
 fn all_moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     broker_moves(bounds, world, into);
-    for ghost in 0..world.ghosts.len() {
+    for (ghost, entries) in world.ghosts.iter().enumerate() {
+        // What a takeover gets from its clocks an operator does not: see `operate-untimely`.
+        if bounds.timely && entries.first().is_some_and(|it| is_early(bounds, world, it)) {
+            continue;
+        }
         into.push(Move::GhostLand { ghost: small(ghost) });
     }
+    operating::moves(bounds, world, into);
     if world.budget.compact > 0 {
         into.extend(compactions(bounds, world));
     }
@@ -394,6 +403,13 @@ pub fn is_over(bounds: &Bounds, worker: &Worker) -> bool {
 /// Nobody claimed the task yet, and this worker has no delivery of it.
 pub(super) fn is_seen_only(task: &Task) -> bool {
     task.fold.phase == Phase::New && !task.held && task.stage == Stage::Idle
+}
+
+/// An operator's claim that would land before a live owner has read its own.
+fn is_early(bounds: &Bounds, world: &World, entry: &Entry) -> bool {
+    let Some(task) = operating::acts_on(entry) else { return false };
+    let fold = world.fold(task, true);
+    fold.phase == Phase::Running && unstarted(bounds, world, &fold, task_number(task))
 }
 
 /// The live owner has published this claim and waits for it. With lease semantics, also: it would have ended its body by now.

@@ -35,6 +35,8 @@ const BASE: Bounds = Bounds {
     spurious: 1,
     giveup: 0,
     cancel: 0,
+    operate: 0,
+    letters: false,
     freeze: 0,
     thaw: 0,
     brokerto: true,
@@ -66,6 +68,9 @@ const SEAL: Bounds = Bounds { seal: true, compact: 2, receipts: 0, ..MARKED };
 const SEAL_2T: Bounds = Bounds { tasks: 2, attempts: 1, redeliver: 0, compact: 1, ..SEAL };
 const KEEP: Bounds = Bounds { fences: 1, crash: 0, redeliver: 0, fail: false, ..ADOPT };
 const LETTER: Bounds = Bounds { attempts: 1, fail: true, receipts: 2, ..MARKED };
+
+/// Operators act upon tasks.
+const OPERATE: Bounds = Bounds { operate: 1, redeliver: 0, ..ADOPT };
 
 /// Every claim but the first has a base, and what is older goes.
 const KEYS: Bounds = Bounds { keys: 1, compact: 2, ..ADOPT };
@@ -376,6 +381,46 @@ pub const SCENARIOS: &[Scenario] = &[
         "dlq-trim",
         Bounds { fetch: true, freeze: 1, thaw: 0, redeliver: 0, ..LETTER },
         "the same, and the payload may be gone",
+    ),
+    named(
+        "dlq-expired",
+        Bounds { expires: true, letters: true, ..LETTER },
+        "an expired task gets a dead letter, too",
+    ),
+    named("operate", OPERATE, "an operator deletes, fails or releases a task"),
+    named(
+        "operate-untimely",
+        Bounds { timely: false, ..OPERATE },
+        "the same, also before a live owner has read its claim",
+    ),
+    named("operate-twice", Bounds { operate: 2, crash: 0, ..OPERATE }, "two operators do"),
+    named(
+        "operate-letter",
+        Bounds { operate: 1, redeliver: 0, ..LETTER },
+        "an operator, and dead letters",
+    ),
+    named(
+        "operate-seal",
+        Bounds { operate: 1, redeliver: 0, attempts: 1, ..SEAL },
+        "an operator, and seals",
+    ),
+    named(
+        "operate-keep",
+        Bounds { operate: 1, spurious: 0, ..KEEP },
+        "an operator, and a self-fence",
+    ),
+    named(
+        "operate-batch",
+        Bounds {
+            operate: 1,
+            tasks: 2,
+            batch: true,
+            attempts: 1,
+            redeliver: 0,
+            compact: 0,
+            ..ADOPT
+        },
+        "an operator, and a batch",
     ),
     named("everything", ALL, "all that can go wrong, for random walks"),
     named("everything-batch", Bounds { batch: true, ..ALL }, "the same with a batch"),

@@ -28,7 +28,10 @@ pub fn step(bounds: &Bounds, world: &World, step: Move, violations: &mut Vec<Vio
         | Move::Trim { .. }
         | Move::Persist
         | Move::BrokerRestart => after.broker(step),
-        Move::GhostLand { .. } | Move::Compact { .. } | Move::Cancel { .. } => after.ledger(step),
+        Move::GhostLand { .. }
+        | Move::Compact { .. }
+        | Move::Cancel { .. }
+        | Move::Operate { .. } => after.ledger(step),
         Move::Freeze { worker } => {
             after.world.budget.freeze -= 1;
             after.world.frozen = Some(worker);
@@ -103,12 +106,14 @@ impl Settle<'_> {
                 let ghost = usize::from(ghost);
                 let entry = self.world.ghosts[ghost].remove(0);
                 self.world.ghosts.retain(|entries| !entries.is_empty());
+                let entry = self.land_of_operator(entry);
                 self.append(entry);
             }
             Move::Compact { end } => {
                 self.world.budget.compact -= 1;
                 self.compact(usize::from(end));
             }
+            Move::Operate { task, action } => self.operate(task, action),
             Move::Cancel { task } => {
                 self.world.budget.cancel -= 1;
                 self.append(Entry::Cancel(task_id(self.bounds, task)));

@@ -63,6 +63,8 @@ pub enum Fault {
     ParkedUntilClaimed,
     /// A parked task does not take a sealed one for over.
     SealNotOver,
+    /// An operator's claim counts though the epoch that it saw is over.
+    StaleActionCounts,
 }
 
 impl Fault {
@@ -98,6 +100,7 @@ impl Fault {
             Self::ClaimBeforePayload,
             Self::ParkedUntilClaimed,
             Self::SealNotOver,
+            Self::StaleActionCounts,
         ]
         .into_iter();
         all.find(|fault| format!("{fault:?}") == name)

@@ -63,6 +63,7 @@ pub struct Budget {
     pub spurious: u8,
     pub giveup: u8,
     pub cancel: u8,
+    pub operate: u8,
     pub freeze: u8,
     pub thaw: u8,
     pub drain: u8,
@@ -136,6 +137,7 @@ impl Worker {
     pub fn new(owner: u8, bounds: &Bounds, end: u8) -> Self {
         let Bounds { keys, .. } = *bounds;
         let mut machine = Machine::new(OwnerId(u128::from(owner)), bounds.workers_attempts());
+        machine.set_letters(bounds.letters());
         machine.set_keys_max(if keys == 0 { usize::MAX } else { usize::from(keys) });
         if end == 0 {
             machine.bootstrap_ended();
@@ -184,6 +186,7 @@ impl World {
                 spurious: bounds.spurious,
                 giveup: bounds.giveup,
                 cancel: bounds.cancel,
+                operate: bounds.operate,
                 freeze: bounds.freeze,
                 thaw: bounds.thaw,
                 drain: bounds.drain,
@@ -193,7 +196,9 @@ impl World {
                 after: bounds.after,
             },
             next_owner: bounds.workers,
-            history: Part::new(Judge::new(bounds.workers_attempts())),
+            history: Part::new(
+                Judge::new(bounds.workers_attempts()).with_letters(bounds.letters()),
+            ),
         }
     }
 

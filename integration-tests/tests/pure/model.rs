@@ -79,6 +79,40 @@ fn tasks_expire() {
     holds(&["expire", "expire-crash:redeliver=0,compact=0,fail=0"]);
 }
 
+/// Operators delete, fail and release tasks, with a ledger that they have read at any time before, and die in between.
+#[test]
+fn operators_act() {
+    holds(&["operate:compact=0,fail=0,crash=0,spurious=0"]);
+    for text in [
+        "operate",
+        "operate-twice",
+        "operate-letter",
+        "operate-keep",
+        "operate-batch",
+        "operate-seal",
+    ] {
+        let report = search(text, |bounds| bounds, NEAR / 3);
+        assert!(report.found.is_empty(), "{text}: {report}");
+    }
+    finds(Fault::StaleActionCounts, "operate", &["C-25"], NEAR / 3);
+}
+
+/// An operator does not wait until a claim that was accepted before has been read back: that attempt may start, and is stopped when its worker
+/// reads on. Nothing else may start.
+#[test]
+fn an_operator_may_be_faster_than_the_start_of_an_attempt() {
+    let report = violates("operate-untimely:compact=0,fail=0,crash=0,spurious=0", &["C-05"]);
+    let what: Vec<_> = report.found.iter().map(|found| found.violation.what).collect();
+    assert_eq!(what, [SUPERSEDED_START], "{report}");
+}
+
+/// An expired task gets its dead letter before it is shown and acknowledged, where the queue says so.
+#[test]
+fn expired_tasks_get_dead_letters() {
+    holds_at_first(&["dlq-expired"]);
+    finds(Fault::DeadLetterAfterAck, "dlq-expired:fail=0", &["C-21"], NEAR);
+}
+
 #[test]
 fn publishes_fail() {
     holds(&["adopt-giveup"]);

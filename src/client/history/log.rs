@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 /// Who reads logs.
 #[derive(Clone, Debug)]
-pub(super) struct Logs {
-    pub(super) transport: Arc<dyn Transport>,
-    pub(super) connections: Arc<Connections>,
+pub(in crate::client) struct Logs {
+    pub(in crate::client) transport: Arc<dyn Transport>,
+    pub(in crate::client) connections: Arc<Connections>,
 }
 
 /// Where a message was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(in crate::client) enum Found {
     /// In what compaction has kept from before the log's beginning.
     Compacted,
     /// In the log.
@@ -29,7 +29,7 @@ pub(super) enum Found {
 
 impl Logs {
     /// Reads a partition from the start to the end that it has now, until `take` has enough.
-    pub(super) async fn read(
+    pub(in crate::client) async fn read(
         &self,
         topic: &TopicPartition,
         mut take: impl FnMut(Found, &Message) -> ControlFlow<()>,
@@ -62,15 +62,24 @@ impl Logs {
         topic: &TopicPartition,
         compacted: bool,
     ) -> Result<LogReader, TransportError> {
+        self.open_at(topic, Follow { start: Start::Earliest, compacted }).await
+    }
+
+    /// The same, from another place on.
+    pub(in crate::client) async fn open_at(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+    ) -> Result<LogReader, TransportError> {
         let service = Service::of_client(&self.transport, topic, &self.connections);
-        let mut follower = KeptFollower::new(service, Follow { start: Start::Earliest, compacted });
+        let mut follower = KeptFollower::new(service, follow);
         let end = follower.open_persistently().await?;
         Ok(LogReader { follower, end, read: None })
     }
 }
 
 /// Reads a log to the end that it had at first.
-pub(super) struct LogReader {
+pub(in crate::client) struct LogReader {
     follower: KeptFollower,
     end: Option<Position>,
     read: Option<Position>,
@@ -78,7 +87,7 @@ pub(super) struct LogReader {
 
 impl LogReader {
     /// The next message; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Message>, TransportError> {
+    pub(in crate::client) async fn next(&mut self) -> Result<Option<Message>, TransportError> {
         if self.read >= self.end {
             return Ok(self.rest_of_batch());
         }

@@ -3,7 +3,7 @@
 //! Each question reads the logs of the partitions that it is about once, from their start. That costs what it costs to read them, and
 //! memory for each task that they tell of; nothing is kept.
 
-mod log;
+pub(super) mod log;
 mod task;
 mod verify;
 mod zombies;
@@ -209,13 +209,16 @@ impl Client {
         Ok(table)
     }
 
-    async fn past_partitions(&self, names: &TopicNames) -> Result<Vec<i32>, HistoryError> {
+    pub(super) async fn past_partitions(
+        &self,
+        names: &TopicNames,
+    ) -> Result<Vec<i32>, HistoryError> {
         let count = partitions_of(&self.inner.transport, names, Scope::Claimed).await?;
         let count = count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
         Ok(count.map_or_else(|| vec![-1], |count| (0..count).collect()))
     }
 
-    fn logs(&self) -> Logs {
+    pub(super) fn logs(&self) -> Logs {
         let connections = Arc::clone(&self.inner.connections);
         Logs { transport: Arc::clone(&self.inner.transport), connections }
     }

@@ -37,6 +37,8 @@ pub struct HistoryEntry {
     pub epoch: Option<u32>,
     /// Who published it: 32 hexadecimal digits.
     pub owner: Option<String>,
+    /// Who published it as an operator, from outside: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
+    pub operator: Option<String>,
     /// The worker behind the owner, if one of its heartbeats is still there.
     pub worker: Option<Arc<WorkerIdentity>>,
     /// What it says.
@@ -237,6 +239,7 @@ impl Collector {
             published_ms: message.publish_time_ms,
             epoch,
             owner: owner.map(|owner| owner.to_string()),
+            operator: ledger::operator(message).map(|(operator, _)| operator.to_owned()),
             worker: None,
             event,
             ignored,

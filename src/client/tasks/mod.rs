@@ -17,7 +17,7 @@ pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskPage, TaskStatus, WorkerInf
 use super::Client;
 use crate::clock::Clock;
 use crate::supervise::count;
-use crate::task::TaskId;
+use crate::task::{Position, TaskId};
 use crate::topics::{TopicNameError, TopicNames};
 use crate::transport::{Transport, TransportError};
 pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
@@ -207,6 +207,13 @@ impl TaskView {
     /// As [`list`](Self::list).
     pub fn workers(&self) -> Result<Vec<WorkerInfo>, TaskViewError> {
         Ok(self.shared()?.into_iter().flat_map(|shared| shared.table().workers()).collect())
+    }
+
+    /// Up to where the ledger of a partition was read.
+    pub(super) fn ledger_read_to(&self, partition: i32) -> Option<Position> {
+        let shared = self.shared().ok()?;
+        let of = |table: &Table| (table.partition() == partition).then(|| table.ledger_read_to());
+        shared.into_iter().find_map(|shared| of(&shared.table())).flatten()
     }
 
     fn now_ms(&self) -> u64 {

@@ -88,6 +88,12 @@ impl Table {
         }
     }
 
+    /// Up to where the ledger was read.
+    pub(super) const fn ledger_read_to(&self) -> Option<Position> {
+        let [ledger, ..] = &self.read_to;
+        *ledger
+    }
+
     /// Whether anything of a topic was read.
     pub(in crate::client) fn has_read(&self, source: Source) -> bool {
         let [ledger, metadata, tasks] = &self.read_to;

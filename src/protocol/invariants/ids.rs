@@ -52,3 +52,5 @@ pub const OUTCOME: &str = "C-22";
 pub const DUE: &str = "C-23";
 /// A task starts only after every task that it waits for is over in the ledger.
 pub const AFTER: &str = "C-24";
+/// What an operator does to a task ends the epoch that it has seen, or changes nothing.
+pub const OPERATOR: &str = "C-25";

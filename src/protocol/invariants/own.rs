@@ -6,6 +6,7 @@
 use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
 use super::{may_claim, may_show, may_start};
 use crate::protocol::claim::NextClaim;
+use crate::protocol::dead_letters::Letters;
 use crate::protocol::entry::{Claim, Done, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
@@ -152,14 +153,15 @@ pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
     }
 }
 
-/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it has one.
+/// C-10 and C-21: the metadata topic shows how a task has ended, after its dead letter if it gets one: `dead_letter` says that it is stored, or
+/// that there is to be none.
 ///
 /// # Errors
 /// The ledger says something else, or the dead letter is not stored.
 pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgement {
     showing(fold, shown)?;
-    if shown == Phase::Final && !dead_letter {
-        return breach(DEAD_LETTER, "a final failure is shown before its dead letter is stored");
+    if matches!(shown, Phase::Final | Phase::Expired) && !dead_letter {
+        return breach(DEAD_LETTER, "an end is shown before its dead letter is stored");
     }
     if shown.is_terminal() && shown != Phase::Sealed {
         Ok(())
@@ -171,17 +173,17 @@ pub fn showing_end(fold: &TaskFold, shown: Phase, dead_letter: bool) -> Judgemen
 /// C-21: a dead letter.
 ///
 /// # Errors
-/// The task has not failed for good.
-pub fn dead_letter(fold: &TaskFold) -> Judgement {
-    if fold.phase == Phase::Final {
+/// Its end is none that gets one.
+pub const fn dead_letter(fold: &TaskFold, letters: Letters) -> Judgement {
+    if letters.wants(fold.phase) {
         Ok(())
     } else {
-        breach(DEAD_LETTER, "a task that did not fail for good gets a dead letter")
+        breach(DEAD_LETTER, "a task whose end gets no dead letter has one")
     }
 }
 
 /// C-06, C-10 and C-21: the message of a task that has ended in this phase is acknowledged. `shown` says whether the metadata topic
-/// shows that end, `dead_letter` whether the dead letter is stored.
+/// shows that end, `dead_letter` whether the dead letter is stored, or there is to be none.
 ///
 /// # Errors
 /// The task has not ended, or something is not written yet.
@@ -192,8 +194,8 @@ pub fn ack(end: Phase, shown: bool, dead_letter: bool) -> Judgement {
             breach(ACK, "a task is acknowledged before its terminal")
         }
         _ if !shown => breach(VIEW, "a task is acknowledged before the view shows its end"),
-        Phase::Final if !dead_letter => {
-            breach(DEAD_LETTER, "a final failure is acknowledged without a dead letter")
+        Phase::Final | Phase::Expired if !dead_letter => {
+            breach(DEAD_LETTER, "a task is acknowledged without its dead letter")
         }
         Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired => Ok(()),
     }

@@ -168,6 +168,11 @@ impl KeyName {
         &self.text
     }
 
+    /// That of the replay of a dead letter: `text` is made of a task's id, which is short.
+    pub(crate) fn of_replay(text: String) -> Self {
+        Self { kind: KeyKind::Idempotency, text: text.into() }
+    }
+
     /// What the key is for.
     #[must_use]
     pub const fn kind(&self) -> KeyKind {

@@ -56,6 +56,11 @@ pub(super) struct TaskPayload {
 }
 
 impl TaskPayload {
+    /// Whether this is what was submitted, and not what stands for a payload that is gone or was left out.
+    pub(super) const fn is_there(&self) -> bool {
+        self.published_ms != 0
+    }
+
     /// What they allow the task as a whole, if they say anything of that.
     pub(super) fn limits(&self) -> Option<Limits> {
         let terms = self.terms.as_deref()?;
@@ -142,6 +147,7 @@ pub(super) struct Lane {
     has_told_of_replicas: bool,
     follower: Option<AbortHandle>,
     pub(super) metadata_follower: Option<AbortHandle>,
+    pub(super) letter_keeping: Option<AbortHandle>,
     /// Questions for it: where M ends.
     pub(super) metadata_asked: Mailbox<Moment>,
     /// The same of the follower that looks for entries of the Java reference.
@@ -205,7 +211,8 @@ impl Lane {
         let settings = config.partition(topics.task.partition);
         let owners = (Self::draw_owner(env), Self::draw_owner(env));
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
-        let core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
+        let mut core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
+        core.set_letters(config.dead_letters.letters());
         let metadata = Metadata::new(config.retention, config.keep_alive);
         let ledger = Mailbox::new();
         let metadata_publishes = Mailbox::new();
@@ -249,6 +256,7 @@ impl Lane {
             has_told_of_replicas: false,
             follower: None,
             metadata_follower: None,
+            letter_keeping: None,
             metadata_asked: Mailbox::new(),
             legacy_asked: Mailbox::new(),
             consumer_service: None,

@@ -15,6 +15,7 @@ mod lane;
 mod lanes;
 mod leaving;
 mod legacy;
+mod letter_keeping;
 mod named;
 mod parked;
 mod parking;

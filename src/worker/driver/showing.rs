@@ -229,7 +229,7 @@ impl Driver {
         let topic = lane.topics.task.topic.clone();
         match lane.payloads.get(task_id).cloned() {
             Some(payload) => {
-                let bytes = Some(payload.bytes);
+                let bytes = payload.is_there().then_some(payload.bytes);
                 let detail = match &body {
                     Body::Reason(reason) => lane.detail(task_id, reason, &task, task.state_ms),
                     Body::Result(_) => None,
@@ -378,6 +378,7 @@ impl Lane {
                 if let Some(follower) = self.metadata_follower.take() {
                     follower.abort();
                 }
+                self.leave_letters();
             }
             Some(Following::Start(follower)) => {
                 let lane = self.id();
@@ -390,6 +391,7 @@ impl Lane {
                 let (topic, asked) = (&self.topics.metadata, self.metadata_asked.clone());
                 let following = Self::follow(env, services, topic, None, asked, sink);
                 self.metadata_follower = Some(following);
+                self.keep_letters(env, services);
             }
         }
     }
@@ -458,9 +460,8 @@ impl Lane {
 
     /// Whether the task has failed for good and M has not shown that: its dead letter, which comes first, may not be there.
     fn lacks_letter(&self, id: TaskId) -> bool {
-        let Some(task) = self.core.machine().task(id) else { return false };
         let shown = self.metadata.keeper.has_shown_any_end(id);
-        task.fold.phase == Phase::Final && !self.core.has_letter(id) && !shown
+        self.core.machine().wants_letter(id) && !self.core.has_letter(id) && !shown
     }
 
     /// The end of the task is on M: what was needed for that can go.

@@ -89,12 +89,18 @@ impl Machine {
     }
 
     pub(super) fn begin_closing(&mut self, id: TaskId) {
-        if self.fold(id).phase == Phase::Final {
+        let phase = self.fold(id).phase;
+        if self.letters.wants(phase) {
             self.set_stage(id, Stage::Closing(Step::DeadLetter));
-            self.act(Action::DeadLetter(id));
-        } else {
-            self.show_outcome(id);
+            return self.act(Action::DeadLetter(id));
         }
+        if let Some(task) = self.tasks.get_mut(id)
+            && matches!(phase, Phase::Final | Phase::Expired)
+        {
+            // There is to be none: nothing has to wait for it.
+            task.own_record.dead_letter = true;
+        }
+        self.show_outcome(id);
     }
 
     fn show_outcome(&mut self, id: TaskId) {

@@ -142,7 +142,7 @@ impl Machine {
                 let Known { fold, own_record, .. } = self.known(*id);
                 invariants::showing_end(&fold, fold.phase, own_record.dead_letter)
             }
-            Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id)),
+            Action::DeadLetter(id) => invariants::dead_letter(&self.fold(*id), self.letters),
             Action::Ack(entry) => self.judge_ack(*entry),
             Action::Publish(_)
             | Action::Stop { .. }

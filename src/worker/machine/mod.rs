@@ -46,6 +46,7 @@ pub(in crate::worker) use sealing::TOMBSTONES_AT_ONCE_MAX;
 use tasks::Tasks;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
+use crate::protocol::dead_letters::Letters;
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
@@ -63,6 +64,7 @@ const KEYS_MAX: usize = 16;
 pub struct Machine {
     max_attempts: u32,
     keys_max: usize,
+    letters: Letters,
     owners: Owners,
     /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
     serial: u64,
@@ -87,6 +89,7 @@ impl Machine {
         Self {
             max_attempts,
             keys_max: KEYS_MAX,
+            letters: Letters::default(),
             owners: Owners::new(owner),
             serial: 0,
             ready: false,
@@ -104,6 +107,17 @@ impl Machine {
     #[cfg(any(test, feature = "internals"))]
     pub const fn set_keys_max(&mut self, keys_max: usize) {
         self.keys_max = keys_max;
+    }
+
+    /// Which ends get a dead letter, from now on.
+    pub const fn set_letters(&mut self, letters: Letters) {
+        self.letters = letters;
+    }
+
+    /// Whether the task has ended in a way that gets a dead letter.
+    #[must_use]
+    pub fn wants_letter(&self, id: TaskId) -> bool {
+        self.letters.wants(self.fold(id).phase)
     }
 
     /// The current owner id.

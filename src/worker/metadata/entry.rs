@@ -189,6 +189,9 @@ pub(in crate::worker) fn dead_letter(
         ("epoch".to_owned(), task.fold.epoch.to_string()),
         ("failureReason".to_owned(), reason),
     ]);
+    if payload.is_none() {
+        properties.insert(text::PAYLOAD_GONE.to_owned(), "1".to_owned());
+    }
     Outgoing {
         key: Some(id.to_string()),
         properties: properties.into(),

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | says that it has shown the end | it acknowledges |
 //! | is alive and has not said so | it waits for its next heartbeat |
+//! | is an operator: nobody has heard a heartbeat of it | it writes dead letter and M itself, at once |
 //! | has fallen silent for 2 H, or has left | its entry may be lost: it writes dead letter and M itself |
 //! | says nothing for R/4 although it is alive | the same: it may have set the task aside |
 //! | is an earlier incarnation of another worker | the same: that one has forgotten what it had shown |
@@ -24,6 +25,7 @@ mod awaited;
 mod unshown;
 
 use super::Partition;
+use crate::protocol::dead_letters::Letters;
 use crate::protocol::entry::{Entry, Heartbeat, Outcome};
 use crate::protocol::key::{OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
@@ -137,7 +139,9 @@ impl Partition {
 
     /// Whether an owner will not say any more what it has shown.
     fn is_lost(&self, owner: OwnerId) -> bool {
-        self.silence.is_stale(owner) || self.silence.is_former(owner)
+        self.silence.is_stale(owner)
+            || self.silence.is_former(owner)
+            || !self.silence.has_heard_of(owner)
     }
 
     /// An entry is about to be published.
@@ -216,6 +220,11 @@ impl Partition {
         let busy =
             |(id, task): &(TaskId, &Task)| !task.stage.is_quiet() && !self.awaits_finisher(*id);
         tasks.find(busy).map(|(id, _)| id)
+    }
+
+    /// Which ends get a dead letter, from now on.
+    pub const fn set_letters(&mut self, letters: Letters) {
+        self.machine.set_letters(letters);
     }
 
     /// The task's dead letter is to be published now.

@@ -251,6 +251,9 @@ impl Partition {
 
     fn note_owner(&mut self, entry: &Entry, now: Moment) {
         let owner = match entry {
+            Entry::Claim(claim) if claim.kind != ClaimKind::Run => {
+                return self.silence.heard_closing(claim.key.owner, now);
+            }
             Entry::Claim(claim) => claim.key.owner,
             Entry::Done(done) => done.key.owner,
             Entry::Checkpoint(key) => key.owner,

@@ -1,0 +1,86 @@
+//! Operators: they act upon tasks by claims of their own, read the ledger when they like, and die when they like. So each action is what somebody
+//! gone may still publish: it lands at any time, in part, or never.
+
+use super::bounds::Bounds;
+use super::moves::Move;
+use super::settle::Settle;
+use super::tamper::Fault;
+use super::world::{World, task_id};
+use longhaul::TaskId;
+use longhaul::internals::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul::internals::protocol::fold::{TaskFold, Verdict};
+use longhaul::internals::protocol::invariants::{OPERATOR, Violation};
+use longhaul::internals::protocol::key::{Epoch, OnceKey, OwnerId};
+use longhaul::internals::protocol::operator::OperatorAction;
+
+/// Owner ids from here on are operators'.
+const OPERATORS: u128 = 1_000;
+
+const ACTIONS: [OperatorAction; 3] =
+    [OperatorAction::Delete, OperatorAction::ForceFail, OperatorAction::ForceRelease];
+
+pub(super) fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
+    if world.budget.operate == 0 {
+        return;
+    }
+    for task in 0..bounds.tasks {
+        let fold = world.fold(task_id(bounds, task), true);
+        let possible = ACTIONS.into_iter().filter(|action| action.claim(&fold, None).is_ok());
+        into.extend(possible.map(|action| Move::Operate { task, action }));
+    }
+}
+
+/// The task that an operator's claim is of.
+pub(super) fn acts_on(entry: &Entry) -> Option<TaskId> {
+    match entry {
+        Entry::Claim(claim) if claim.key.owner >= OwnerId(OPERATORS) => Some(claim.key.task),
+        _ => None,
+    }
+}
+
+impl Settle<'_> {
+    /// An operator has read the ledger, and publishes what its action takes.
+    pub(super) fn operate(&mut self, task: u8, action: OperatorAction) {
+        let owner = OwnerId(OPERATORS + u128::from(self.world.budget.operate));
+        self.world.budget.operate -= 1;
+        let id = task_id(self.bounds, task);
+        let seen = self.world.fold(id, true);
+        let Ok(claim) = action.claim(&seen, None) else { return };
+        // The serial says what was seen.
+        let key = |serial| OnceKey { task: id, epoch: claim.epoch, owner, serial };
+        let batch_size = self.bounds.batch.then_some(u32::from(self.bounds.tasks));
+        let plain = Claim::plain(key(u64::from(seen.epoch.0)), claim.attempt, claim.kind);
+        let mut entries = vec![Entry::Claim(Claim { batch_size, ..plain })];
+        if claim.kind == ClaimKind::Run {
+            let outcome = Outcome::Released(NextAttempt::default());
+            entries.push(Entry::Done(Done { key: key(u64::MAX), attempt: claim.attempt, outcome }));
+        }
+        self.world.ghosts.push(entries);
+        self.world.ghosts.sort_by_key(|entries| entries.first().map(Entry::key));
+    }
+
+    /// C-25: what lands of an operator ends the epoch that it has seen, or changes nothing.
+    pub(super) fn land_of_operator(&mut self, entry: Entry) -> Entry {
+        let Entry::Claim(claim) = &entry else { return entry };
+        if claim.key.owner < OwnerId(OPERATORS) {
+            return entry;
+        }
+        let before = self.world.fold(claim.key.task, false);
+        let landing = tampered(self.bounds.fault, claim, &before);
+        let seen = u64::from(before.epoch.0) == landing.key.serial;
+        let mut after = before;
+        if after.apply(&Entry::Claim(landing)) == Verdict::Accepted && !seen {
+            let what = "an operator's action counts in an epoch that it has not seen";
+            self.violations.push(Violation { id: OPERATOR, what, task: Some(claim.key.task) });
+        }
+        Entry::Claim(landing)
+    }
+}
+
+fn tampered(fault: Fault, claim: &Claim, fold: &TaskFold) -> Claim {
+    let mut claim = *claim;
+    if fault == Fault::StaleActionCounts && claim.key.epoch <= fold.epoch {
+        claim.key.epoch = Epoch(fold.epoch.0 + 1);
+    }
+    claim
+}

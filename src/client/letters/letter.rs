@@ -1,0 +1,143 @@
+//! A dead letter, as its message says. Pure.
+
+use crate::client::TaskRef;
+use crate::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
+use crate::task::{Position, TaskId};
+use crate::transport::Message;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// What the worker that publishes a dead letter adds to the properties of the task.
+pub(super) const ADDED: [&str; 6] =
+    ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "attempts", "epoch", "failureReason", "detail"];
+
+/// A task that failed for good, as the dead letters tell of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The task, and the topic that it was submitted to.
+    pub task: TaskRef,
+    /// Where the letter lies.
+    pub position: Position,
+    /// When it was published, in ms since the epoch by its worker's wall clock.
+    pub published_ms: u64,
+    /// How many attempts there were.
+    pub attempts: u32,
+    /// Why the task failed, or did not start in time.
+    pub reason: String,
+    /// The reason in plainer words, where it says little.
+    pub detail: Option<String>,
+    /// The task that this one was a replay of.
+    pub replay_of: Option<TaskId>,
+    /// The task's type.
+    pub task_type: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// What its submitter called it.
+    pub key: Option<String>,
+    /// The codec of its payload.
+    pub codec: Option<String>,
+    /// All properties of the message: those of the task, and what its worker has added.
+    pub properties: BTreeMap<String, String>,
+    /// How many bytes the payload has.
+    pub payload_bytes: usize,
+    /// The task's payload as it came; left out of lists.
+    pub payload: Option<Bytes>,
+}
+
+impl DeadLetter {
+    /// Reads a letter, without its payload. `queue` is where the task was submitted if the letter does not say that.
+    pub(super) fn read(message: &Message, id: TaskId, queue: &str) -> Self {
+        let get = |name: &str| message.properties.get(name).map(str::to_owned);
+        let topic = get("REAL_TOPIC").unwrap_or_else(|| queue.to_owned());
+        let tags = get(TAGS).unwrap_or_default();
+        let tags = tags.split(',').map(str::trim).filter(|tag| !tag.is_empty());
+        Self {
+            task: TaskRef { topic, id },
+            position: message.position,
+            published_ms: message.publish_time_ms,
+            attempts: get("attempts").and_then(|text| text.parse().ok()).unwrap_or_default(),
+            reason: get("failureReason").unwrap_or_default(),
+            detail: get("detail"),
+            replay_of: get(REPLAY_OF).and_then(|text| text.parse().ok()),
+            task_type: get(TASK_TYPE),
+            tags: tags.map(str::to_owned).collect(),
+            key: get(TASK_KEY),
+            codec: get(TASK_CODEC),
+            properties: message.properties.to_map(),
+            payload_bytes: message.payload.len(),
+            payload: None,
+        }
+    }
+}
+
+/// Which dead letters are wanted; by default all.
+///
+/// ```
+/// use longhaul::DeadLetterFilter;
+///
+/// let refused = DeadLetterFilter::new().reason("status 503").task_type("mail").tag("eu");
+/// # drop(refused);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a filter does nothing by itself"]
+pub struct DeadLetterFilter {
+    published: Option<RangeInclusive<u64>>,
+    reason: Option<String>,
+    tags: Vec<String>,
+    task_type: Option<String>,
+    key: Option<String>,
+}
+
+impl DeadLetterFilter {
+    /// All dead letters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those published in this time, in ms since the epoch.
+    pub const fn published(mut self, between_ms: RangeInclusive<u64>) -> Self {
+        self.published = Some(between_ms);
+        self
+    }
+
+    /// Those whose reason, or its detail, contains this text.
+    pub fn reason(mut self, text: impl Into<String>) -> Self {
+        self.reason = Some(text.into());
+        self
+    }
+
+    /// Tasks with this tag; of several, all of them.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Tasks of this type.
+    pub fn task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = Some(task_type.into());
+        self
+    }
+
+    /// Tasks that their submitters gave this key.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Whether a letter is wanted.
+    #[must_use]
+    pub fn takes(&self, letter: &DeadLetter) -> bool {
+        let is = |wanted: &Option<String>, has: &Option<String>| wanted.is_none() || wanted == has;
+        let says = |text: &String| {
+            letter.reason.contains(text)
+                || letter.detail.as_ref().is_some_and(|it| it.contains(text))
+        };
+        self.published.as_ref().is_none_or(|range| range.contains(&letter.published_ms))
+            && self.reason.as_ref().is_none_or(says)
+            && self.tags.iter().all(|tag| letter.tags.contains(tag))
+            && is(&self.task_type, &letter.task_type)
+            && is(&self.key, &letter.key)
+    }
+}

@@ -1,0 +1,300 @@
+//! Dead letters: to list, to look at, to replay and to purge.
+//!
+//! They are plain messages on a plain topic, read from its start by whoever asks, and never kept. A letter that was replayed or purged gets a
+//! *mark* behind it: a message without a value under the same key, as on any keyed topic, which names who did it and why. What lies behind its
+//! mark counts again, so that nothing that comes late is lost. Letter and mark are acknowledged on the subscription `dead-letters` then, so that the
+//! broker may delete them.
+
+mod letter;
+mod replay;
+mod shelf;
+#[cfg(feature = "testing")]
+#[cfg(test)]
+mod tests;
+
+pub use letter::{DeadLetter, DeadLetterFilter};
+pub use replay::Replayed;
+
+use super::publishers::PublishFailure;
+use super::submit::SubmitError;
+use super::{Client, partition};
+use crate::letters::{self, Kind, kind};
+use crate::task::{Position, TaskId};
+use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
+use crate::transport::{
+    Consumer, Follow, Message, PublishError, Start, TopicPartition, TransportError,
+    TransportErrorKind,
+};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use shelf::{Kept, Shelf};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The most letters of a page.
+const PAGE_MAX: usize = 10_000;
+
+/// Letters that one reading of the topic finds for a replay or a purge of many: some 10 MB.
+const FOUND_MAX: usize = 100_000;
+
+/// Letters that are replayed or purged at once.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// How often a mark of unknown fate is published.
+const TRIES_MAX: u32 = 5;
+
+/// Why dead letters cannot be read, replayed or purged. What was done before stays done, and the same once more does no harm.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeadLetterError {
+    /// The topic of the dead letters, or the register, cannot be read or written.
+    #[error("cannot use the dead letters")]
+    Transport(#[source] TransportError),
+    /// A replay could not be submitted.
+    #[error("cannot replay the task")]
+    Submit(#[source] SubmitError),
+    /// It is not known that the letter is marked as handled.
+    #[error("the dead letter is not marked as handled")]
+    NoReceipt(#[source] PublishError),
+}
+
+impl From<TransportError> for DeadLetterError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+/// The dead letters of a queue: of its tasks that failed for good, whatever their level. Cheap to clone.
+///
+/// ```no_run
+/// use futures::StreamExt;
+/// use longhaul::{Client, DeadLetterFilter};
+///
+/// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let letters = client.dead_letters("tasks")?;
+/// for letter in letters.list(&DeadLetterFilter::new(), None, 100).await?.letters {
+///     println!("{} after {} attempts: {}", letter.task, letter.attempts, letter.reason);
+/// }
+/// let mut replays = letters.replay_all(DeadLetterFilter::new().reason("status 503"), "upstream is back");
+/// while let Some(outcome) = replays.next().await {
+///     let (task, outcome) = outcome?;
+///     println!("{task}: {outcome:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeadLetters {
+    client: Client,
+    names: TopicNames,
+    place: TopicPartition,
+}
+
+/// Some of the dead letters that were asked for, in the order of their publishing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetterPage {
+    /// The letters, without their payloads.
+    pub letters: Vec<DeadLetter>,
+    /// What the next page comes after; `None` when there is no other letter. A page may be shorter than was asked for, and still have a next one.
+    pub next: Option<Position>,
+}
+
+/// Where a letter lies, and where older ones of its task do.
+#[derive(Clone, Debug)]
+struct Place {
+    id: TaskId,
+    at: Position,
+    older: Vec<Position>,
+}
+
+impl Client {
+    /// The dead letters of a queue.
+    ///
+    /// # Errors
+    /// When the topic's name is not usable.
+    pub fn dead_letters(&self, topic: &str) -> Result<DeadLetters, TopicNameError> {
+        let names = self.names(topic)?;
+        let place = partition(names.dead_letters.clone(), -1);
+        Ok(DeadLetters { client: self.clone(), names, place })
+    }
+}
+
+impl DeadLetters {
+    /// The letters that a filter takes and that nobody has handled, up to `limit` of them and to 10,000. `after` is the
+    /// [`next`](DeadLetterPage::next) of the page before.
+    ///
+    /// Each page reads the topic from there to its end, payloads included; what it keeps depends on `limit` alone.
+    ///
+    /// # Errors
+    /// When the topic cannot be read.
+    pub async fn list(
+        &self,
+        filter: &DeadLetterFilter,
+        after: Option<Position>,
+        limit: usize,
+    ) -> Result<DeadLetterPage, DeadLetterError> {
+        let room = limit.clamp(1, PAGE_MAX);
+        let mut shelf = Shelf::new(filter, &self.names.task, room, |letter, _| letter);
+        self.read(after, |message| shelf.take(message)).await?;
+        let (kept, next) = shelf.finish();
+        Ok(DeadLetterPage { letters: kept.into_iter().map(|it| it.letter).collect(), next })
+    }
+
+    /// The letter of a task, with its payload; `None` if there is none, or it was handled.
+    ///
+    /// # Errors
+    /// When the topic cannot be read.
+    pub async fn show(&self, task: TaskId) -> Result<Option<DeadLetter>, DeadLetterError> {
+        Ok(self.find(task).await?.map(|(letter, _)| letter))
+    }
+
+    /// Marks the letters that a filter takes as handled, and says of which tasks they were. They are read first, some 100,000 at a time. Dropping
+    /// the stream stops it.
+    pub fn purge(
+        &self,
+        filter: DeadLetterFilter,
+        reason: impl Into<String>,
+    ) -> BoxStream<'static, Result<TaskId, DeadLetterError>> {
+        let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
+        let subscription = Arc::new(Subscription::default());
+        let purge = move |place: Place| {
+            let (letters, reason) = (letters.clone(), Arc::clone(&reason));
+            let subscription = Arc::clone(&subscription);
+            async move {
+                letters.mark(&place, ("purge", &reason, None), &subscription).await?;
+                Ok(place.id)
+            }
+        };
+        self.places(filter).map_ok(purge).try_buffered(IN_FLIGHT_MAX).boxed()
+    }
+
+    /// Where the letters lie that a filter takes.
+    fn places(
+        &self,
+        filter: DeadLetterFilter,
+    ) -> impl futures::Stream<Item = Result<Place, DeadLetterError>> + Send + use<> {
+        let (letters, found) = (self.clone(), VecDeque::<Place>::new());
+        let start = Some((found, None, true));
+        stream::try_unfold((letters, filter, start), async |(letters, filter, state)| {
+            let Some((mut found, mut after, mut more)) = state else { return Ok(None) };
+            while found.is_empty() && more {
+                let keep = |letter: DeadLetter, _: &Message| letter.position;
+                let mut shelf = Shelf::new(&filter, &letters.names.task, FOUND_MAX, keep);
+                letters.read(after, |message| shelf.take(message)).await?;
+                let (kept, next) = shelf.finish();
+                let place = |Kept { id, letter: at, older }| Place { id, at, older };
+                found.extend(kept.into_iter().map(place));
+                (after, more) = (next, next.is_some());
+            }
+            let Some(next) = found.pop_front() else { return Ok(None) };
+            Ok(Some((next, (letters, filter, Some((found, after, more))))))
+        })
+    }
+
+    /// The letter of a task that stands, and where it lies.
+    async fn find(&self, task: TaskId) -> Result<Option<(DeadLetter, Place)>, DeadLetterError> {
+        let mut found: Option<(DeadLetter, Place)> = None;
+        self.read(None, |message| match kind(message) {
+            Some(Kind::Mark(id)) if id == task => found = None,
+            Some(Kind::Letter(id)) if id == task => {
+                let older = found.take().map(|(_, place)| {
+                    let mut older = place.older;
+                    older.push(place.at);
+                    older
+                });
+                let place = Place { id, at: message.position, older: older.unwrap_or_default() };
+                let letter = DeadLetter::read(message, id, &self.names.task);
+                let payload = Some(message.payload.clone());
+                found = Some((DeadLetter { payload, ..letter }, place));
+            }
+            _ => {}
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Reads the topic to the end that it has now. One that does not exist has no letters.
+    async fn read(
+        &self,
+        after: Option<Position>,
+        mut take: impl FnMut(&Message),
+    ) -> Result<(), DeadLetterError> {
+        let start = after.map_or(Start::Earliest, Start::After);
+        let opened =
+            self.client.logs().open_at(&self.place, Follow { start, compacted: true }).await;
+        let mut log = match opened {
+            Ok(log) => log,
+            Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        while let Some(message) = log.next().await? {
+            take(&message);
+        }
+        Ok(())
+    }
+
+    /// Marks a letter as handled: what was done, why, and the task that came of it. Letter and mark need not be kept any more then.
+    async fn mark(
+        &self,
+        place: &Place,
+        (action, reason, task): (&str, &str, Option<TaskId>),
+        subscription: &Subscription,
+    ) -> Result<(), DeadLetterError> {
+        let mark = letters::mark(place.id, &self.client.operator, action, reason, task);
+        let mut stored = None;
+        for tried in 1..=TRIES_MAX {
+            match self.client.inner.publishers.publish(&self.place, mark.clone()).await {
+                Ok(position) => {
+                    stored = Some(position);
+                    break;
+                }
+                // A second mark changes nothing.
+                Err(PublishFailure::Sent(PublishError::Unknown(_))) if tried < TRIES_MAX => {}
+                Err(PublishFailure::NotSent(error)) => return Err(error.into()),
+                Err(PublishFailure::Sent(error)) => return Err(DeadLetterError::NoReceipt(error)),
+            }
+        }
+        let all = place.older.iter().copied().chain([place.at]).chain(stored);
+        subscription.acknowledge(&self.client, &self.place, all).await;
+        Ok(())
+    }
+}
+
+/// The subscription that keeps dead letters until somebody has handled them. Nothing is ever delivered here.
+#[derive(Default)]
+struct Subscription(Mutex<Option<Box<dyn Consumer>>>);
+
+impl Subscription {
+    /// These are handled. If that cannot be said the broker keeps them longer, and nothing else is wrong.
+    async fn acknowledge(
+        &self,
+        client: &Client,
+        place: &TopicPartition,
+        handled: impl Iterator<Item = Position>,
+    ) {
+        let mut receipts = Vec::new();
+        {
+            let mut consumer = self.0.lock().await;
+            if consumer.is_none() {
+                let opened = client.inner.transport.consumer(place, DEAD_LETTER_SUBSCRIPTION).await;
+                match opened {
+                    Ok(opened) => *consumer = Some(opened),
+                    Err(error) => {
+                        tracing::debug!(%error, "handled dead letters are not acknowledged")
+                    }
+                }
+            }
+            let Some(consumer) = consumer.as_mut() else { return };
+            // Whoever publishes batches has the broker keep them until all of them are handled.
+            for position in handled.filter(|position| position.batch_index.is_none()) {
+                receipts.push(consumer.ack(position.entry_id()));
+            }
+        }
+        for receipt in receipts {
+            if let Err(error) = receipt.await {
+                tracing::debug!(%error, "a handled dead letter is not acknowledged");
+            }
+        }
+    }
+}

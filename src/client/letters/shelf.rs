@@ -1,0 +1,167 @@
+//! Some of the letters that are not handled, found in one reading of the topic. Pure: messages go in, in the order of the log.
+//!
+//! A letter counts that lies behind all others of its task, and behind all marks of it. That is known only at the end of the topic. So the
+//! first letters that are wanted are kept, up to a number, and taken out again where a mark or a later letter of their tasks follows. What is kept
+//! does not depend on how many letters there are.
+
+use super::letter::{DeadLetter, DeadLetterFilter};
+use crate::letters::{Kind, kind};
+use crate::task::{Position, TaskId};
+use crate::transport::Message;
+use std::collections::{BTreeMap, HashMap};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Shelf<'a, T> {
+    filter: &'a DeadLetterFilter,
+    queue: &'a str,
+    /// What is kept of a letter.
+    keep: fn(DeadLetter, &Message) -> T,
+    room: usize,
+    kept: BTreeMap<Position, Kept<T>>,
+    of_task: HashMap<TaskId, Position>,
+    /// The last letter that was looked at while there was room; `None` if all were.
+    full_at: Option<Position>,
+    last: Option<Position>,
+}
+
+/// A letter that is kept.
+#[derive(Debug)]
+pub(super) struct Kept<T> {
+    pub(super) id: TaskId,
+    pub(super) letter: T,
+    /// Where other letters of the task lie before it.
+    pub(super) older: Vec<Position>,
+}
+
+impl<'a, T> Shelf<'a, T> {
+    pub(super) fn new(
+        filter: &'a DeadLetterFilter,
+        queue: &'a str,
+        room: usize,
+        keep: fn(DeadLetter, &Message) -> T,
+    ) -> Self {
+        let (kept, of_task) = (BTreeMap::new(), HashMap::new());
+        Self { filter, queue, keep, room, kept, of_task, full_at: None, last: None }
+    }
+
+    /// Takes the next message.
+    pub(super) fn take(&mut self, message: &Message) {
+        match kind(message) {
+            Some(Kind::Mark(id)) => drop(self.take_out(id)),
+            Some(Kind::Letter(id)) => {
+                let older = self.take_out(id);
+                if self.full_at.is_none() {
+                    if self.kept.len() < self.room {
+                        self.put(id, message, older);
+                    } else {
+                        self.full_at = self.last;
+                    }
+                }
+            }
+            None => {}
+        }
+        self.last = Some(message.position);
+    }
+
+    fn put(&mut self, id: TaskId, message: &Message, older: Vec<Position>) {
+        let letter = DeadLetter::read(message, id, self.queue);
+        if self.filter.takes(&letter) {
+            let letter = (self.keep)(letter, message);
+            self.kept.insert(message.position, Kept { id, letter, older });
+            self.of_task.insert(id, message.position);
+        }
+    }
+
+    /// Returns where the letters of the task lie that were kept.
+    fn take_out(&mut self, id: TaskId) -> Vec<Position> {
+        let Some(position) = self.of_task.remove(&id) else { return Vec::new() };
+        let mut all = self.kept.remove(&position).map(|kept| kept.older).unwrap_or_default();
+        all.push(position);
+        all
+    }
+
+    /// The letters in their order, and behind which place the rest begins, if there is one.
+    pub(super) fn finish(self) -> (Vec<Kept<T>>, Option<Position>) {
+        (self.kept.into_values().collect(), self.full_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Properties;
+
+    fn at(entry: u64) -> Position {
+        Position { ledger: 1, entry, batch_index: None }
+    }
+
+    fn id(task: u64) -> TaskId {
+        TaskId { ledger: 9, entry: task, partition: -1, batch_index: None }
+    }
+
+    /// A letter of this task, or a mark if there is no reason.
+    fn message(entry: u64, task: u64, reason: Option<&str>) -> Message {
+        let mut properties = Properties::new();
+        if let Some(reason) = reason {
+            properties.insert("failureReason", reason);
+        }
+        let key = Some(id(task).to_string());
+        Message { key, properties, null: reason.is_none(), ..Message::at(at(entry)) }
+    }
+
+    fn list(
+        room: usize,
+        filter: &DeadLetterFilter,
+        messages: &[Message],
+    ) -> (Vec<u64>, Option<u64>) {
+        let mut shelf = Shelf::new(filter, "tasks", room, |letter, _| letter.task.id.entry);
+        for message in messages {
+            shelf.take(message);
+        }
+        let (tasks, next) = shelf.finish();
+        let tasks = tasks.into_iter().map(|kept| kept.letter).collect();
+        (tasks, next.map(|position| position.entry))
+    }
+
+    #[test]
+    fn a_letter_counts_until_its_mark_and_the_last_of_a_task_stands_for_all() {
+        let all = DeadLetterFilter::new();
+        let messages = [
+            message(0, 1, Some("a")),
+            message(1, 2, Some("b")),
+            message(2, 3, Some("a")),
+            message(3, 2, None),
+            message(4, 1, Some("a")),
+        ];
+        assert_eq!(list(9, &all, &messages), (vec![3, 1], None));
+        assert_eq!(list(9, &DeadLetterFilter::new().reason("b"), &messages), (vec![], None));
+        assert_eq!(list(9, &DeadLetterFilter::new().reason("a"), &messages), (vec![3, 1], None));
+    }
+
+    /// However a page is cut, the pages together have each letter once.
+    #[test]
+    fn pages_have_each_letter_once_whatever_their_size() {
+        let mut messages: Vec<Message> = Vec::new();
+        for task in 0..20 {
+            messages.push(message(messages.len() as u64, task, Some("a")));
+            if task % 3 == 0 {
+                messages.push(message(messages.len() as u64, task / 2, None));
+            }
+        }
+        let all = DeadLetterFilter::new();
+        let (expected, _) = list(100, &all, &messages);
+        for room in 1..25 {
+            let (mut found, mut rest) = (Vec::new(), &messages[..]);
+            loop {
+                let (page, next) = list(room, &all, rest);
+                found.extend(page);
+                let Some(next) = next else { break };
+                let behind = rest.iter().position(|it| it.position.entry == next).unwrap() + 1;
+                assert!(behind > 0);
+                rest = &rest[behind..];
+            }
+            assert_eq!(found, expected, "{room}");
+        }
+    }
+}

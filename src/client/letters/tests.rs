@@ -1,0 +1,381 @@
+//! Dead letters over real workers, and what is left of them when something dies in between.
+
+use super::*;
+use crate::testing::TestEngine;
+use crate::transport::Outgoing;
+use crate::{
+    DeadLetterPolicy, HistoryEvent, TaskContext, TaskError, TaskRef, Text, WaitError, WorkerHandle,
+    processor_fn,
+};
+use std::collections::BTreeSet;
+use std::sync::Mutex as Lock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Whether the world is broken, and which tasks were started how often.
+#[derive(Clone, Default)]
+struct World {
+    healed: Arc<AtomicBool>,
+    started: Arc<Lock<Vec<String>>>,
+}
+
+impl World {
+    fn worker(&self, engine: &TestEngine, policy: DeadLetterPolicy) -> WorkerHandle {
+        let Self { healed, started } = self.clone();
+        let processor = processor_fn(move |task: Text, _: TaskContext| {
+            started.lock().unwrap().push(task.0.clone());
+            let healed = healed.load(Ordering::Relaxed);
+            async move {
+                if healed { Ok(task) } else { Err(TaskError::fatal(format!("no {}", task.0))) }
+            }
+        });
+        engine.start(engine.worker("tasks", processor).dead_letters(policy))
+    }
+
+    fn starts_of(&self, task: &str) -> usize {
+        self.started.lock().unwrap().iter().filter(|it| *it == task).count()
+    }
+}
+
+fn text(text: &str) -> Text {
+    Text(text.to_owned())
+}
+
+fn fails(engine: &TestEngine, task: &TaskRef) {
+    let end = engine.wait::<Text>(task);
+    assert!(matches!(end, Err(WaitError::Failed { .. })), "{end:?}");
+}
+
+fn listed(engine: &TestEngine, filter: &DeadLetterFilter) -> Vec<TaskId> {
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    let page = engine.run(letters.list(filter, None, 100)).unwrap();
+    assert_eq!(page.next, None);
+    page.letters.iter().map(|letter| letter.task.id).collect()
+}
+
+fn all(engine: &TestEngine) -> Vec<TaskId> {
+    listed(engine, &DeadLetterFilter::new())
+}
+
+/// The task that came of a replay.
+fn restarted(replayed: Replayed) -> TaskRef {
+    let Replayed::Restarted(task) = replayed else { panic!("{replayed:?}") };
+    task
+}
+
+#[test]
+fn a_letter_is_listed_shown_and_replayed_once() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let client = engine.client().clone().acting_as("ann");
+    let submission = client.submission("tasks", &text("page")).tag("eu").key("order-1");
+    let task = engine.run(submission.property("customer", "7").send()).unwrap();
+    fails(&engine, &task);
+    let letters = client.dead_letters("tasks").unwrap();
+    assert_eq!(listed(&engine, &DeadLetterFilter::new().reason("no page").tag("eu")), [task.id]);
+    for none in [
+        DeadLetterFilter::new().reason("other"),
+        DeadLetterFilter::new().tag("us"),
+        DeadLetterFilter::new().key("order-2"),
+        DeadLetterFilter::new().task_type("mail"),
+        DeadLetterFilter::new().published(0..=1),
+    ] {
+        assert_eq!(listed(&engine, &none), [], "{none:?}");
+    }
+    let shown = engine.run(letters.show(task.id)).unwrap().unwrap();
+    assert_eq!((shown.reason.as_str(), shown.attempts), ("Processing error: no page", 1));
+    assert_eq!(shown.payload.as_deref(), Some(&b"page"[..]));
+
+    world.healed.store(true, Ordering::Relaxed);
+    let replayed = restarted(engine.run(letters.replay(task.id, "is back")).unwrap());
+    assert_ne!(replayed, task);
+    assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
+    assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
+    let again = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    engine.advance(HOUR);
+    assert_eq!((again, world.starts_of("page")), (replayed.clone(), 2));
+    let alive = engine.run(letters.replay(replayed.id, "")).unwrap();
+    assert_eq!(alive, Replayed::NotDead);
+    let unknown = TaskId { entry: 999, ..task.id };
+    assert_eq!(engine.run(letters.replay(unknown, "")).unwrap(), Replayed::NotFound);
+}
+
+/// Whoever replays a letter submits its task, and marks it then. One that died in between left a letter that looks as if nobody had replayed it.
+#[test]
+fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let task = engine.submit("tasks", &text("page"));
+    fails(&engine, &task);
+    world.healed.store(true, Ordering::Relaxed);
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    // What is done before the mark.
+    let (letter, _) = engine.run(letters.find(task.id)).unwrap().unwrap();
+    let first = engine.run(letters.submit_replay(letter)).unwrap();
+    assert_eq!(all(&engine), [task.id], "the letter is there as before");
+    engine.advance(HOUR);
+    let all_replayed =
+        engine.run(letters.replay_all(DeadLetterFilter::new(), "").collect::<Vec<_>>());
+    let [Ok((of, Replayed::Restarted(again)))] = all_replayed.as_slice() else {
+        panic!("{all_replayed:?}")
+    };
+    assert_eq!((*of, again), (task.id, &first));
+    assert_eq!((world.starts_of("page"), all(&engine)), (2, vec![]));
+}
+
+#[test]
+fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let tasks: Vec<TaskRef> = (0..30)
+        .map(|number| engine.submit("tasks", &text(&format!("page {}", number % 3))))
+        .collect();
+    tasks.iter().for_each(|task| fails(&engine, task));
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    let filter = DeadLetterFilter::new().reason("page 1");
+    let outcomes = engine.run(letters.replay_all(filter, "once more").collect::<Vec<_>>());
+    assert_eq!(outcomes.len(), 10);
+    for outcome in outcomes {
+        let (old, replayed) = outcome.unwrap();
+        let new = restarted(replayed);
+        fails(&engine, &new);
+        let letter = engine.run(letters.show(new.id)).unwrap().unwrap();
+        assert_eq!(letter.replay_of, Some(old));
+    }
+    assert_eq!(all(&engine).len(), 30, "ten of them are new");
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let page = engine.run(letters.list(&DeadLetterFilter::new(), after, 7)).unwrap();
+        pages.extend(page.letters.into_iter().map(|letter| letter.task.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, all(&engine));
+    let purged = engine.run(
+        letters.purge(DeadLetterFilter::new().reason("page 0"), "old").try_collect::<Vec<_>>(),
+    );
+    assert_eq!(purged.unwrap().len(), 10);
+    assert_eq!(all(&engine).len(), 20);
+    let purged = tasks[0].id;
+    assert_eq!(engine.run(letters.replay(purged, "")).unwrap(), Replayed::NotFound);
+}
+
+#[test]
+fn a_letter_whose_dedupe_key_another_task_holds_stays() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let submit = |delay| {
+        let submission =
+            engine.client().submission("tasks", &text("page")).dedupe_key("k").delay(delay);
+        engine.run(submission.send()).unwrap()
+    };
+    let dead = submit(Duration::ZERO);
+    fails(&engine, &dead);
+    let holder = submit(24 * HOUR);
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    let replayed = engine.run(letters.replay(dead.id, "")).unwrap();
+    assert_eq!(replayed, Replayed::DedupeConflict(holder.clone()));
+    assert_eq!(all(&engine), [dead.id]);
+    engine.run(engine.client().cancel(&holder)).unwrap();
+    engine.advance(25 * HOUR);
+    restarted(engine.run(letters.replay(dead.id, "")).unwrap());
+}
+
+#[test]
+fn without_dead_letters_a_task_fails_all_the_same() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let worker = world.worker(&engine, DeadLetterPolicy::off());
+    let task = engine.submit("tasks", &text("page"));
+    fails(&engine, &task);
+    engine.advance(10 * HOUR);
+    assert_eq!(all(&engine), []);
+    assert_eq!(worker.stats().violations, 0);
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    assert_eq!(engine.run(letters.replay(task.id, "")).unwrap(), Replayed::NotFound);
+}
+
+#[test]
+fn an_expired_task_gets_a_letter_if_the_queue_says_so() {
+    for expired in [false, true] {
+        let (engine, world) = (TestEngine::new(), World::default());
+        let submission = engine.client().submission("tasks", &text("page"));
+        let now = UNIX_EPOCH + Duration::from_millis(engine.now_ms());
+        let task = engine.run(submission.expires_at(now + HOUR).send()).unwrap();
+        engine.advance(2 * HOUR);
+        let worker = world.worker(&engine, DeadLetterPolicy::new().expired(expired));
+        fails(&engine, &task);
+        let expected = if expired { vec![task.id] } else { vec![] };
+        assert_eq!(all(&engine), expected);
+        engine.advance(10 * HOUR);
+        assert_eq!((worker.stats().violations, world.starts_of("page")), (0, 0));
+        if expired {
+            world.healed.store(true, Ordering::Relaxed);
+            let letters = engine.client().dead_letters("tasks").unwrap();
+            let replayed = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+            assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
+        }
+    }
+}
+
+#[test]
+fn letters_go_by_number_and_by_time() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let policy = DeadLetterPolicy::new().max_size(3).retention(24 * HOUR);
+    let _worker = world.worker(&engine, policy);
+    let tasks: Vec<TaskRef> =
+        (0..5).map(|number| engine.submit("tasks", &text(&format!("page {number}")))).collect();
+    tasks.iter().for_each(|task| fails(&engine, task));
+    engine.advance(HOUR);
+    let left: BTreeSet<TaskId> = all(&engine).into_iter().collect();
+    assert_eq!(left.len(), 3);
+    engine.advance(24 * HOUR);
+    assert_eq!(all(&engine), []);
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A topic of the queue.
+fn topic(engine: &TestEngine, of: fn(&TopicNames) -> &String) -> TopicPartition {
+    partition(of(&engine.client().names("tasks").unwrap()).clone(), -1)
+}
+
+/// How many letters stand on the topic, repeated ones included.
+fn stored(engine: &TestEngine) -> usize {
+    let letters = topic(engine, |names| &names.dead_letters);
+    engine.run(async { engine.broker().full_log(&letters).len() })
+}
+
+fn is_on_ledger(engine: &TestEngine, task: &TaskRef) -> bool {
+    let history = engine.run(engine.client().history(task)).unwrap();
+    history.entries.iter().any(|entry| matches!(entry.event, HistoryEvent::Ended { .. }))
+}
+
+/// A worker dies when the ledger says that a task failed for good, and its dead letter is not stored: nobody is told of the end before that is made up for.
+#[test]
+fn a_worker_that_dies_before_the_letter_leaves_it_to_another() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let letters = topic(&engine, |names| &names.dead_letters);
+    engine.run(async {
+        engine.broker().create_topic(&letters.topic, None, false);
+        engine.broker().stall_publishes(&letters, DAY);
+    });
+    let first = world.worker(&engine, DeadLetterPolicy::new());
+    let task = engine.submit("tasks", &text("page"));
+    engine.advance(HOUR);
+    assert!(is_on_ledger(&engine, &task));
+    drop(first);
+    let _second = world.worker(&engine, DeadLetterPolicy::new());
+    engine.advance(5 * HOUR);
+    assert_eq!(
+        (stored(&engine), engine.transitions(&task).len()),
+        (0, 1),
+        "it is shown as running"
+    );
+    fails(&engine, &task);
+    assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 1));
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 FINAL"]);
+}
+
+/// It dies when the letter is stored, and the end is not shown: the next worker cannot know, and stores another one, which counts as the same.
+#[test]
+fn a_worker_that_dies_behind_the_letter_leaves_one_letter_that_may_be_stored_twice() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let first = world.worker(&engine, DeadLetterPolicy::new());
+    let shown = topic(&engine, |names| &names.metadata);
+    engine.advance(HOUR);
+    engine.run(async { engine.broker().stall_publishes(&shown, DAY) });
+    let task = engine.submit("tasks", &text("page"));
+    engine.advance(HOUR);
+    assert_eq!((stored(&engine), engine.transitions(&task).len()), (1, 0));
+    drop(first);
+    let _second = world.worker(&engine, DeadLetterPolicy::new());
+    fails(&engine, &task);
+    assert_eq!((stored(&engine), all(&engine), world.starts_of("page")), (2, vec![task.id], 1));
+}
+
+/// It dies when the end is shown, and the task is not acknowledged.
+#[test]
+fn a_worker_that_dies_before_the_ack_leaves_nothing_to_be_run() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let first = world.worker(&engine, DeadLetterPolicy::new());
+    let tasks = topic(&engine, |names| &names.task);
+    engine.advance(HOUR);
+    engine.run(async { engine.broker().lose_acks(&tasks, 1) });
+    let task = engine.submit("tasks", &text("page"));
+    fails(&engine, &task);
+    drop(first);
+    let _second = world.worker(&engine, DeadLetterPolicy::new());
+    engine.advance(3 * DAY);
+    assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 1));
+    let backlog =
+        engine.run(async { engine.broker().backlog(&tasks, crate::topics::DEFAULT_SUBSCRIPTION) });
+    assert_eq!(backlog, []);
+}
+
+/// A worker was slow, and its letter came when the first one had been replayed already. It looks like a new one, and is not run again.
+#[test]
+fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let task = engine.submit("tasks", &text("page"));
+    fails(&engine, &task);
+    world.healed.store(true, Ordering::Relaxed);
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    let first = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    engine.run(async {
+        let late = engine.broker().full_log(&letters.place).remove(0);
+        let Message { key, properties, payload, .. } = late;
+        let late = Outgoing { key, properties, payload, ..Outgoing::default() };
+        engine.broker().publish(&letters.place, late)
+    });
+    assert_eq!(all(&engine), [task.id]);
+    assert_eq!(restarted(engine.run(letters.replay(task.id, "")).unwrap()), first);
+    engine.advance(HOUR);
+    assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
+}
+
+/// What is handled need not be kept by the broker: letters and marks are acknowledged on the subscription that keeps them.
+#[test]
+fn handled_letters_are_acknowledged() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    engine.run(async {
+        engine.broker().create_topic(&letters.place.topic, None, false);
+        engine.broker().create_subscription(&letters.place, DEAD_LETTER_SUBSCRIPTION);
+    });
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let tasks = [(); 2].map(|()| engine.submit("tasks", &text("page")));
+    tasks.iter().for_each(|task| fails(&engine, task));
+    let backlog = || {
+        engine
+            .run(async { engine.broker().backlog(&letters.place, DEAD_LETTER_SUBSCRIPTION).len() })
+    };
+    assert_eq!(backlog(), 2);
+    restarted(engine.run(letters.replay(tasks[0].id, "")).unwrap());
+    engine.advance(HOUR);
+    let purged = engine.run(letters.purge(DeadLetterFilter::new(), "").try_collect::<Vec<_>>());
+    assert_eq!(purged.unwrap().len(), 2, "the other one, and the replay that failed again");
+    assert_eq!(backlog(), 0);
+}
+
+/// A task of high priority would have come back as one of normal priority.
+#[test]
+fn a_replay_has_the_priority_of_the_old_task() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let processor =
+        processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>(TaskError::fatal("no")));
+    let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
+    let submission = engine.client().submission("tasks", &text("page"));
+    let task = engine.run(submission.priority(crate::Priority::High).send()).unwrap();
+    fails(&engine, &task);
+    assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 0));
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    let replayed = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    assert_eq!(replayed.topic, task.topic);
+    fails(&engine, &replayed);
+}

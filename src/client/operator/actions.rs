@@ -1,0 +1,113 @@
+//! Who has acted upon the tasks of a queue, as far as the logs go back.
+
+use crate::client::history::HistoryError;
+use crate::client::{Client, partition};
+use crate::ledger;
+use crate::letters::{self, Kind};
+use crate::protocol::entry::{Entry, Outcome};
+use crate::task::{TaskId, text};
+use crate::transport::{Follow, Message, Start, TransportErrorKind};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+
+/// The most actions that are listed.
+const ACTIONS_MAX: usize = 10_000;
+
+/// What somebody has done to a task from outside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct ActionRecord {
+    /// When it was published, in ms since the epoch by the wall clock of who did it.
+    pub published_ms: u64,
+    /// The task.
+    pub task: TaskId,
+    /// Who did it: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
+    pub operator: String,
+    /// What was done: `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or
+    /// `expire`. Whether it counted is in the task's [history](Client::history).
+    pub action: String,
+    /// Why, as it is shown.
+    pub reason: String,
+    /// The task that came of a replay.
+    pub replay: Option<TaskId>,
+}
+
+impl Client {
+    /// Who has acted upon the tasks of a queue, and why: the newest `limit` actions and at most 10,000, the oldest first. It reads the ledger and
+    /// the dead letters as far as their logs go back: `TopicSettings::history_retention`.
+    ///
+    /// # Errors
+    /// When the logs cannot be read.
+    pub async fn action_log(
+        &self,
+        topic: &str,
+        limit: usize,
+    ) -> Result<Vec<ActionRecord>, HistoryError> {
+        let names = self.names(topic)?;
+        let logs = self.logs();
+        let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
+        for index in self.past_partitions(&names).await? {
+            logs.read(&partition(names.ledger.clone(), index), |_, message| {
+                newest.put(of_ledger(message));
+                ControlFlow::Continue(())
+            })
+            .await?;
+        }
+        let letters = partition(names.dead_letters, -1);
+        let from_start = Follow { start: Start::Earliest, compacted: false };
+        match logs.open_at(&letters, from_start).await {
+            Ok(mut log) => {
+                while let Some(message) = log.next().await? {
+                    newest.put(of_letters(&message));
+                }
+            }
+            Err(error) if error.kind == TransportErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
+    }
+}
+
+/// The newest records.
+struct Newest {
+    limit: usize,
+    heap: BinaryHeap<Reverse<ActionRecord>>,
+}
+
+impl Newest {
+    fn put(&mut self, record: Option<ActionRecord>) {
+        self.heap.extend(record.map(Reverse));
+        if self.heap.len() > self.limit {
+            self.heap.pop();
+        }
+    }
+}
+
+fn of_ledger(message: &Message) -> Option<ActionRecord> {
+    let (operator, action) = ledger::operator(message)?;
+    let entry = ledger::read(message).ok()?;
+    if matches!(&entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_))) {
+        // The second entry of a release.
+        return None;
+    }
+    let reason = ledger::content(message).unwrap_or_default();
+    let reason = text::shortened(String::from_utf8_lossy(&reason).into_owned());
+    let (operator, action) = (operator.to_owned(), action.to_owned());
+    let (published_ms, replay) = (message.publish_time_ms, None);
+    Some(ActionRecord { published_ms, task: entry.task()?, operator, action, reason, replay })
+}
+
+fn of_letters(message: &Message) -> Option<ActionRecord> {
+    let Some(Kind::Mark(task)) = letters::kind(message) else { return None };
+    let (operator, action) = ledger::operator(message)?;
+    let get = |name| message.properties.get(name);
+    Some(ActionRecord {
+        published_ms: message.publish_time_ms,
+        task,
+        operator: operator.to_owned(),
+        action: action.to_owned(),
+        reason: get("why").unwrap_or_default().to_owned(),
+        replay: get("task").and_then(|id| id.parse().ok()),
+    })
+}

@@ -1,0 +1,156 @@
+//! Deletes all tasks that a filter takes: page by page of a view, which says in which epoch each of them is, and shows what became of it.
+
+use super::{OperatorError, Said};
+use crate::client::publishers::PublishFailure;
+use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView, TaskViewError};
+use crate::client::{Client, TaskRef, partition};
+use crate::ledger;
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
+use crate::protocol::key::Epoch;
+use crate::protocol::operator::OperatorAction;
+use crate::task::{Position, TaskId};
+use crate::topics::TopicNames;
+use crate::transport::PublishError;
+use futures::future::join_all;
+use futures::stream::{self, BoxStream, StreamExt};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Tasks that are deleted together.
+const TOGETHER_MAX: usize = 256;
+
+/// How long the view may take to show what was published.
+const READ_BACK_MAX: Duration = Duration::from_secs(30);
+
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A task of a purge, and what became of it.
+pub type Purged = (TaskId, Result<(), OperatorError>);
+
+struct Purge {
+    client: Client,
+    names: TopicNames,
+    view: TaskView,
+    filter: TaskFilter,
+    reason: String,
+    after: Option<TaskId>,
+    more: bool,
+    done: VecDeque<Purged>,
+}
+
+impl Client {
+    /// Deletes all tasks of a queue that a filter takes and that are not over, as [`delete`](Client::delete) does, and says what became of
+    /// each. Dropping the stream stops it: what was deleted stays deleted.
+    ///
+    /// It reads a [view](Client::tasks) of the queue first, which costs memory for each task. Tasks that are submitted meanwhile may be among
+    /// those that it finds.
+    ///
+    /// ```no_run
+    /// use futures::StreamExt;
+    /// use longhaul::{Client, TaskFilter};
+    ///
+    /// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut purge = client.purge("tasks", TaskFilter::new().tag("test"), "load test is over").await?;
+    /// while let Some((task, outcome)) = purge.next().await {
+    ///     println!("{task}: {outcome:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub async fn purge(
+        &self,
+        topic: &str,
+        filter: TaskFilter,
+        reason: impl Into<String>,
+    ) -> Result<BoxStream<'static, Purged>, TaskViewError> {
+        let view = self.tasks(topic).await?;
+        let names = self.names(topic)?;
+        let (client, reason) = (self.clone(), reason.into());
+        let (after, more, done) = (None, true, VecDeque::new());
+        let purge = Purge { client, names, view, filter, reason, after, more, done };
+        Ok(stream::unfold(purge, Purge::next).boxed())
+    }
+}
+
+impl Purge {
+    async fn next(mut self) -> Option<(Purged, Self)> {
+        while self.done.is_empty() && self.more {
+            let page = self.view.list(&self.filter, self.after, TOGETHER_MAX);
+            let Ok(page) = page else { break };
+            (self.after, self.more) = (page.next, page.next.is_some());
+            let open = page.tasks.iter().filter(|task| !task.status.is_terminal());
+            let deletions: Vec<_> = open.map(|task| self.delete(task)).collect();
+            self.done = join_all(deletions).await.into();
+        }
+        let next = self.done.pop_front()?;
+        Some((next, self))
+    }
+
+    async fn delete(&self, task: &TaskInfo) -> Purged {
+        let deleted = match self.close(task).await {
+            // Somebody was faster: the ledger of the task's partition is read for this one.
+            Ok(false) => self.client.delete(&self.task(task.id), &self.reason).await,
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        (task.id, deleted)
+    }
+
+    /// Publishes a claim by what the view shows. Returns whether it counts.
+    async fn close(&self, info: &TaskInfo) -> Result<bool, OperatorError> {
+        let task = self.task(info.id);
+        let batch_size = match info.id.batch_index {
+            None => None,
+            Some(_) => {
+                let place = partition(self.names.task.clone(), info.id.partition);
+                let message = self.client.inner.transport.fetch(&place, info.id.position()).await;
+                match message.map_err(OperatorError::Transport)? {
+                    Some(message) => message.batch_size,
+                    None => return Ok(false),
+                }
+            }
+        };
+        let action = OperatorAction::Delete;
+        let key = self.client.inner.operator.key(&task, Epoch(info.epoch).next());
+        let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
+        let entry = Entry::Claim(Claim { batch_size, ..plain });
+        let said = Said::new(action, &self.client.operator, &self.reason);
+        let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
+        let place = partition(self.names.ledger.clone(), info.id.partition);
+        let stored = match self.client.inner.publishers.publish(&place, message).await {
+            Ok(position) => position,
+            Err(PublishFailure::NotSent(error)) => return Err(OperatorError::Transport(error)),
+            Err(PublishFailure::Sent(PublishError::Unknown(_))) => return Ok(false),
+            Err(PublishFailure::Sent(error)) => return Err(OperatorError::NoReceipt(error)),
+        };
+        self.shows(info.id, key.epoch, stored).await
+    }
+
+    /// Whether the view shows that the task was closed in this epoch, as soon as it has read as far.
+    async fn shows(
+        &self,
+        id: TaskId,
+        epoch: Epoch,
+        stored: Position,
+    ) -> Result<bool, OperatorError> {
+        let read = async {
+            while self.view.ledger_read_to(id.partition) < Some(stored) {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        if timeout(READ_BACK_MAX, read).await.is_err() {
+            return Ok(false);
+        }
+        let shown = self.view.get(id).ok().flatten();
+        Ok(shown.is_none_or(|task| task.status == TaskStatus::Cancelled && task.epoch == epoch.0))
+    }
+
+    fn task(&self, id: TaskId) -> TaskRef {
+        TaskRef { topic: self.names.task.clone(), id }
+    }
+}

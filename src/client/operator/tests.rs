@@ -1,0 +1,241 @@
+//! What operators do to tasks, over real workers.
+
+use super::*;
+use crate::testing::TestEngine;
+use crate::{
+    TaskContext, TaskError, TaskFilter, TaskId, TaskOutcome, TaskRef, Text, WaitError,
+    WorkerHandle, processor_fn,
+};
+use futures::StreamExt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// More than 2 H of a test engine.
+const SILENCE: Duration = Duration::from_secs(4 * 3600);
+
+/// The attempts that were started, and of which tasks.
+type Started = Arc<Mutex<Vec<(String, u32)>>>;
+
+fn text(text: &str) -> Text {
+    Text(text.to_owned())
+}
+
+/// A worker whose attempts at `hang` never end by themselves on this worker.
+fn worker(engine: &TestEngine, hangs: bool, started: &Started) -> WorkerHandle {
+    let started = Arc::clone(started);
+    let processor = processor_fn(move |task: Text, context: TaskContext| {
+        started.lock().unwrap().push((task.0.clone(), context.attempt()));
+        async move {
+            if hangs && task.0 == "hang" {
+                context.cancelled().await;
+            }
+            Ok::<_, TaskError>(task)
+        }
+    });
+    engine.start(engine.worker("tasks", processor))
+}
+
+fn reason_of(engine: &TestEngine, task: &TaskRef) -> (TaskOutcome, String) {
+    match engine.wait::<Text>(task) {
+        Err(WaitError::Failed { reason, outcome, .. }) => (outcome, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_task_that_nobody_has_claimed_is_deleted_and_never_starts() {
+    let engine = TestEngine::new();
+    let task = engine.submit("tasks", &text("quick"));
+    let client = engine.client().clone().acting_as("ann");
+    engine.run(client.delete(&task, "wrong customer")).unwrap();
+    let started = Started::default();
+    let _worker = worker(&engine, false, &started);
+    let end = reason_of(&engine, &task);
+    assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann: wrong customer".to_owned()));
+    assert!(started.lock().unwrap().is_empty());
+    let again = engine.run(client.delete(&task, ""));
+    assert!(matches!(again, Err(OperatorError::Over(TaskStatus::Cancelled))), "{again:?}");
+    // Long after, when the ledger has only a seal of it.
+    engine.advance(20 * SILENCE);
+    let again = engine.run(client.delete(&task, ""));
+    assert!(matches!(again, Err(OperatorError::Over(_))), "{again:?}");
+}
+
+#[test]
+fn a_running_task_is_deleted_and_its_processor_stops() {
+    let engine = TestEngine::new();
+    let started = Started::default();
+    let _worker = worker(&engine, true, &started);
+    let task = engine.submit("tasks", &text("hang"));
+    engine.advance(MINUTE);
+    let before = engine.time_passed();
+    engine.run(engine.client().clone().acting_as("ann").delete(&task, "")).unwrap();
+    let end = reason_of(&engine, &task);
+    assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann".to_owned()));
+    assert!(engine.time_passed() - before < Duration::from_secs(1));
+    assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
+}
+
+/// An operator looks at a dashboard, and acts upon what it shows; meanwhile the task has changed hands.
+#[test]
+fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
+    let engine = TestEngine::new();
+    let started = Started::default();
+    let first = worker(&engine, true, &started);
+    let task = engine.submit("tasks", &text("hang"));
+    engine.advance(MINUTE);
+    drop(first);
+    let _second = worker(&engine, true, &started);
+    engine.advance(SILENCE);
+    assert_eq!(started.lock().unwrap().len(), 2, "it was taken over");
+    for stale in [0, 1, 3] {
+        let failed = engine.run(engine.client().force_fail(&task, stale, ""));
+        assert!(matches!(failed, Err(OperatorError::Stale { current: 2 })), "{failed:?}");
+        let released = engine.run(engine.client().force_release(&task, stale, ""));
+        assert!(matches!(released, Err(OperatorError::Stale { current: 2 })), "{released:?}");
+    }
+    engine.run(engine.client().clone().acting_as("ann").force_fail(&task, 2, "hangs")).unwrap();
+    assert_eq!(reason_of(&engine, &task), (TaskOutcome::Final, "Failed by ann: hangs".to_owned()));
+    engine.assert_transitions(&task, ["PROCESSING 1", "PROCESSING 2", "FAILED 2 FINAL"]);
+}
+
+/// A processor hangs, and its worker's heartbeats go on: nobody would ever take the task over.
+#[test]
+fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
+    let engine = TestEngine::new();
+    let started = Started::default();
+    let _hanging = worker(&engine, true, &started);
+    let task = engine.submit("tasks", &text("hang"));
+    engine.advance(MINUTE);
+    let _healthy = worker(&engine, false, &started);
+    engine.advance(SILENCE);
+    assert_eq!(started.lock().unwrap().len(), 1, "nobody takes it by itself");
+    engine.run(engine.client().force_release(&task, 1, "hangs")).unwrap();
+    engine.advance(SILENCE);
+    // The first worker may be the one that goes on with it.
+    assert!(started.lock().unwrap().len() > 1);
+    let released = engine.run(engine.client().force_release(&task, 1, ""));
+    assert!(released.is_err(), "{released:?}");
+}
+
+#[test]
+fn a_task_that_does_not_exist_cannot_be_acted_upon() {
+    let engine = TestEngine::new();
+    let first = engine.submit("tasks", &text("quick"));
+    let id = TaskId { entry: first.id.entry + 7, ..first.id };
+    let unknown = TaskRef { id, ..first };
+    let deleted = engine.run(engine.client().delete(&unknown, ""));
+    assert!(matches!(deleted, Err(OperatorError::NoSuchTask { .. })), "{deleted:?}");
+}
+
+/// A task is superseded only as long as nobody has begun it: the loser of a key may be closed, but not what runs.
+#[test]
+fn only_a_task_that_has_not_begun_is_superseded() {
+    let engine = TestEngine::new();
+    let client = engine.client().clone();
+    let waiting = engine.submit("tasks", &text("quick"));
+    engine.run(client.act(&waiting, OperatorAction::Supersede, None, "")).unwrap();
+    let running = engine.submit("tasks", &text("hang"));
+    let started = Started::default();
+    let _worker = worker(&engine, true, &started);
+    engine.advance(MINUTE);
+    let refused = engine.run(client.act(&running, OperatorAction::Supersede, None, ""));
+    assert!(matches!(refused, Err(OperatorError::Stale { current: 1 })), "{refused:?}");
+    assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
+}
+
+/// Somebody has submitted ten thousand tasks by mistake, and one of them is running.
+#[test]
+fn the_tasks_that_a_filter_takes_are_purged_and_the_others_are_not() {
+    let engine = TestEngine::new();
+    let client = engine.client().clone().acting_as("ann");
+    let submit = |name: &str, tag| {
+        let submission = client.submission("tasks", &text(name)).tag(tag);
+        engine.run(submission.send()).unwrap()
+    };
+    let started = Started::default();
+    let _worker = worker(&engine, true, &started);
+    let running = submit("hang", "test");
+    engine.advance(MINUTE);
+    let done = submit("quick", "test");
+    engine.wait::<Text>(&done).unwrap();
+    let delay = Duration::from_secs(24 * 3600);
+    let later = client.submission("tasks", &text("quick")).tag("test").delay(delay);
+    let later = engine.run(later.send()).unwrap();
+    let kept = client.submission("tasks", &text("quick")).tag("mail").delay(delay);
+    let kept = engine.run(kept.send()).unwrap();
+    let purged: Vec<Purged> = engine.run(async {
+        let purge =
+            client.purge("tasks", TaskFilter::new().tag("test"), "a mistake").await.unwrap();
+        purge.collect().await
+    });
+    let mut ids: Vec<TaskId> = purged.iter().map(|(id, _)| *id).collect();
+    ids.sort();
+    assert_eq!(ids, [running.id, later.id]);
+    assert!(purged.iter().all(|(_, outcome)| outcome.is_ok()), "{purged:?}");
+    for task in [&running, &later] {
+        let end = reason_of(&engine, task);
+        assert_eq!(end, (TaskOutcome::Cancelled, "Deleted by ann: a mistake".to_owned()));
+    }
+    engine.wait::<Text>(&kept).unwrap();
+    assert_eq!(started.lock().unwrap().len(), 3, "what was purged was not started");
+    let again: Vec<Purged> = engine.run(async {
+        let purge = client.purge("tasks", TaskFilter::new(), "").await.unwrap();
+        purge.collect().await
+    });
+    assert!(again.is_empty(), "{again:?}");
+}
+
+/// Who did what, and why, stands in the log.
+#[test]
+fn what_operators_do_is_listed_and_in_the_history() {
+    let engine = TestEngine::new();
+    let started = Started::default();
+    let _worker = worker(&engine, true, &started);
+    let client = engine.client().clone();
+    let (ann, bob) = (client.clone().acting_as("ann"), client.acting_as("bob"));
+    let tasks = [(); 4].map(|()| engine.submit("tasks", &text("hang")));
+    engine.advance(MINUTE);
+    engine.run(ann.delete(&tasks[0], "one")).unwrap();
+    engine.run(bob.force_fail(&tasks[1], 1, "two")).unwrap();
+    engine.run(bob.force_release(&tasks[2], 1, "three")).unwrap();
+    engine.run(ann.cancel(&tasks[3])).unwrap();
+    engine.advance(MINUTE);
+    let letters = ann.dead_letters("tasks").unwrap();
+    let replayed = engine.run(letters.replay(tasks[1].id, "four")).unwrap();
+    let crate::Replayed::Restarted(replay) = replayed else { panic!("{replayed:?}") };
+    let log = engine.run(ann.action_log("tasks", 100)).unwrap();
+    let found: Vec<_> = log
+        .iter()
+        .map(|it| {
+            (it.task, it.operator.as_str(), it.action.as_str(), it.reason.as_str(), it.replay)
+        })
+        .collect();
+    let expected = [
+        (tasks[0].id, "ann", "delete", "Deleted by ann: one", None),
+        (tasks[1].id, "bob", "force-fail", "Failed by bob: two", None),
+        (tasks[2].id, "bob", "force-release", "Released by bob: three", None),
+        (tasks[3].id, "ann", "cancel", "", None),
+        (tasks[1].id, "ann", "replay", "four", Some(replay.id)),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(engine.run(ann.action_log("tasks", 2)).unwrap(), log[3..]);
+    let history = engine.run(ann.history(&tasks[1])).unwrap();
+    let by: Vec<_> = history.entries.iter().filter_map(|entry| entry.operator.as_deref()).collect();
+    assert_eq!(by, ["bob"]);
+}
+
+/// Whoever deletes tasks may be a handler of requests, whose futures go from thread to thread.
+#[test]
+fn what_operators_await_may_be_sent_to_other_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let engine = TestEngine::new();
+    let task = engine.submit("tasks", &text("quick"));
+    let client = engine.client();
+    let letters = client.dead_letters("tasks").unwrap();
+    is_send(&client.delete(&task, ""));
+    is_send(&letters.replay(task.id, ""));
+    is_send(&client.action_log("tasks", 1));
+}

@@ -1,0 +1,202 @@
+//! What an operator does to a task from outside: a person, or a program that acts for one, is an owner like any other, and acts by claims.
+//!
+//! | action | entries | accepted iff |
+//! |---|---|---|
+//! | delete, supersede | a closing claim CANCELLED of the next epoch | the epoch that was seen is still the last |
+//! | fail | a closing claim FINAL of the next epoch | the same |
+//! | release | a claim RUN of the next epoch, and its RELEASED | the same |
+//!
+//! So an action upon what is not so any more is ignored by every fold, however late it lands. Who had the task reads a higher epoch and stops.
+//! An operator that dies between a RUN and its RELEASED is a silent owner: the task is taken over 2 H later.
+
+use super::entry::ClaimKind;
+use super::fold::{Phase, TaskFold};
+use super::key::Epoch;
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperatorAction {
+    /// Closes the task, wherever it stands.
+    Delete,
+    /// Closes it as one that failed for good.
+    ForceFail,
+    /// Takes the epoch from its owner, so that another attempt follows.
+    ForceRelease,
+    /// Closes a task that nobody has claimed, in favour of another one.
+    Supersede,
+}
+
+/// Why an action is not tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The task is over.
+    Over(Phase),
+    /// It is not in the epoch that was seen, but in this one.
+    Stale(Epoch),
+    /// It is not running, so that nothing can be released.
+    NotRunning,
+}
+
+/// The claim of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActionClaim {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its attempt.
+    pub attempt: u32,
+    /// What it does.
+    pub kind: ClaimKind,
+}
+
+impl OperatorAction {
+    /// The claim by which this is done to a task that is in the epoch that was seen, or in any if none is given.
+    ///
+    /// # Errors
+    /// The task is not as the action needs it.
+    pub fn claim(self, fold: &TaskFold, seen: Option<Epoch>) -> Result<ActionClaim, Refusal> {
+        // A task that is superseded must not have begun.
+        let seen = if self == Self::Supersede { Some(Epoch(0)) } else { seen };
+        if fold.phase.is_terminal() {
+            return Err(Refusal::Over(fold.phase));
+        }
+        if seen.is_some_and(|seen| seen != fold.epoch) {
+            return Err(Refusal::Stale(fold.epoch));
+        }
+        if self == Self::ForceRelease && fold.phase != Phase::Running {
+            return Err(Refusal::NotRunning);
+        }
+        let (kind, attempt) = match self {
+            Self::Delete | Self::Supersede => (ClaimKind::Cancelled, fold.attempt),
+            Self::ForceFail => (ClaimKind::Final, fold.attempt),
+            // Its RELEASED gives this one back. That of the owner that loses the epoch counts, as if that one had died.
+            Self::ForceRelease => (ClaimKind::Run, fold.attempt.saturating_add(1)),
+        };
+        Ok(ActionClaim { epoch: fold.epoch.next(), attempt, kind })
+    }
+
+    /// The word for it in entries.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Delete => "delete",
+            Self::ForceFail => "force-fail",
+            Self::ForceRelease => "force-release",
+            Self::Supersede => "supersede",
+        }
+    }
+
+    /// How the reason begins that is shown for the end of the task.
+    #[must_use]
+    pub const fn participle(self) -> &'static str {
+        match self {
+            Self::Delete => "Deleted",
+            Self::ForceFail => "Failed",
+            Self::ForceRelease => "Released",
+            Self::Supersede => "Superseded",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::{Claim, Done, Entry, NextAttempt, Outcome};
+    use super::super::fold::Verdict;
+    use super::super::key::{OnceKey, OwnerId};
+    use super::*;
+    use crate::task::TaskId;
+
+    const TASK: TaskId = TaskId { ledger: 1, entry: 0, partition: -1, batch_index: None };
+    const ALL: [OperatorAction; 4] = [
+        OperatorAction::Delete,
+        OperatorAction::ForceFail,
+        OperatorAction::ForceRelease,
+        OperatorAction::Supersede,
+    ];
+
+    fn entry(claim: ActionClaim, owner: u128) -> Entry {
+        let ActionClaim { epoch, attempt, kind } = claim;
+        let key = OnceKey { task: TASK, epoch, owner: OwnerId(owner), serial: 1 };
+        Entry::Claim(Claim::plain(key, attempt, kind))
+    }
+
+    fn running(epoch: u32, attempt: u32) -> TaskFold {
+        let owner = OwnerId(7);
+        TaskFold {
+            epoch: Epoch(epoch),
+            attempt,
+            owner,
+            phase: Phase::Running,
+            ..TaskFold::default()
+        }
+    }
+
+    #[test]
+    fn an_action_ends_the_epoch_that_was_seen() {
+        for action in ALL {
+            let mut fold = if action == OperatorAction::Supersede {
+                TaskFold::default()
+            } else {
+                running(3, 2)
+            };
+            let claim = action.claim(&fold, Some(fold.epoch)).unwrap();
+            assert_eq!(fold.apply(&entry(claim, 9)), Verdict::Accepted, "{action:?}");
+            assert_eq!(
+                fold.phase.is_terminal(),
+                action != OperatorAction::ForceRelease,
+                "{action:?}"
+            );
+        }
+    }
+
+    /// The operator looked at a dashboard, and meanwhile another worker has taken the task over.
+    #[test]
+    fn a_stale_action_is_refused_and_ignored_if_it_is_tried_all_the_same() {
+        for action in ALL {
+            let seen = if action == OperatorAction::Supersede {
+                TaskFold::default()
+            } else {
+                running(3, 2)
+            };
+            let claim = action.claim(&seen, Some(seen.epoch)).unwrap();
+            let mut now = TaskFold { epoch: seen.epoch.next(), attempt: 3, ..running(0, 0) };
+            assert_eq!(action.claim(&now, Some(seen.epoch)), Err(Refusal::Stale(now.epoch)));
+            let before = now;
+            assert!(matches!(now.apply(&entry(claim, 9)), Verdict::Ignored(_)), "{action:?}");
+            assert_eq!(now, before);
+        }
+    }
+
+    #[test]
+    fn what_is_over_stays_as_it_is() {
+        for phase in
+            [Phase::Completed, Phase::Final, Phase::Cancelled, Phase::Expired, Phase::Sealed]
+        {
+            let fold = TaskFold { phase, ..TaskFold::default() };
+            for action in ALL {
+                assert_eq!(action.claim(&fold, None), Err(Refusal::Over(phase)), "{action:?}");
+            }
+        }
+    }
+
+    /// The attempt of the owner that loses the epoch counts, as if it had died; that of the operator does not.
+    #[test]
+    fn a_release_gives_back_the_operators_attempt_alone() {
+        let mut fold = running(3, 2);
+        let claim = OperatorAction::ForceRelease.claim(&fold, Some(Epoch(3))).unwrap();
+        assert_eq!(fold.apply(&entry(claim, 9)), Verdict::Accepted);
+        let key = OnceKey { task: TASK, epoch: Epoch(4), owner: OwnerId(9), serial: 2 };
+        let outcome = Outcome::Released(NextAttempt::new(0, 0));
+        let released = Entry::Done(Done { key, attempt: claim.attempt, outcome });
+        assert_eq!(fold.apply(&released), Verdict::Accepted);
+        assert_eq!((fold.phase, fold.attempt), (Phase::Retry, 2));
+        let refused = OperatorAction::ForceRelease.claim(&fold, Some(Epoch(4)));
+        assert_eq!(refused, Err(Refusal::NotRunning));
+    }
+
+    #[test]
+    fn only_a_task_that_nobody_has_claimed_is_superseded() {
+        let action = OperatorAction::Supersede;
+        assert!(action.claim(&TaskFold::default(), None).is_ok());
+        assert_eq!(action.claim(&running(1, 1), None), Err(Refusal::Stale(Epoch(1))));
+    }
+}
