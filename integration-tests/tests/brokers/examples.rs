@@ -164,6 +164,23 @@ async fn tasks_wait_for_others_and_have_their_results() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_failed_for_good_is_replayed() -> Result<()> {
+    let printed = printed("dead_letters").await?;
+    let expected = [
+        "hat: Processing error: the shop is closed",
+        "unicorn: Processing error: no such thing",
+        "coat: Processing error: the shop is closed",
+        "replayed: bought a coat, bought a hat",
+        "purged: 1, left: 0",
+        "replay by ann: the shop is open",
+        "replay by ann: the shop is open",
+        "purge by ann: nobody sells it",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
     let printed = printed("cancel").await?;
     let expected = [

@@ -20,6 +20,7 @@ mod large;
 mod leaving;
 mod losing;
 mod mixed;
+mod operating;
 mod plain;
 mod reading;
 mod reference;

@@ -1,0 +1,123 @@
+//! What operators do to tasks and dead letters, on a broker.
+
+use crate::sequences::drain;
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt};
+use integration_tests::bench::Bench;
+use integration_tests::script::Scripted;
+use integration_tests::view::LIMIT;
+use integration_tests::wait::until;
+use longhaul::topics::DEAD_LETTER_SUBSCRIPTION;
+use longhaul::{
+    Client, DeadLetterFilter, OperatorError, Replayed, TaskContext, TaskError, TaskFilter,
+    TaskOutcome, TaskRef, Text, processor_fn,
+};
+use longhaul_transport::{TopicPartition, Transport};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+async fn submit(client: &Client, bench: &Bench, task: &str) -> Result<TaskRef> {
+    Ok(client.submit(&bench.names().task, &Text(task.to_owned())).await?)
+}
+
+/// How a task has ended, and why.
+async fn end_of(client: &Client, task: &TaskRef) -> Result<(Option<TaskOutcome>, String)> {
+    let end = client.wait_metadata(task).await?;
+    Ok((end.outcome, end.failure_reason.unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -> Result<()> {
+    let Some(bench) = Bench::new("letters").await? else { return Ok(()) };
+    let healed = Arc::new(AtomicBool::new(false));
+    let processor = processor_fn({
+        let healed = Arc::clone(&healed);
+        move |task: Text, _: TaskContext| {
+            let healed = healed.load(Ordering::Relaxed);
+            async move { if healed { Ok(task) } else { Err(TaskError::fatal(task.0)) } }
+        }
+    });
+    let worker = bench.worker(processor).await?.start().await?;
+    let client = Client::builder(bench.service_url()).operator("ann").connect().await?;
+    let mut tasks = Vec::new();
+    for number in 0..5 {
+        let task = submit(&client, &bench, &format!("page {number}")).await?;
+        client.wait_metadata(&task).await?;
+        tasks.push(task);
+    }
+    let letters = client.dead_letters(&bench.names().task)?;
+    let all = DeadLetterFilter::new();
+    let page = letters.list(&all, None, 2).await?;
+    let rest = letters.list(&all, page.next, 100).await?;
+    let listed: Vec<TaskRef> =
+        page.letters.into_iter().chain(rest.letters).map(|letter| letter.task).collect();
+    ensure!(listed == tasks, "{listed:?}");
+    let shown = letters.show(tasks[3].id).await?.context("it is there")?;
+    ensure!(shown.payload.as_deref() == Some(b"page 3"), "{shown:?}");
+
+    healed.store(true, Ordering::Relaxed);
+    let filter = DeadLetterFilter::new().reason("page 1");
+    let outcomes: Vec<_> = letters.replay_all(filter, "").try_collect().await?;
+    let [(old, Replayed::Restarted(new))] = outcomes.as_slice() else { bail!("{outcomes:?}") };
+    ensure!(*old == tasks[1].id && client.wait::<Text>(new).await?.0 == "page 1");
+    // Another client, after a restart: the same letter once more.
+    let again = Client::connect(bench.service_url()).await?;
+    let again = again.dead_letters(&bench.names().task)?.replay(tasks[1].id, "").await?;
+    ensure!(again == Replayed::Restarted(new.clone()), "{again:?}");
+    let purged: Vec<_> = letters.purge(all.clone(), "old").try_collect().await?;
+    ensure!(purged.len() == 4, "{purged:?}");
+    ensure!(letters.list(&all, None, 100).await?.letters.is_empty());
+    // Nothing keeps letters and marks on the broker any more.
+    let topic = TopicPartition { topic: bench.names().dead_letters.clone(), partition: -1 };
+    until("all dead letters are acknowledged", LIMIT, async || {
+        let mut consumer = bench.transport().consumer(&topic, DEAD_LETTER_SUBSCRIPTION).await?;
+        Ok((consumer.backlog().await?.entries == 0).then_some(()))
+    })
+    .await?;
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
+
+#[tokio::test]
+async fn operators_delete_fail_and_purge_tasks() -> Result<()> {
+    let Some(bench) = Bench::new("operators").await? else { return Ok(()) };
+    let client = Client::builder(bench.service_url()).operator("ann").connect().await?;
+    let unclaimed = submit(&client, &bench, "0|ok bar").await?;
+    client.delete(&unclaimed, "a mistake").await?;
+    let scripted = Scripted::default();
+    let worker = bench.worker(scripted.clone()).await?.start().await?;
+    let deleted = (Some(TaskOutcome::Cancelled), "Deleted by ann: a mistake".to_owned());
+    ensure!(end_of(&client, &unclaimed).await? == deleted);
+    let mut view = bench.view().await?;
+
+    let hanging = submit(&client, &bench, "1|stubborn 3600000").await?;
+    view.until(hanging.id, "PROCESSING 1").await?;
+    let stale = client.force_fail(&hanging, 7, "hangs").await;
+    ensure!(matches!(stale, Err(OperatorError::Stale { current: 1 })), "{stale:?}");
+    client.force_fail(&hanging, 1, "hangs").await?;
+    let failed = (Some(TaskOutcome::Final), "Failed by ann: hangs".to_owned());
+    ensure!(end_of(&client, &hanging).await? == failed);
+    let letters = client.dead_letters(&bench.names().task)?;
+    let letter = letters.show(hanging.id).await?.context("a dead letter")?;
+    ensure!(letter.reason == "Failed by ann: hangs", "{letter:?}");
+
+    let mut many = Vec::new();
+    for number in 0..10 {
+        many.push(submit(&client, &bench, &format!("{number}|gate,ok bar")).await?);
+    }
+    view.until(many[0].id, "PROCESSING 1").await?;
+    let purge = client.purge(&bench.names().task, TaskFilter::new(), "too many").await?;
+    let purged: Vec<_> = purge.collect().await;
+    ensure!(purged.len() == 10 && purged.iter().all(|(_, outcome)| outcome.is_ok()), "{purged:?}");
+    for task in &many {
+        let purged = (Some(TaskOutcome::Cancelled), "Deleted by ann: too many".to_owned());
+        ensure!(end_of(&client, task).await? == purged);
+    }
+    let actions = client.action_log(&bench.names().task, 100).await?;
+    let count = |action: &str| actions.iter().filter(|it| it.action == action).count();
+    ensure!(count("delete") == 11 && count("force-fail") == 1, "{actions:?}");
+    bench.all_acknowledged().await?;
+    bench.audit().await?;
+    drain([worker]).await
+}
