@@ -187,12 +187,13 @@ impl Driver {
         message: Option<Message>,
         now: Moment,
     ) {
+        let defaults = self.defaults_of(id);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         let mut payload = message.map(TaskPayload::from);
         if let Some(payload) = &mut payload {
-            self.complete_terms(id, payload);
+            payload.complete_terms(defaults.as_deref());
         }
         let found = payload.is_some();
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(payload) = payload {
             if let Some(limits) = payload.limits() {
                 lane.core.note_limits(task_id, limits);

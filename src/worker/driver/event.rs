@@ -135,11 +135,6 @@ pub(in crate::worker) enum Event {
         register: usize,
         ticket: Ticket,
     },
-    /// The token of a ticket may be forgotten.
-    TicketOver {
-        register: usize,
-        ticket: Ticket,
-    },
     /// The tickets at the register with this number are to be looked at.
     TicketsDue(usize),
     /// About a task that waits for others.

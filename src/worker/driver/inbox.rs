@@ -142,6 +142,7 @@ impl Driver {
     }
 
     fn handle_delivery(&mut self, id: LaneId, message: Message, now: Moment) {
+        let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         // A self-fence ends the session, and with it what it has delivered.
         if lane.session.is_none() {
@@ -159,8 +160,7 @@ impl Driver {
         let batch_size = message.batch_size;
         let published_ms = message.publish_time_ms;
         let mut payload = TaskPayload::from(message);
-        self.complete_terms(id, &mut payload);
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        payload.complete_terms(defaults.as_deref());
         let waits_until_ms = payload.terms.as_deref().and_then(Terms::waits_until_ms);
         if let Some(at_ms) = waits_until_ms
             && lane.core.keep_until(task, batch_size, at_ms, now)

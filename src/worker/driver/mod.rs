@@ -364,7 +364,6 @@ impl Driver {
                 self.handle_ticket_lost(register, &ticket, now);
             }
             Event::TicketStays { register, ticket } => self.handle_ticket_stays(register, ticket),
-            Event::TicketOver { register, ticket } => self.handle_ticket_over(register, ticket),
             Event::TicketsDue(register) => self.handle_tickets_due(register),
             Event::Parked { lane, id, event } => self.handle_parked(lane, id, event, now),
             Event::Partitions(topic, counts) => self.handle_partitions(topic, counts),

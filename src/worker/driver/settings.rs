@@ -62,12 +62,17 @@ impl Driver {
     }
 
     /// What the queue says of tasks whose messages do not say it.
-    pub(super) fn complete_terms(&self, id: LaneId, payload: &mut TaskPayload) {
-        if let Some(defaults) = self.register_of(id).and_then(|it| it.settings.defaults.as_deref())
-        {
-            let own = payload.terms.as_deref().cloned().unwrap_or_default();
-            let terms = own.completed_by(defaults, payload.published_ms);
-            payload.terms = Some(Arc::new(terms));
+    pub(super) fn defaults_of(&self, id: LaneId) -> Option<Arc<QueueSettings>> {
+        self.register_of(id)?.settings.defaults.clone()
+    }
+}
+
+impl TaskPayload {
+    /// Completes what the task's message says.
+    pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
+        if let Some(defaults) = defaults {
+            let own = self.terms.as_deref().cloned().unwrap_or_default();
+            self.terms = Some(Arc::new(own.completed_by(defaults, self.published_ms)));
         }
     }
 }

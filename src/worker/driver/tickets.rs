@@ -29,6 +29,8 @@ const FORGOTTEN_FOR_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     tasks: BTreeMap<(LaneId, TaskId), Held>,
+    /// Whose each of the tickets is.
+    holders: BTreeMap<Stamp, (LaneId, TaskId)>,
     /// Which tasks have a ticket at a gate, and have not passed it.
     waiting: BTreeMap<Gate, BTreeSet<(LaneId, TaskId)>>,
     /// Being given back.
@@ -96,9 +98,7 @@ impl Tickets {
     }
 
     fn holder_of(&self, ticket: &Ticket) -> Option<(LaneId, TaskId)> {
-        let ids = self.tasks.iter().filter(|((_, task), _)| *task == ticket.task);
-        let holds = |held: &Held| held.tickets.iter().any(|it| it.stamp == ticket.stamp);
-        ids.into_iter().find(|(_, held)| holds(held)).map(|(id, _)| *id)
+        self.holders.get(&ticket.stamp).copied()
     }
 
     /// Tasks that look whether they may pass this gate, or all.
@@ -194,6 +194,7 @@ impl Driver {
         let Some(held) = register.tickets.tasks.get_mut(&(id, task)) else { return };
         held.tickets.push(ticket.clone());
         register.tickets.wait_at(&ticket.gate, (id, task));
+        register.tickets.holders.insert(stamp, (id, task));
         let answers = env.answers.clone();
         let lost = ticket.clone();
         let on_receipt = OnReceipt::new(move |published| {
@@ -214,6 +215,7 @@ impl Driver {
         let Some(held) = register.tickets.tasks.remove(&(id, task)) else { return };
         for ticket in &held.tickets {
             register.tickets.leave(&ticket.gate, (id, task));
+            register.tickets.holders.remove(&ticket.stamp);
         }
         for ticket in held.tickets.into_iter().filter(|it| it.gate.kind == GateKind::Slots) {
             self.give_back(number, ticket);
@@ -257,28 +259,11 @@ impl Driver {
         }
     }
 
-    /// The token of a ticket may be forgotten by now.
-    pub(super) fn handle_ticket_over(&mut self, number: usize, ticket: Ticket) {
-        let wall_ms = self.env.clock.wall_ms();
-        let Some(register) = self.registers.get(number) else { return };
-        match register.fold.gates().forgotten_at(&ticket) {
-            Some(at_ms) if at_ms.saturating_add(FORGOTTEN_FOR_MS) > wall_ms => {
-                self.give_back_later(number, ticket, at_ms);
-            }
-            Some(_) => self.give_back(number, ticket),
-            None => {}
-        }
-    }
-
-    fn give_back_later(&self, number: usize, ticket: Ticket, forgotten_at_ms: u64) {
-        let event = Event::TicketOver { register: number, ticket };
-        self.at_wall_ms(forgotten_at_ms.saturating_add(FORGOTTEN_FOR_MS), event);
-    }
-
     /// The task needs another ticket in place of this one: it runs already, or waits for others.
     fn take_again(&mut self, number: usize, lost: &Ticket, of: (LaneId, TaskId), now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.tickets.leave(&lost.gate, of);
+        register.tickets.holders.remove(&lost.stamp);
         let Some(held) = register.tickets.tasks.get_mut(&of) else { return };
         held.tickets.retain(|it| it.stamp != lost.stamp);
         let (passed, granted) = (held.passed.contains(&lost.gate), held.granted);
@@ -312,11 +297,9 @@ impl Driver {
         let own = register.stamps.is_own(ticket.stamp);
         let holder = if own { register.tickets.holder_of(ticket) } else { None };
         if taken && own {
-            let forgotten = register.fold.gates().forgotten_at(ticket);
-            match (forgotten, holder) {
-                (Some(at_ms), _) => self.give_back_later(number, ticket.clone(), at_ms),
-                (None, None) => self.give_back(number, ticket.clone()),
-                (None, Some(_)) => {}
+            // What nobody here needs any more was on its way for long.
+            if holder.is_none() && ticket.gate.kind == GateKind::Slots {
+                self.give_back(number, ticket.clone());
             }
         } else if !taken {
             register.tickets.returning.remove(&ticket.stamp);
@@ -340,10 +323,12 @@ impl Driver {
     pub(super) fn look_at_all_tickets(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let OwnRegister { fold, tickets, .. } = register;
-        for held in tickets.tasks.values_mut() {
-            held.tickets.retain(|it| fold.gates().standing(it) != Standing::Unknown);
-        }
         tickets.waiting.clear();
+        tickets.holders.clear();
+        for (of, held) in &mut tickets.tasks {
+            held.tickets.retain(|it| fold.gates().standing(it) != Standing::Unknown);
+            tickets.holders.extend(held.tickets.iter().map(|it| (it.stamp, *of)));
+        }
         tickets.returning.clear();
         self.look_at_gate(number, None, now);
         self.look_at_tickets_later(number);
@@ -385,7 +370,7 @@ impl Driver {
             register.tickets.useless = useless;
         }
         for ticket in left {
-            tracing::info!(task = %ticket.task, owner = %ticket.owner, gate = %ticket.gate, "a ticket of no use is given back");
+            tracing::debug!(task = %ticket.task, owner = %ticket.owner, gate = %ticket.gate, "a ticket of no use is given back");
             self.give_back(number, ticket);
         }
         self.look_at_tickets_later(number);
@@ -396,11 +381,19 @@ impl Driver {
         let of_topic =
             |it: &&Lane| &*it.topics.name == topic && it.partition() == ticket.task.partition;
         let register = self.registers.get(number)?;
+        let forgotten = register.fold.gates().forgotten_at(ticket);
+        if let Some(at_ms) = forgotten {
+            if at_ms.saturating_add(FORGOTTEN_FOR_MS) > self.env.clock.wall_ms() {
+                return None;
+            }
+            if register.stamps.is_own(ticket.stamp) {
+                return Some(true);
+            }
+        }
         // Who does not work on the topic knows nothing of the ticket's owner.
         let core = &self.lanes.values().find(of_topic)?.core;
-        if let Some(at_ms) = register.fold.gates().forgotten_at(ticket) {
-            let over = at_ms.saturating_add(FORGOTTEN_FOR_MS) <= self.env.clock.wall_ms();
-            return over.then_some(core.keeps_metadata() && core.is_silent(ticket.owner));
+        if forgotten.is_some() {
+            return Some(core.keeps_metadata() && core.is_silent(ticket.owner));
         }
         if core.is_silent(ticket.owner) {
             return Some(core.keeps_metadata());

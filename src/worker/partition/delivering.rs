@@ -85,8 +85,8 @@ impl Partition {
         while slots.may_read() {
             let due = self.due_place(now, slots);
             let waiting = self.waiting.next();
-            let granted = self.waiting.first().is_some_and(|id| self.tickets.is_granted(id));
-            if !granted && !self.may_ask(slots) {
+            let granted = || self.waiting.first().is_some_and(|id| self.tickets.is_granted(id));
+            if !self.may_ask(slots) && !granted() {
                 return;
             }
             let next = match due {
