@@ -181,6 +181,20 @@ async fn what_failed_for_good_is_replayed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_limits_hold_over_two_workers() -> Result<()> {
+    let printed = printed("limits").await?;
+    let expected = [
+        "version 1 stands",
+        "somebody else has changed the document: its version is 1 now",
+        "at most 3 at once, at most 1 of acme",
+        "paused: it waits",
+        "resumed: exported",
+    ];
+    ensure!(printed == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
     let printed = printed("cancel").await?;
     let expected = [
