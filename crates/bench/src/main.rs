@@ -12,6 +12,7 @@ mod judge;
 mod known;
 mod latency;
 mod levels;
+mod limits;
 mod long;
 mod many;
 mod meter;
@@ -62,6 +63,7 @@ enum Command {
     Enqueue(enqueue::Options),
     Latency(latency::Options),
     Levels(levels::Options),
+    Limits(limits::Options),
     Topics(topics::Options),
     Many(many::Options),
     Known(known::Options),
@@ -120,6 +122,7 @@ impl Command {
             Self::Enqueue(it) => it.run().await,
             Self::Latency(it) => it.run().await,
             Self::Levels(it) => it.run().await,
+            Self::Limits(it) => it.run().await,
             Self::Topics(it) => it.run().await,
             Self::Many(it) => it.run().await,
             Self::Known(it) => it.run().await,
