@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 use integration_tests::model::{
-    Binding, BindingFault, Model, Options, Report, SCENARIOS, System, TIMED, Timed, Walked, Walks,
-    explore, find, find_timed, walk,
+    Binding, BindingFault, LimitFault, Limited, Model, Options, Report, SCENARIOS, System, TIMED,
+    Timed, Walked, Walks, explore, find, find_timed, walk,
 };
 use longhaul::internals::protocol::register::KeyKind;
 
@@ -31,6 +31,7 @@ fn main() -> anyhow::Result<()> {
                 names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
                 names.extend(TIMED.iter().map(|(name, ..)| (*name).to_owned()));
                 names.push("idem-bind".to_owned());
+                names.push("limit".to_owned());
             }
             _ => names.push(arg),
         }
@@ -56,6 +57,24 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
         "list" => list(),
         "idem-bind" => search(name, "idempotency keys", &bind, options(usize::MAX)),
         "dedupe" => search(name, "dedupe keys", &dedupe, options(2_000_000)),
+        "limit" => {
+            let limited = Limited { crash: 1, compact: 1, ..Limited::default() };
+            search(name, "tickets with a crash and a compaction", &limited, options(2_000_000));
+        }
+        "limit-raised" => {
+            let raised = Limited { limit: 2, raised: true, crash: 1, ..Limited::default() };
+            search(name, "a limit that is raised", &raised, options(2_000_000));
+        }
+        "limit-local-count" => {
+            let fault = LimitFault::LocalCount;
+            let local = Limited { fault, ..Limited::default() };
+            search(name, "a worker counts by what it has read", &local, options(1_000_000));
+        }
+        "limit-returned-counts" => {
+            let fault = LimitFault::ReturnedCounts;
+            let counts = Limited { fault, ..Limited::default() };
+            search(name, "what was given back counts on", &counts, options(1_000_000));
+        }
         "dedupe-three" => {
             let three = Binding { submitters: 3, ..dedupe };
             search(name, "dedupe keys of three tasks", &three, options(2_000_000));

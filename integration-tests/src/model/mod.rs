@@ -38,6 +38,7 @@ pub mod settle;
 pub mod show;
 pub mod step;
 pub mod tamper;
+pub mod tickets;
 pub mod timed;
 pub mod walk;
 pub mod world;
@@ -48,6 +49,7 @@ pub use moves::{End, Move};
 pub use scenario::{SCENARIOS, Scenario, find};
 pub use search::{Found, Options, Report, System, explore};
 pub use tamper::Fault;
+pub use tickets::{LimitFault, Limited};
 pub use timed::{TIMED, TimeFault, Timed, TimedBounds, find_timed};
 pub use walk::{Walked, Walks, walk};
 

@@ -5,7 +5,8 @@
 
 use integration_tests::judge::SUPERSEDED_START;
 use integration_tests::model::{
-    Binding, BindingFault, Bounds, Fault, Model, Options, Report, Walks, explore, find, walk,
+    Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, Walks,
+    explore, find, walk,
 };
 use longhaul::internals::protocol::register::KeyKind;
 
@@ -325,6 +326,36 @@ fn faults_about_keys_are_found() {
     let shown = Binding { kind: KeyKind::Dedupe, fault, ..Binding::default() };
     let report = explore(&shown, Options { cap: CAP, states: false });
     assert!(report.violated().contains(&"C-12"), "{report}");
+}
+
+/// No more tasks run at once than the limit says, whoever dies and whatever is compacted, and all of them come to their end.
+#[test]
+fn limits_hold_over_workers_that_die() {
+    let two = Limited::default();
+    let compacted = Limited { compact: 1, ..two };
+    for limited in [two, compacted] {
+        let report = explore(&limited, Options { cap: CAP, states: false });
+        assert!(report.found.is_empty() && report.complete, "{report}");
+    }
+    let crash = Limited { crash: 1, ..compacted };
+    let raised = Limited { workers: 3, limit: 2, raised: true, ..compacted };
+    for limited in [crash, raised] {
+        let report = explore(&limited, Options { cap: CAP / 8, states: false });
+        assert!(report.found.is_empty(), "{report}");
+    }
+}
+
+#[test]
+fn faults_about_limits_are_found() {
+    for (fault, id) in [
+        (LimitFault::LocalCount, "C-26"),
+        (LimitFault::ReturnedEarly, "C-26"),
+        (LimitFault::ReturnedCounts, "C-08"),
+    ] {
+        let limited = Limited { fault, ..Limited::default() };
+        let report = explore(&limited, Options { cap: CAP, states: false });
+        assert!(report.violated().contains(&id), "{fault:?}: {report}");
+    }
 }
 
 #[test]

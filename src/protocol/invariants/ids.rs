@@ -54,3 +54,5 @@ pub const DUE: &str = "C-23";
 pub const AFTER: &str = "C-24";
 /// What an operator does to a task ends the epoch that it has seen, or changes nothing.
 pub const OPERATOR: &str = "C-25";
+/// Of the tickets at a gate no more are granted and not given back than its limit says, whoever reads the register and from where on.
+pub const LIMIT: &str = "C-26";

@@ -1,0 +1,341 @@
+//! Limits over all workers: workers that take tickets at one gate of slots, begin their tasks when these are granted, and die. The fold is the real
+//! one; that a dead worker is known to be silent is taken for granted, and that claims decide who runs a task: here each worker has its own.
+//!
+//! A worker that dies starts again under another id, and reads the register from its start, as it is compacted by then. What it held is given back by
+//! whoever sees it.
+
+use super::fingerprint::Fingerprint;
+use super::search::System;
+use longhaul::QueueSettings;
+use longhaul::internals::protocol::invariants::{LIMIT, Violation};
+use longhaul::internals::protocol::key::OwnerId;
+use longhaul::internals::protocol::register::{
+    Document, DocumentKey, DocumentName, Entry, Gate, GateKind, Key, Register, Stamp, Standing,
+    Ticket,
+};
+use longhaul::{Position, TaskId};
+
+/// The rule that the harness breaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LimitFault {
+    /// None.
+    #[default]
+    None,
+    /// A worker begins when it has published its ticket, if few enough stand by what it has read.
+    LocalCount,
+    /// A ticket that was given back counts on.
+    ReturnedCounts,
+    /// The ticket of a worker that lives is given back while its task runs.
+    ReturnedEarly,
+}
+
+/// The system.
+#[derive(Clone, Copy, Debug)]
+pub struct Limited {
+    /// Workers, each with one task.
+    pub workers: u8,
+    /// So many may run at once; the settings say one less at first, if they change.
+    pub limit: u32,
+    /// The limit is raised to that from one less.
+    pub raised: bool,
+    /// Crashes of workers.
+    pub crash: u8,
+    /// Compactions of the register.
+    pub compact: u8,
+    /// The broken rule.
+    pub fault: LimitFault,
+}
+
+impl Default for Limited {
+    fn default() -> Self {
+        Self { workers: 2, limit: 1, raised: false, crash: 0, compact: 0, fault: LimitFault::None }
+    }
+}
+
+/// A state.
+#[derive(Clone, Debug, Hash)]
+pub struct State {
+    register: Vec<(Entry, bool)>,
+    workers: Vec<Worker>,
+    raise: bool,
+    crash: u8,
+    compact: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Task {
+    #[default]
+    Waits,
+    Runs,
+    Over,
+}
+
+#[derive(Clone, Debug, Default, Hash)]
+struct Worker {
+    fold: Register,
+    cursor: usize,
+    /// It takes part when it has read the register up to here.
+    ready_at: usize,
+    /// How often it has died.
+    lives: u8,
+    out: Vec<Entry>,
+    serial: u64,
+    task: Task,
+    ticket: Option<Ticket>,
+    /// What it has given back.
+    returned: Vec<Ticket>,
+}
+
+/// A step of the worker with this number.
+#[derive(Clone, Copy, Debug)]
+pub enum Move {
+    /// It publishes a ticket for its task.
+    Take(usize),
+    /// It begins its task.
+    Begin(usize),
+    /// Its task ends.
+    End(usize),
+    /// It gives back the ticket of this worker's task that it sees first.
+    GiveBack(usize, u8),
+    /// Its first entry in flight lands.
+    Land(usize),
+    /// It reads the next entry of the register.
+    Read(usize),
+    /// It dies, and starts again.
+    Crash(usize),
+    /// The limit is raised.
+    Raise,
+    /// The register is compacted up to here.
+    Compact(usize),
+}
+
+impl Limited {
+    fn first_limit(self) -> u32 {
+        if self.raised { self.limit - 1 } else { self.limit }
+    }
+
+    /// What stands at the end of the log.
+    fn stands(self, state: &State) -> u32 {
+        let is_document = |(entry, _): &&(Entry, bool)| matches!(entry, Entry::Document(_));
+        let changes = state.register.iter().filter(is_document).count();
+        if changes > 1 { self.limit } else { self.first_limit() }
+    }
+
+    fn may_begin(self, worker: &Worker) -> bool {
+        let Some(ticket) = &worker.ticket else { return false };
+        let gates = worker.fold.gates();
+        if self.fault == LimitFault::LocalCount && gates.standing(ticket) == Standing::Unknown {
+            let (granted, waiting) = gates.counts(&ticket.gate);
+            return granted + waiting < usize::try_from(self.limit).unwrap_or(usize::MAX);
+        }
+        matches!(gates.standing(ticket), Standing::From(_))
+    }
+
+    /// The tickets that a worker gives back because they are of no use: those of the dead if it is the first by rank, and others that it still sees standing
+    /// when it has read that they were given back, or rather has missed that. No more than twice each.
+    fn useless(self, state: &State, index: usize) -> impl Iterator<Item = &Ticket> {
+        let seer = &state.workers[index];
+        let to_end = seer.cursor == state.register.len();
+        let was_given_back = |ticket: &Ticket| {
+            let tombstone = Entry::Tombstone(Key::Ticket(ticket.clone()));
+            state.register.iter().any(|(entry, _)| *entry == tombstone)
+        };
+        let standing = seer.fold.gates().standing_tickets().map(|(ticket, _)| ticket);
+        standing.filter(move |ticket| {
+            let owner = &state.workers[number(ticket.task)];
+            let gone = ticket.owner != owner_id(number(ticket.task), owner.lives);
+            let missed = to_end && owner.task != Task::Runs && was_given_back(ticket);
+            let early = self.fault == LimitFault::ReturnedEarly && owner.task == Task::Runs;
+            let before = seer.returned.iter().filter(|it| it == ticket).count();
+            let first = index == 0 && before == 0;
+            (gone && first || missed && before < 2 || early && before == 0)
+                && !seer.out.iter().any(|it| it.key() == Key::Ticket((*ticket).clone()))
+        })
+    }
+}
+
+impl System for Limited {
+    type State = State;
+    type Move = Move;
+
+    fn initial(&self) -> State {
+        let workers = vec![Worker::default(); usize::from(self.workers)];
+        let register = vec![(settings(1, self.first_limit()), false)];
+        let (raise, crash, compact) = (self.raised, self.crash, self.compact);
+        let mut state = State { register, workers, raise, crash, compact };
+        for worker in &mut state.workers {
+            worker.ready_at = 1;
+        }
+        state
+    }
+
+    fn moves(&self, state: &State, into: &mut Vec<Move>) {
+        for (index, worker) in state.workers.iter().enumerate() {
+            if !worker.out.is_empty() {
+                into.push(Move::Land(index));
+            }
+            if worker.cursor < state.register.len() {
+                into.push(Move::Read(index));
+            }
+            let fresh = worker.cursor == 0 && worker.out.is_empty();
+            if state.crash > 0 && !fresh && worker.task != Task::Over {
+                into.push(Move::Crash(index));
+            }
+            if worker.cursor < worker.ready_at {
+                continue;
+            }
+            match worker.task {
+                Task::Waits if worker.ticket.is_none() => into.push(Move::Take(index)),
+                Task::Waits if self.may_begin(worker) => into.push(Move::Begin(index)),
+                Task::Runs => into.push(Move::End(index)),
+                Task::Waits | Task::Over => {}
+            }
+            let mut tasks: Vec<u8> =
+                self.useless(state, index).map(|it| small(number(it.task))).collect();
+            tasks.dedup();
+            into.extend(tasks.into_iter().map(|task| Move::GiveBack(index, task)));
+        }
+        if state.raise {
+            into.push(Move::Raise);
+        }
+        if state.compact > 0 {
+            let key = |index: usize| state.register[index].0.key();
+            let removes = |last: usize| {
+                let earlier = |first: usize| !state.register[first].1 && key(first) == key(last);
+                matches!(state.register[last].0, Entry::Tombstone(_)) && (0..last).any(earlier)
+            };
+            into.extend((0..state.register.len()).filter(|last| removes(*last)).map(Move::Compact));
+        }
+    }
+
+    fn step(&self, before: &State, step: Move, violations: &mut Vec<Violation>) -> State {
+        let mut state = before.clone();
+        match step {
+            Move::Take(index) => {
+                let worker = &mut state.workers[index];
+                worker.serial += 1;
+                let owner = owner_id(index, worker.lives);
+                let stamp = Stamp { writer: owner, serial: worker.serial };
+                let gate = Gate { kind: GateKind::Slots, key: None };
+                let ticket = Ticket { gate, task: task(index), owner, stamp };
+                worker.out.push(Entry::Ticket(ticket.clone(), "tasks".into()));
+                worker.ticket = Some(ticket);
+            }
+            Move::Begin(index) => {
+                state.workers[index].task = Task::Runs;
+                let running = state.workers.iter().filter(|it| it.task == Task::Runs).count();
+                let stands = self.stands(&state);
+                if running > usize::try_from(stands).unwrap_or(usize::MAX) {
+                    let what = "more tasks run at once than the limit allows";
+                    violations.push(Violation { id: LIMIT, what, task: None });
+                }
+            }
+            Move::End(index) => {
+                let worker = &mut state.workers[index];
+                worker.task = Task::Over;
+                if let Some(ticket) = worker.ticket.take() {
+                    worker.out.push(Entry::Tombstone(Key::Ticket(ticket)));
+                }
+            }
+            Move::GiveBack(index, of) => {
+                let useless: Vec<Ticket> = self.useless(before, index).cloned().collect();
+                let ticket = useless.into_iter().find(|it| small(number(it.task)) == of);
+                if let Some(ticket) = ticket {
+                    let worker = &mut state.workers[index];
+                    worker.out.push(Entry::Tombstone(Key::Ticket(ticket.clone())));
+                    worker.returned.push(ticket);
+                }
+            }
+            Move::Land(index) => {
+                let entry = state.workers[index].out.remove(0);
+                state.register.push((entry, false));
+            }
+            Move::Read(index) => self.read(&mut state, index),
+            Move::Crash(index) => {
+                state.crash -= 1;
+                let length = state.register.len();
+                let worker = &mut state.workers[index];
+                let (out, lives) = (std::mem::take(&mut worker.out), worker.lives + 1);
+                *worker = Worker { out, lives, ready_at: length, ..Worker::default() };
+            }
+            Move::Raise => {
+                state.raise = false;
+                state.register.push((settings(2, self.limit), false));
+            }
+            Move::Compact(end) => {
+                state.compact -= 1;
+                let keys: Vec<Key> =
+                    state.register[..=end].iter().map(|(entry, _)| entry.key()).collect();
+                for (index, key) in keys.iter().enumerate() {
+                    let (entry, removed) = &mut state.register[index];
+                    *removed |= keys[index + 1..].contains(key);
+                    *removed |= matches!(entry, Entry::Tombstone(_));
+                }
+            }
+        }
+        state
+    }
+
+    fn check(&self, _: &State, _: &mut Vec<Violation>) {}
+
+    /// Every task is over, and no ticket counts any more.
+    fn is_goal(&self, state: &State) -> bool {
+        let over = |it: &Worker| it.task == Task::Over && it.fold.gates().is_empty();
+        state.workers.iter().all(over)
+    }
+
+    fn fingerprint(&self, state: &State) -> u128 {
+        Fingerprint::of(state)
+    }
+
+    fn show(&self, state: &State) -> String {
+        format!("       {state:?}")
+    }
+}
+
+impl Limited {
+    fn read(self, state: &mut State, index: usize) {
+        let cursor = state.workers[index].cursor;
+        let rest = state.register.iter().enumerate().skip(cursor);
+        let next = rest.into_iter().find(|(_, (_, removed))| !removed);
+        let next = next.map(|(at, (entry, _))| (at, entry.clone()));
+        let worker = &mut state.workers[index];
+        worker.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
+        let Some((at, entry)) = next else { return };
+        let is_tombstone = matches!(entry, Entry::Tombstone(_));
+        if is_tombstone && self.fault == LimitFault::ReturnedCounts {
+            return;
+        }
+        worker.fold.apply(&entry, position(at));
+    }
+}
+
+#[expect(clippy::expect_used, reason = "constants that are settings")]
+fn settings(version: u64, limit: u32) -> Entry {
+    let mut settings = QueueSettings::default();
+    settings.limit.max_in_flight = Some(limit);
+    let content = serde_json::to_vec(&settings).expect("settings are JSON").into();
+    let stamp = Stamp { writer: OwnerId(99), serial: version };
+    let key = DocumentKey { name: DocumentName::queue_settings(), version, stamp };
+    Entry::Document(Document { key, content })
+}
+
+fn owner_id(index: usize, lives: u8) -> OwnerId {
+    OwnerId(index as u128 * 16 + u128::from(lives))
+}
+
+const fn task(index: usize) -> TaskId {
+    TaskId { ledger: 0, entry: index as u64, partition: -1, batch_index: None }
+}
+
+fn number(task: TaskId) -> usize {
+    usize::try_from(task.entry).unwrap_or_default()
+}
+
+const fn position(at: usize) -> Position {
+    Position { ledger: 0, entry: at as u64, batch_index: None }
+}
+
+fn small<T: TryInto<u8>>(number: T) -> u8 {
+    super::world::small(number)
+}
