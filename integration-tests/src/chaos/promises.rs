@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// The header.
 pub(super) const HEADER: &str = "promises";
 
+/// What the keys of the tasks begin with that a schedule has submitted.
+pub(super) const FIRED: &str = "schedule/";
+
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Promise {
@@ -33,6 +36,8 @@ pub(super) enum Promise {
     Tags(Vec<String>),
     /// It has no more attempts than these.
     Attempts(u32),
+    /// Its key has few tickets, and it completes all the same.
+    Limited,
 }
 
 impl Promise {
@@ -47,6 +52,7 @@ impl Promise {
             Self::OneAtATime(_) => "one_at_a_time",
             Self::Tags(_) => "tags",
             Self::Attempts(_) => "attempts",
+            Self::Limited => "limited",
         }
     }
 }
@@ -75,10 +81,14 @@ pub(super) struct End {
 impl Fate {
     /// Of a message on the task topic.
     pub(super) fn of(message: &Message) -> Result<Self> {
-        let promises = match message.properties.get(HEADER) {
+        let mut promises = match message.properties.get(HEADER) {
             Some(text) => serde_json::from_str(text).with_context(|| text.to_owned())?,
             None => Vec::new(),
         };
+        // Each time of a schedule is a key of its own, under which any worker may have submitted.
+        let key = message.properties.get("IDEMPOTENCY_KEY");
+        let fired = key.filter(|key| key.starts_with(FIRED));
+        promises.extend(fired.map(|key| Promise::Once(key.to_owned())));
         Ok(Self { promises, published_ms: message.publish_time_ms, ..Self::default() })
     }
 
@@ -139,6 +149,7 @@ fn judge_alone(
         Promise::After(ids, policy) => return judge_after(ids, policy, fate, fates),
         Promise::Tags(tags) => fate.shown.as_ref().is_some_and(|(_, shown)| shown.tags == *tags),
         Promise::Attempts(count) => fate.runs.iter().all(|run| run.attempt <= *count),
+        Promise::Limited => phase == Some(Phase::Completed),
         Promise::Once(_) | Promise::OneAtATime(_) => true,
     };
     if kept { Ok(()) } else { Err(format!("{promise:?} and not {fate:?}")) }

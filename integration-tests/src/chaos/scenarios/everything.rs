@@ -9,10 +9,11 @@ use super::mixed::{Count, Fault, strike};
 use crate::chaos::bench::{Bench, SETTLE_LIMIT, SETTLE_PAUSE, may_pass, whole};
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::{Load, Script, submit_one};
-use crate::chaos::promises::{End, Fate, HEADER, Promise, judge};
+use crate::chaos::promises::{End, FIRED, Fate, HEADER, Promise, judge};
 use crate::chaos::reading::{Tail, read_whole};
 use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::checkers::{History, Report, Violation, check};
+use crate::wait::until;
 use anyhow::{Context, Result};
 use futures::future::join_all;
 use longhaul::internals::protocol::entry::{ClaimKind, Entry};
@@ -21,7 +22,7 @@ use longhaul::internals::session::PulsarTransport;
 use longhaul::topics::{
     Admin, AdminOptions, Priority, TopicNames, TopicOverrides, TopicSettings, setup_levels,
 };
-use longhaul::{Client, TaskId};
+use longhaul::{Client, Schedule, TaskId, Text};
 use longhaul_transport::{Publisher, TopicPartition};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ const SUBMIT_EVERY: Duration = Duration::from_millis(700);
 const CALM: Duration = Duration::from_secs(7);
 /// A task that polls gives its attempt back so often: enough for claims with a base.
 const POLLS: u32 = 10;
+const SCHEDULE: &str = "chaos";
+const FIRE_EVERY: Duration = Duration::from_secs(2);
 /// Tasks with a dedupe key have one of so many.
 const DEDUPE_KEYS: u32 = 2;
 /// Where the submitters submit. They share the keys, which belong to the queue, whatever its levels.
@@ -57,15 +60,18 @@ enum Kind {
     /// Two messages of a new idempotency key, and one of a key that may be an old one.
     Idempotent,
     Dedupe,
+    /// Of a key that all workers together may run two of.
+    Limited,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 9] = [
     Kind::Dependents,
     Kind::Poll,
     Kind::Idempotent,
     Kind::Scheduled,
     Kind::Keep,
     Kind::Dedupe,
+    Kind::Limited,
     Kind::Expired,
     Kind::Plain,
 ];
@@ -76,6 +82,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     let levels = set_up_levels(&mut bench).await?;
     bench.compactor.keep_all().await?;
     bench.compactor.start(options.short);
+    let client = Client::connect(bench.sandbox.service_url()).await?;
+    set_up_queue(&client, &bench.names.task).await?;
     bench.fleet.start_ready(options.workers.unwrap_or(3)).await?;
     let faults = faults(&mut bench, options);
     let topics: Vec<String> = levels
@@ -103,6 +111,9 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     };
     let submit = join_all(submitters.into_iter().map(|submitter| submitter.run(&load)));
     let done = tokio::join!(submit, storm).1?;
+    let schedules = client.schedules(&bench.names.task);
+    let deleted = async || Ok(schedules.delete(SCHEDULE).await.ok());
+    until("the schedule deleted", REST_LIMIT, deleted).await?;
     if !options.planted {
         rouse(&mut bench).await?;
     }
@@ -119,6 +130,16 @@ fn faults(bench: &mut Bench, options: &Options) -> Vec<Fault> {
     let mut faults: Vec<Fault> = of_each.into_iter().cycle().take(count).collect();
     bench.rng.shuffle(&mut faults);
     faults
+}
+
+/// A limit for each key, and a schedule.
+async fn set_up_queue(client: &Client, topic: &str) -> Result<()> {
+    let queue = client.queue(topic);
+    let stands = queue.settings().await?;
+    queue.update(stands.version, |settings| settings.per_key.max_in_flight = Some(2)).await?;
+    let task = client.submission(topic, &Text("fired|sleep 100,ok fired".to_owned()));
+    client.schedules(topic).create(SCHEDULE, Schedule::every(FIRE_EVERY), task).await?;
+    Ok(())
 }
 
 /// Makes the topics of the levels. Returns those of all, the queue's own first.
@@ -206,6 +227,12 @@ impl<'a> Submitter<'a> {
                 let at_ms = wall_ms() + self.rng.u64(1_500..4_000);
                 let said = [("SCHEDULED_AT", at_ms.to_string())];
                 self.put(script, vec![done(), Promise::NotBefore(at_ms)], &said).await?;
+            }
+            Kind::Limited => {
+                let said = [("LIMIT_KEY", "narrow".to_owned())];
+                for _ in 0..3 {
+                    self.put(script.clone(), vec![done(), Promise::Limited], &said).await?;
+                }
             }
             Kind::Dependents => self.dependents(script).await?,
             Kind::Idempotent => {
@@ -374,6 +401,9 @@ fn note(bench: &mut Bench, fates: &BTreeMap<TaskId, Fate>, done: &Count, options
     let duplicates = fates.values().filter_map(|fate| fate.shown.as_ref());
     let duplicates = duplicates.filter(|(_, shown)| shown.duplicate_of.is_some()).count();
     counted.insert("closed as duplicates", duplicates);
+    let fired = fates.values().flat_map(|fate| &fate.promises);
+    let fired = fired.filter(|it| matches!(it, Promise::Once(key) if key.starts_with(FIRED)));
+    counted.insert("fired", fired.count());
     let row = &mut bench.row;
     let broken = judge(fates);
     row.violations.extend(broken.into_iter().map(|(name, why)| format!("promise {name}: {why}")));
@@ -395,6 +425,8 @@ fn note(bench: &mut Bench, fates: &BTreeMap<TaskId, Fate>, done: &Count, options
         "one_at_a_time",
         "tags",
         "attempts",
+        "limited",
+        "fired",
         "closed as duplicates",
     ];
     let figures = ["claims_with_base", "takeovers", "kills", "freezes", "unloads"];
