@@ -100,14 +100,17 @@ pub struct Rate {
     pub per: Duration,
 }
 
-/// What becomes of tasks that failed for good.
+/// What becomes of tasks that failed for good. What it does not say, [`WorkerBuilder::dead_letters`](crate::WorkerBuilder::dead_letters) says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeadLetterSettings {
     /// Whether a dead letter is kept of them. Default: yes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// How many are kept: the oldest ones go first.
+    /// Whether a task that expired gets one, too. Default: no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired: Option<bool>,
+    /// How many are kept, at least one: the oldest ones go first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u64>,
     /// How long they are kept.
@@ -229,6 +232,10 @@ impl QueueSettings {
         }
         if let Some(problem) = self.retry.as_ref().and_then(retry_problem) {
             return bad("retry", problem);
+        }
+        if self.dead_letters.max_size == Some(0) {
+            let problem = "must be at least 1; `deadLetters.enabled: false` keeps none";
+            return bad("deadLetters.maxSize", problem.to_owned());
         }
         let listed = self.retry.as_ref().and_then(RetryPolicy::attempts);
         if let (Some(attempts), Some(listed)) = (self.max_attempts, listed)

@@ -172,6 +172,7 @@ impl Documents {
     }
 
     /// All documents of a kind that are not deleted: name, version, content.
+    #[cfg(any(test, feature = "schedules"))]
     pub fn of(&self, kind: DocumentKind) -> impl Iterator<Item = (&DocumentName, u64, &Bytes)> {
         let all = self.documents.iter();
         let of_kind = all.filter(move |(name, it)| name.kind == kind && !it.content.is_empty());

@@ -6,6 +6,7 @@ mod ring;
 pub(super) use keeping::{LetterKeeping, keep};
 
 use crate::protocol::dead_letters::Letters;
+use crate::settings::DeadLetterSettings;
 use std::time::Duration;
 
 /// What becomes of the dead letters of a queue. All workers of a queue should say the same.
@@ -72,6 +73,17 @@ impl DeadLetterPolicy {
     pub const fn retention(mut self, time: Duration) -> Self {
         self.retention = Some(time);
         self
+    }
+
+    /// What the settings of a queue make of it: what they say applies before what the worker says.
+    pub(super) fn within(&self, queue: &DeadLetterSettings) -> Self {
+        let size = queue.max_size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+        Self {
+            enabled: queue.enabled.unwrap_or(self.enabled),
+            expired: queue.expired.unwrap_or(self.expired),
+            max_size: size.or(self.max_size),
+            retention: queue.retention.or(self.retention),
+        }
     }
 
     /// Which ends get one.

@@ -23,6 +23,7 @@ use crate::topics::TopicNames;
 use crate::transport::{
     Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
 };
+use crate::worker::dead_letters::DeadLetterPolicy;
 use crate::worker::execution::Halt;
 use crate::worker::intake::Load;
 use crate::worker::mailbox::Mailbox;
@@ -148,6 +149,7 @@ pub(super) struct Lane {
     follower: Option<AbortHandle>,
     pub(super) metadata_follower: Option<AbortHandle>,
     pub(super) letter_keeping: Option<AbortHandle>,
+    pub(super) letter_policy: DeadLetterPolicy,
     /// Questions for it: where M ends.
     pub(super) metadata_asked: Mailbox<Moment>,
     /// The same of the follower that looks for entries of the Java reference.
@@ -257,6 +259,7 @@ impl Lane {
             follower: None,
             metadata_follower: None,
             letter_keeping: None,
+            letter_policy: config.dead_letters.clone(),
             metadata_asked: Mailbox::new(),
             legacy_asked: Mailbox::new(),
             consumer_service: None,

@@ -3,13 +3,31 @@
 use super::Environment;
 use super::lane::Lane;
 use crate::transport::TopicPartition;
-use crate::worker::dead_letters::{LetterKeeping, keep};
+use crate::worker::dead_letters::{DeadLetterPolicy, LetterKeeping, keep};
 use tokio::task::JoinSet;
 
 impl Lane {
+    /// Another policy applies from now on. Letters that are on their way stay.
+    pub(super) fn change_letters(
+        &mut self,
+        policy: DeadLetterPolicy,
+        env: &mut Environment,
+        services: &mut JoinSet<()>,
+    ) {
+        if policy == self.letter_policy {
+            return;
+        }
+        self.core.set_letters(policy.letters());
+        self.letter_policy = policy;
+        if self.metadata_follower.is_some() {
+            self.leave_letters();
+            self.keep_letters(env, services);
+        }
+    }
+
     /// This worker keeps the metadata topic from now on.
     pub(super) fn keep_letters(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
-        let policy = &self.config.dead_letters;
+        let policy = &self.letter_policy;
         if !policy.has_limits() || self.topics.task.partition > 0 {
             return;
         }

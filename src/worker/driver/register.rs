@@ -247,7 +247,7 @@ impl Driver {
         if self.register_of(id).is_none_or(|register| !register.is_read()) {
             return;
         }
-        self.limit_claims(id, self.env.clock.now());
+        self.apply_settings(id, self.env.clock.now());
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.start_consuming(&mut self.env, &mut self.services) {
             tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");

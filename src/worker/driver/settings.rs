@@ -5,7 +5,7 @@ use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{DocumentName, Register};
-use crate::settings::QueueSettings;
+use crate::settings::{DeadLetterSettings, QueueSettings};
 use crate::worker::partition::ClaimLimits;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ pub(super) struct OwnSettings {
     claims: ClaimLimits,
     /// What applies to tasks that do not say it; `None`: the worker's settings do.
     defaults: Option<Arc<QueueSettings>>,
+    dead_letters: DeadLetterSettings,
 }
 
 impl OwnSettings {
@@ -27,8 +28,9 @@ impl OwnSettings {
         });
         let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
         let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
+        let dead_letters = settings.dead_letters;
         let defaults = settings.has_terms().then(|| Arc::new(settings));
-        Self { claims, defaults }
+        Self { claims, defaults, dead_letters }
     }
 }
 
@@ -36,27 +38,32 @@ impl Driver {
     /// Other settings of the queue stand, or none any more.
     pub(super) fn take_up_settings(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        let before = register.settings.claims;
+        let before = (register.settings.claims, register.settings.dead_letters);
         register.settings = OwnSettings::of(&register.fold);
         let claims = register.settings.claims;
-        if before.paused != claims.paused {
+        let is_other = before != (claims, register.settings.dead_letters);
+        if before.0.paused != claims.paused {
             let what = if claims.paused { "paused" } else { "resumed" };
             tracing::info!(register = %register.topic(), "the queue is {what}");
         }
-        if before != claims {
+        if is_other {
             let lanes: Vec<LaneId> = self.lanes.keys().collect();
             for id in lanes {
-                self.limit_claims(id, now);
+                self.apply_settings(id, now);
             }
         }
         self.look_at_gate(number, None, now);
     }
 
-    /// Tells a lane what limits its claims.
-    pub(super) fn limit_claims(&mut self, id: LaneId, now: Moment) {
-        let Some(claims) = self.register_of(id).map(|it| it.settings.claims) else { return };
-        if let Some(lane) = self.lanes.get_mut(&id) {
+    /// Tells a lane what limits its claims, and which dead letters are kept.
+    pub(super) fn apply_settings(&mut self, id: LaneId, now: Moment) {
+        let Some(settings) = self.register_of(id).map(|it| &it.settings) else { return };
+        let (claims, dead_letters) = (settings.claims, settings.dead_letters);
+        let Self { lanes, env, services, .. } = self;
+        if let Some(lane) = lanes.get_mut(&id) {
             lane.core.limit_claims(claims, now);
+            let policy = lane.config.dead_letters.within(&dead_letters);
+            lane.change_letters(policy, env, services);
             self.without_credit.insert(id);
         }
     }
