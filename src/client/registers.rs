@@ -101,13 +101,16 @@ impl Registers {
         let (sender, seen) = watch::channel(Seen::NotYet);
         let place = partition(topic.to_owned(), -1);
         let followed = Followed { topic: place.clone(), read: Arc::default(), seen };
-        let service = || Service::of_client(&self.transport, &place, &self.connections);
+        let service = Service::of_client(&self.transport, &place, &self.connections);
         let reader = Reader {
+            transport: Arc::clone(&self.transport),
+            connections: Arc::clone(&self.connections),
+            place,
             read: Arc::clone(&followed.read),
             seen: sender,
             landmark: Landmark::default(),
         };
-        self.tasks.spawn(reader.run(service(), service()));
+        self.tasks.spawn(reader.run(service));
         all.insert(topic.to_owned(), followed.clone());
         followed
     }
@@ -204,6 +207,9 @@ fn lock(read: &Mutex<Read>) -> MutexGuard<'_, Read> {
 
 /// The service of one register.
 struct Reader {
+    transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
+    place: TopicPartition,
     read: Arc<Mutex<Read>>,
     seen: watch::Sender<Seen>,
     landmark: Landmark,
@@ -211,7 +217,7 @@ struct Reader {
 
 impl Reader {
     /// The first read is tried for a while; from then on the register is followed until the client has gone.
-    async fn run(self, first: Service, again: Service) {
+    async fn run(self, first: Service) {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let mut follower = KeptFollower::new(first, from_start);
         if let Err(error) = follower.open_persistently().await {
@@ -219,13 +225,16 @@ impl Reader {
             return;
         }
         follower = follower.only_where(Some(self.landmark.clone()));
-        self.follow(WholeFollower::new(follower)).await;
-        // Another register has taken its place. A third one is not looked for: whoever submits then starts another service.
-        lock(&self.read).fold = Register::default();
-        self.landmark.set(None);
-        self.seen.send_replace(Seen::NotYet);
-        let follower = KeptFollower::new(again, from_start).only_where(Some(self.landmark.clone()));
-        self.follow(WholeFollower::new(follower)).await;
+        loop {
+            self.follow(WholeFollower::new(follower)).await;
+            // Another register has taken its place.
+            lock(&self.read).fold = Register::default();
+            self.landmark.set(None);
+            self.seen.send_replace(Seen::NotYet);
+            let service = Service::of_client(&self.transport, &self.place, &self.connections);
+            follower =
+                KeptFollower::new(service, from_start).only_where(Some(self.landmark.clone()));
+        }
     }
 
     /// Reads until the topic is another one.

@@ -163,3 +163,25 @@ async fn the_same_key_with_another_payload_is_a_conflict_if_asked_for() {
         );
     }
 }
+
+/// A broker makes a deleted register anew, and that more than once. The keys of one that has gone hold no longer.
+#[tokio::test(start_paused = true)]
+async fn a_register_may_be_replaced_again_and_again() {
+    let bench = bench();
+    let place = partition(REGISTER.to_owned(), -1);
+    let mut answers = Vec::new();
+    for number in 0..4 {
+        let start = register::message(&Entry::Start(Stamp { writer: OwnerId(8), serial: number }));
+        let (key, properties, payload) = (start.key, start.properties, start.payload);
+        let at = Position { ledger: 0, entry: 0, batch_index: None };
+        let start = Message { key, properties, payload, ..Message::at(at) };
+        bench.fake.world().logs.remove(&place);
+        bench.fake.append(&place, Message { publish_time_ms: number, ..start });
+        bench.fake.break_followers();
+        sleep(Duration::from_secs(60)).await;
+        let answer = submit(&bench.client, "k", "a").await.unwrap();
+        assert_eq!(submit(&another(&bench), "k", "a").await.unwrap(), answer);
+        assert!(!answers.contains(&answer), "{number}: {answer} of {answers:?}");
+        answers.push(answer);
+    }
+}
