@@ -195,6 +195,25 @@ async fn the_limits_hold_over_two_workers() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_submit_may_be_repeated() -> Result<()> {
+    let printed = printed("idempotent_submit").await?;
+    let sent = |line: &&String| line.starts_with("sent: ");
+    let (sent, told): (Vec<_>, Vec<_>) = printed.iter().partition(sent);
+    let expected =
+        ["sent: 10 apples for Dave", "sent: the list of today", "sent: the list of today"];
+    ensure!(sent == expected, "{printed:#?}");
+    let expected = [
+        "both submits name the same task: true",
+        "after its end, too: true",
+        "whatever the payload: true",
+        "strict: a conflict: true",
+        "a dedupe key is free again: true",
+    ];
+    ensure!(told == expected, "{printed:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
     let printed = printed("cancel").await?;
     let expected = [

@@ -16,6 +16,7 @@ mod crowds;
 mod dependencies;
 mod failures;
 mod joining;
+mod keyed;
 mod large;
 mod leaving;
 mod losing;
