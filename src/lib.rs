@@ -3,6 +3,9 @@
 //! - [`Client`] connects, submits tasks and follows them; [`Client::worker`] builds a worker.
 //! - [`TaskProcessor`] is what you write, [`TaskContext`] what it is given, [`TaskError`] how it says what follows a failure.
 //! - [`WorkerConfig`] holds every setting with its default, [`WorkerHandle`] drains and stops a worker.
+//! - [`Router`] gives one worker several types of tasks, [`Middleware`] puts code of yours around its attempts.
+//! - [`Queue`] limits and pauses a queue, [`DeadLetters`] lists and replays what failed for good, [`TaskView`] shows all tasks, [`Client::history`]
+//!   what happened to one; `Schedules`, behind the feature `schedules`, submit tasks at fixed times.
 //! - [`topics`] names, sets up and checks the topics.
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit test, without a broker and without waiting.
 //! - [`TaskMetadata`] is what the public sees of a task.
@@ -78,10 +81,12 @@ pub use worker::{
     WorkerStats, processor_fn,
 };
 
-/// The code of that page is compiled and run as that of this crate.
+/// The code of these pages is compiled and run as that of this crate.
 #[cfg(all(doctest, feature = "schedules", feature = "testing"))]
+#[doc = include_str!("../docs/dead-letters.md")]
+#[doc = include_str!("../docs/limits.md")]
 #[doc = include_str!("../docs/schedules.md")]
-mod page {}
+mod pages {}
 
 use longhaul_transport::{clock, gate};
 
