@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum WaitError {
     /// The task failed for good.
-    #[error("the task failed after {attempts} attempts: {reason}")]
+    #[error("the task failed after {attempts} attempt{}: {reason}", if *attempts == 1 { "" } else { "s" })]
     Failed {
         /// Why the last attempt failed, in the plainest words that there are: see [`TaskMetadata::reason`].
         reason: String,

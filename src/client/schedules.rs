@@ -64,6 +64,14 @@ pub enum SchedulesError {
     /// The task cannot be submitted.
     #[error("the task of the schedule: {0}")]
     Task(#[source] SubmitError),
+    /// The task goes to the topic of another queue than the one whose schedules these are.
+    #[error("the task goes to `{task}`, and these are the schedules of `{queue}`")]
+    OtherTopic {
+        /// Where the task goes.
+        task: String,
+        /// Whose schedules these are.
+        queue: String,
+    },
     /// A task of a schedule cannot have this: the schedule says it.
     #[error("the task of a schedule has no {0} of its own")]
     OwnTerms(&'static str),
@@ -358,7 +366,8 @@ impl Schedules {
     ) -> Result<TaskTemplate, SchedulesError> {
         let other = self.client.names(&task.topic).map_err(DocumentError::Topic)?;
         if other.task != names.task {
-            return Err(SchedulesError::OwnTerms("topic"));
+            let (task, queue) = (other.task, names.task.clone());
+            return Err(SchedulesError::OtherTopic { task, queue });
         }
         let prepared = task.prepare().map_err(SchedulesError::Task)?;
         let Prepared { payload, properties, key, priority, delivery } = prepared;

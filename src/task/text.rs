@@ -190,13 +190,14 @@ pub(crate) fn unknown_type<'a>(
     known: impl Iterator<Item = &'a String>,
 ) -> String {
     let known: Vec<String> = known.map(|known| format!("`{known}`")).collect();
+    let have = if known.len() > 1 { "have" } else { "has" };
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     match task_type {
         Some(task_type) => {
             let shown = start_of(task_type, TASK_TYPE_BYTES_MAX);
             format!("Task type `{shown}` has no processor here, only {known}")
         }
-        None => format!("The task has no {TASK_TYPE}, and only {known} have a processor here"),
+        None => format!("The task has no {TASK_TYPE}, and only {known} {have} a processor here"),
     }
 }
 

@@ -136,6 +136,11 @@ mod tests {
             let error = routed(&router(), task_type).await.unwrap_err();
             assert_eq!((error.kind(), error.message()), (TaskErrorKind::Elsewhere, reason));
         }
+        let alone =
+            Router::new().route("greet", processor_fn(async |it: Text, _: TaskContext| Ok(it)));
+        let error = routed(&alone, None).await.unwrap_err();
+        let reason = "The task has no TASK_TYPE, and only `greet` has a processor here";
+        assert_eq!(error.message(), reason);
         let all = router().untyped(processor_fn(async |it: Text, _: TaskContext| Ok(it.0)));
         assert_eq!(routed(&all, None).await, Ok(Raw("\"21\"".into())));
     }

@@ -289,7 +289,7 @@ async fn the_test_kit_tests() -> Result<()> {
     let expected = [
         "4711 is paid",
         "7 days have passed",
-        "the task failed after 1 attempts: Processing error: the card is stolen",
+        "the task failed after 1 attempt: Processing error: the card is stolen",
         "PROCESSING 1, FAILED 1 FINAL",
         "the task failed after 0 attempts: Process was cancelled: cancelled by client",
     ];

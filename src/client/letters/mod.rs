@@ -47,6 +47,9 @@ const TRIES_MAX: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeadLetterError {
+    /// The topic's name is not usable.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
     /// The topic of the dead letters, or the register, cannot be read or written.
     #[error("cannot use the dead letters")]
     Transport(#[source] TransportError),
@@ -113,7 +116,7 @@ impl Client {
     ///
     /// # Errors
     /// When the topic's name is not usable.
-    pub fn dead_letters(&self, topic: &str) -> Result<DeadLetters, TopicNameError> {
+    pub fn dead_letters(&self, topic: &str) -> Result<DeadLetters, DeadLetterError> {
         let names = self.names(topic)?;
         let place = partition(names.dead_letters.clone(), -1);
         Ok(DeadLetters { client: self.clone(), names, place })
