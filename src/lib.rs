@@ -85,6 +85,7 @@ pub use worker::{
 #[cfg(all(doctest, feature = "schedules", feature = "testing"))]
 #[doc = include_str!("../docs/dead-letters.md")]
 #[doc = include_str!("../docs/limits.md")]
+#[doc = include_str!("../docs/reading.md")]
 #[doc = include_str!("../docs/schedules.md")]
 mod pages {}
 
