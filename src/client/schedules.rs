@@ -254,7 +254,7 @@ impl Schedules {
             if schedule.triggers.len() >= TRIGGERS_MAX {
                 return Err(SchedulesError::TooManyTriggers);
             }
-            let last = schedule.triggers.last().map_or(0, |last| last + 1);
+            let last = schedule.triggers.last().map_or(0, |last| last.saturating_add(1));
             schedule.triggers.push(now.max(last));
             Ok(Some(schedule))
         };
@@ -390,11 +390,13 @@ impl Schedules {
         name: &str,
         Found { version, schedule }: Found,
     ) -> Result<ScheduleInfo, SchedulesError> {
+        let now = self.client.wall_ms();
         let last = register.look(|keys| {
             let lasts = [false, true].into_iter().filter_map(|by_hand| {
-                let (from, to) = FiringKey::range(name, by_hand);
-                let (key, task) = keys.between(KeyKind::Idempotency, from, to).next_back()?;
-                Some((FiringKey::parse(key.text())?.1, task))
+                let (from, to) = FiringKey::range(name, by_hand, now);
+                let between = keys.between(KeyKind::Idempotency, from, to).rev();
+                let firing = |(key, task)| Some((FiringKey::parse(KeyName::text(key))?.1, task));
+                between.filter_map(firing).next()
             });
             lasts.max_by_key(|(slot, _)| slot.ms)
         });
@@ -405,7 +407,7 @@ impl Schedules {
             Ok::<_, SchedulesError>(Firing { slot: instant(slot.ms), task })
         };
         let last = last.map(firing).transpose()?;
-        let next = schedule.next_after(self.client.wall_ms(), NEXT_MAX)?;
+        let next = schedule.next_after(now, NEXT_MAX)?;
         let next = next.into_iter().map(instant).collect();
         Ok(ScheduleInfo { name: name.to_owned(), version, schedule, last, next })
     }

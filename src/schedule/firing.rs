@@ -13,7 +13,8 @@
 //! Slots are settled in their order: a slot is fired or left out when all before it are settled, so the last bound slot says where to go on. Of several slots
 //! that are left out the last one is bound alone.
 
-use super::{Overlap, Schedule, ScheduleError, when::Slots};
+use super::when::{EARLIEST_MS, LATEST_MS, Slots};
+use super::{Overlap, Schedule, ScheduleError};
 use crate::protocol::register::QueueTask;
 use std::fmt;
 
@@ -43,22 +44,27 @@ impl fmt::Display for FiringKey<'_> {
 }
 
 impl<'a> FiringKey<'a> {
-    /// The firing that has this key, if it is one.
+    /// The firing that has this key, if it is one that longhaul may have written. Any producer may take any key.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (name, slot) = text.strip_prefix(PREFIX)?.split_once('/')?;
         let by_hand = slot.strip_prefix(BY_HAND);
         let ms: u64 = by_hand.unwrap_or(slot).parse().ok()?;
         let slot = Slot { ms, by_hand: by_hand.is_some() };
-        (Self(name, slot).to_string() == text).then_some(Self(name, slot))
+        let is_own = can_be_slot(ms) && Self(name, slot).to_string() == text;
+        is_own.then_some(Self(name, slot))
     }
 
-    /// Between these two are the keys of all slots of a schedule, or of all firings by hand, in the order of their instants.
-    pub(crate) fn range(name: &str, by_hand: bool) -> (String, String) {
-        let before = format!("{PREFIX}{name}/{}", if by_hand { BY_HAND } else { "" });
-        // Behind a digit.
-        let behind = format!("{before}:");
-        (before, behind)
+    /// Between these two are the keys of all slots of a schedule up to this instant, or of all firings by hand, in the order of their instants.
+    pub(crate) fn range(name: &str, by_hand: bool, to_ms: u64) -> (String, String) {
+        let key = |ms| FiringKey(name, Slot { ms, by_hand }).to_string();
+        // Behind the last digit.
+        (key(EARLIEST_MS), format!("{}:", key(to_ms.clamp(EARLIEST_MS, LATEST_MS))))
     }
+}
+
+/// Whether the key of a slot at this instant has as many digits as all others, so that the order of keys is that of slots.
+fn can_be_slot(ms: u64) -> bool {
+    (EARLIEST_MS..=LATEST_MS).contains(&ms)
 }
 
 /// A schedule with its slots.
@@ -72,7 +78,7 @@ pub(crate) struct Plan {
 /// What is known of a schedule's firings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// The last slot that is bound.
+    /// The last slot up to now that is bound.
     pub(crate) last: Option<u64>,
     /// The firings by hand that are bound.
     pub(crate) by_hand: Vec<u64>,
@@ -125,7 +131,8 @@ impl Plan {
     fn due(&self, known: &Known, now_ms: u64) -> (Option<Slot>, Option<u64>) {
         let earliest = now_ms.saturating_sub(self.window_ms);
         let Schedule { triggers, paused, since, .. } = &self.schedule;
-        let is_open = |ms: &&u64| **ms >= earliest && !known.by_hand.contains(ms);
+        let is_open =
+            |ms: &&u64| can_be_slot(**ms) && **ms >= earliest && !known.by_hand.contains(ms);
         let by_hand = triggers.iter().filter(is_open).min().copied();
         if let Some(ms) = by_hand.filter(|ms| *ms <= now_ms) {
             return (Some(Slot { ms, by_hand: true }), None);
@@ -134,6 +141,7 @@ impl Plan {
             return (None, by_hand);
         }
         let settled = known.last.unwrap_or(0).max(*since).max(earliest.saturating_sub(1));
+        let settled = settled.max(EARLIEST_MS - 1);
         let next = self.slots.next_after(settled);
         match next {
             Some(ms) if ms <= now_ms => (Some(Slot { ms, by_hand: false }), None),
@@ -270,6 +278,23 @@ mod tests {
         assert_eq!(made(START + 5).step(&Known::default(), START + 7 * MINUTE), Step::Wait(None));
     }
 
+    /// Instants of a document that somebody has written by hand are numbers of any size.
+    #[test]
+    fn instants_of_any_size_fire_nothing_and_overflow_nothing() {
+        for ms in [0, 1, 9, EARLIEST_MS - 1, LATEST_MS + 1, u64::MAX] {
+            let mut plan = plan(Overlap::AllowAll);
+            plan.schedule.triggers = vec![ms];
+            assert_eq!(plan.step(&known(1, &[]), START + MINUTE), Step::Wait(Some(slot(2).ms)));
+            plan.schedule.since = ms;
+            for now in [0, START, u64::MAX] {
+                let last = Known { last: Some(ms), ..Known::default() };
+                if let Step::Fire { slot, .. } = plan.step(&last, now) {
+                    assert!(can_be_slot(slot.ms) && slot.ms <= now, "{ms} {now} {slot:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn keys_of_firings_are_read_as_they_are_written_and_are_in_order() {
         for by_hand in [false, true] {
@@ -277,10 +302,24 @@ mod tests {
             let [first, second] = slots.map(|slot| FiringKey("a b", slot).to_string());
             let read = FiringKey::parse(&first).unwrap();
             assert_eq!((read.0, read.1), ("a b", slots[0]));
-            let (before, behind) = FiringKey::range("a b", by_hand);
-            assert!(before < first && first < second && second < behind, "{first}");
+            let (before, behind) = FiringKey::range("a b", by_hand, START);
+            assert!(before < first && first < behind && behind < second, "{first}");
+            let (_, behind) = FiringKey::range("a b", by_hand, u64::MAX);
+            assert!(second < behind, "{first}");
         }
-        for other in ["schedule/a", "schedule/a/x", "schedule/a/01", "a/1", "schedule/a/b/1", ""] {
+        for other in [
+            "",
+            "schedule/a",
+            "schedule/a/x",
+            "schedule/a/9",
+            "schedule/a/+1700000000000",
+            "schedule/a/01700000000000",
+            "schedule/a/17000000000000",
+            "schedule/a/18446744073709551615",
+            "schedule/a/trigger/9",
+            "schedule/a/b/1700000000000",
+            "a/1700000000000",
+        ] {
             assert!(FiringKey::parse(other).is_none(), "{other}");
         }
     }

@@ -15,7 +15,10 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 const CRON_BYTES_MAX: usize = 256;
 
 /// Slots behind this instant are none: their keys, in which they are numbers, would not be in order any more.
-const LATEST_MS: u64 = 9_999_999_999_999;
+pub(crate) const LATEST_MS: u64 = 9_999_999_999_999;
+
+/// Nor is a slot before this instant, of September 2001, fired: its key would have fewer digits.
+pub(crate) const EARLIEST_MS: u64 = 1_000_000_000_000;
 
 /// When a schedule fires, made of its document once.
 #[derive(Clone, Debug)]
@@ -88,8 +91,8 @@ impl Slots {
                 ms_of(&cron.find_next_occurrence(&from, false).ok()?)?
             }
             Self::Every(every, offset) => {
-                let periods = (ms + every).saturating_sub(*offset) / every;
-                periods * every + offset
+                let periods = ms.checked_add(*every)?.saturating_sub(*offset) / every;
+                periods.checked_mul(*every)?.checked_add(*offset)?
             }
             Self::At(at) if *at > ms => *at,
             Self::At(_) => return None,

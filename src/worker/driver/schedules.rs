@@ -181,12 +181,16 @@ impl Driver {
         if !lanes.all(|(_, lane)| lane.core.machine().is_ready()) {
             return Some(now + TURN);
         }
-        let known = self.known_firings(number, name, &planned.plan);
+        let known = self.known_firings(number, name, &planned.plan, wall_ms);
         let step = planned.plan.step(&known, wall_ms);
         let (Step::Fire { slot, .. } | Step::LeaveOut { slot, .. }) = step else {
             let Step::Wait(next) = step else { return None };
             return next.map(|ms| now + Duration::from_millis(ms.saturating_sub(wall_ms)));
         };
+        if is_bound(register, name, slot) {
+            // It is settled, whatever the time is by now; another task would only lose its key.
+            return Some(now + TURN);
+        }
         let place = self.place_for(topic, name, now);
         let planned = self.registers.get_mut(number)?.schedules.planned.get_mut(name)?;
         if let Some((under_way, until)) = planned.under_way
@@ -237,15 +241,13 @@ impl Driver {
     }
 
     /// What the register says of a schedule's firings, and the ledgers of their tasks.
-    fn known_firings(&self, number: usize, name: &str, plan: &Plan) -> Known {
+    fn known_firings(&self, number: usize, name: &str, plan: &Plan, wall_ms: u64) -> Known {
         let Some(register) = self.registers.get(number) else { return Known::default() };
         let Schedule { triggers, created_at, overlap, .. } = &plan.schedule;
-        let bound = |slot: &Slot| {
-            let name = key_name(name, *slot);
-            name.is_some_and(|name| register.fold.keys().holder(&name).is_some())
-        };
-        let by_hand = triggers.iter().copied().filter(|ms| bound(&Slot { ms: *ms, by_hand: true }));
-        let mut last = firings_back(register, name, false);
+        let bound = |ms: &u64| is_bound(register, name, Slot { ms: *ms, by_hand: true });
+        let by_hand = triggers.iter().copied().filter(bound);
+        // A slot behind now is bound by a worker whose clock is ahead, or by a producer that has taken the key as its own: those before it stay open.
+        let mut last = firings_back(register, name, false, wall_ms);
         let mut known = Known {
             last: last.next().map(|(slot, _)| slot.ms),
             by_hand: by_hand.collect(),
@@ -256,7 +258,7 @@ impl Driver {
         }
         let mut tasks: BTreeMap<QueueTask, Slot> = BTreeMap::new();
         for by_hand in [false, true] {
-            let all = firings_back(register, name, by_hand).take(LOOKED_THROUGH_MAX);
+            let all = firings_back(register, name, by_hand, wall_ms).take(LOOKED_THROUGH_MAX);
             for (slot, task) in all.filter(|(slot, _)| slot.ms >= *created_at) {
                 let first = tasks.entry(task).or_insert(slot);
                 *first = slot.min(*first);
@@ -376,13 +378,19 @@ fn key_name(name: &str, slot: Slot) -> Option<KeyName> {
     KeyName::new(KeyKind::Idempotency, FiringKey(name, slot).to_string()).ok()
 }
 
-/// The firings of a schedule that are bound, from the last one back.
+fn is_bound(register: &OwnRegister, name: &str, slot: Slot) -> bool {
+    let name = key_name(name, slot);
+    name.is_some_and(|name| register.fold.keys().holder(&name).is_some())
+}
+
+/// The firings of a schedule up to this instant that are bound, from the last one back.
 fn firings_back<'a>(
     register: &'a OwnRegister,
     name: &str,
     by_hand: bool,
+    to_ms: u64,
 ) -> impl Iterator<Item = (Slot, QueueTask)> + use<'a> {
-    let (from, to) = FiringKey::range(name, by_hand);
+    let (from, to) = FiringKey::range(name, by_hand, to_ms);
     let between = register.fold.keys().between(KeyKind::Idempotency, from, to);
     between.rev().filter_map(|(name, task)| Some((FiringKey::parse(name.text())?.1, task)))
 }

@@ -91,6 +91,43 @@ async fn a_document_that_cannot_be_used_does_not_fire_and_can_be_mended() {
     assert_eq!(diary.lines().len(), 1);
 }
 
+/// Any producer may take a key that reads like the slot of a schedule. The slot 9 was the last one by the order of texts, so that the first slot stayed due and was
+/// fired again and again, as fast as the broker took it; one of the year 2286 stopped the schedule for good; and the sum of one of 64 bits and an
+/// interval was too large for a number.
+#[tokio::test(start_paused = true)]
+async fn keys_of_others_that_read_like_slots_neither_stop_nor_spin_a_schedule() {
+    for slot in ["9", "99999999999999", "9999999999999", "18446744073709551615", "+17", "x", ""] {
+        for by_hand in ["", "trigger/"] {
+            let (mut bench, diary) = noting();
+            bench.run_for(SECOND).await;
+            bench.each_twenty_seconds("tick", 1, "");
+            let key = format!("schedule/tick/{by_hand}{slot}");
+            bench.submit(&[("IDEMPOTENCY_KEY", &key), ("SCHEDULE_SLOT", "hostile")]);
+            bench.run_for(65 * SECOND).await;
+            let slots: Vec<String> =
+                diary.lines().into_iter().filter(|line| line != "hostile").collect();
+            assert_eq!(slots.len(), 3, "{key} {slots:?}");
+            let tasks = bench.broker.full_log(&bench.at(&bench.names.task, -1));
+            assert_eq!(tasks.len(), 4, "{key}: one message for each slot");
+        }
+    }
+}
+
+/// A slot that somebody has taken before it was due is settled, and the next one fires.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_taken_beforehand_is_not_fired() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    bench.each_twenty_seconds("tick", 1, "");
+    let next = (bench.broker.clock().wall_ms() / 20_000 + 2) * 20_000;
+    let key = format!("schedule/tick/{next}");
+    bench.submit(&[("IDEMPOTENCY_KEY", &key), ("SCHEDULE_SLOT", "hostile")]);
+    bench.run_for(65 * SECOND).await;
+    assert_eq!(diary.lines().len(), 3, "{:?}", diary.lines());
+    let tasks = bench.broker.full_log(&bench.at(&bench.names.task, -1));
+    assert_eq!(tasks.len(), 3);
+}
+
 /// The register was replaced, and with it the schedules have gone.
 #[tokio::test(start_paused = true)]
 async fn a_schedule_is_gone_with_its_register() {
