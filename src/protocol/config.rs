@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-/// The version of the task protocol that this build speaks.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// The version of the task protocol that this build speaks. 3 knows claims that park a task.
+pub const PROTOCOL_VERSION: u32 = 3;
+
+/// The first version that knows claims that park a task. To an earlier one such a claim is no entry, so that two workers would run the task.
+const PROTOCOL_PARKS: u32 = 3;
 
 /// A version of a ledger's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +63,19 @@ pub enum LedgerConfigError {
 }
 
 impl LedgerConfig {
+    /// Whether all who may work under these settings know claims that park a task.
+    #[must_use]
+    pub const fn parks(&self) -> bool {
+        self.protocol_min >= PROTOCOL_PARKS
+    }
+
+    /// The next version of these settings, which keeps those out who do not; `None` behind the last one.
+    #[must_use]
+    pub fn with_parking(&self) -> Option<Self> {
+        let version = self.version.checked_add(1)?;
+        Some(Self { version, protocol_min: PROTOCOL_PARKS, ..self.clone() })
+    }
+
     /// Whether a worker configured with `self` may work on a ledger whose newest settings are `theirs`.
     ///
     /// # Errors

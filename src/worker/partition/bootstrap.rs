@@ -72,7 +72,7 @@ impl Partition {
         self.silence.note_reading(heartbeat.owner, heartbeat.reading);
     }
 
-    pub(super) fn handle_config(&mut self, config: &LedgerConfig) {
+    pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
         match &self.config {
             // Of two workers that started at once each wrote its own. The first entry counts for all who read both, so it must
             // also be the one that compaction keeps.
@@ -85,6 +85,9 @@ impl Partition {
             }
             Some(known) if known.version >= config.version => return,
             Some(_) | None => self.config = Some(config.clone()),
+        }
+        for id in self.waits.keys() {
+            self.agenda.set(*id, now);
         }
         if let Err(error) = self.settings.ledger.agrees_with(config) {
             self.effects.push_back(Effect::Refused(error));

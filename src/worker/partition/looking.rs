@@ -207,6 +207,7 @@ impl Partition {
         match decision {
             Decision::Wait if due > now => self.agenda.set(id, due),
             Decision::Wait => {}
+            Decision::Claim(claim) if !self.knows_all_of(claim.kind, id, now) => {}
             Decision::ReadPayload | Decision::Claim(_) if !self.may_claim(id, closes, now) => {}
             Decision::ReadPayload if !self.has_ticket(id, true, now, slots) => {}
             Decision::Claim(_) if !closes && !self.has_ticket(id, false, now, slots) => {}

@@ -133,6 +133,8 @@ pub struct Partition {
     gaps: Gaps,
     /// Newest settings read from the ledger.
     config: Option<LedgerConfig>,
+    /// When other settings were last published here, so that tasks may be parked.
+    raised: Option<Moment>,
     finished: Finished,
     finishers: Finishers,
     /// This worker was the first by rank when its last heartbeat came back.
@@ -183,6 +185,7 @@ impl Partition {
             sent: Sent::default(),
             gaps: Gaps::default(),
             config: None,
+            raised: None,
             finished: Finished::default(),
             finishers: Finishers::default(),
             first: false,
@@ -238,7 +241,7 @@ impl Partition {
         self.note_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
-            Entry::Config(config) => self.handle_config(config),
+            Entry::Config(config) => self.handle_config(config, now),
             Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
             Entry::Claim(_)
             | Entry::Done(_)

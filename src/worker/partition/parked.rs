@@ -1,12 +1,13 @@
 //! Tasks that wait for others. What they wait for may be in other partitions, so it is the driver that knows how it stands with that, and tells
 //! it here.
 
-use super::Partition;
-use crate::protocol::entry::ClaimKind;
+use super::{Effect, Mode, Partition};
+use crate::protocol::entry::{ClaimKind, Entry};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::moment::Moment;
 use crate::protocol::waits::Standing;
 use crate::task::TaskId;
+use crate::worker::machine::Action;
 use std::time::Duration;
 
 /// When a parked task is due as long as nobody says that the others are over.
@@ -53,6 +54,25 @@ impl Partition {
     /// Whether the next claim of this task parks it.
     pub(super) fn parks(&self, id: TaskId) -> bool {
         self.waits.get(&id) == Some(&Standing::Waits) && !self.machine.fold(id).is_parked()
+    }
+
+    /// Whether all workers of the ledger know claims of this kind. If not, its settings keep the others out from now on, and the task is looked at again
+    /// when that was read back.
+    pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
+        let settings = match &self.config {
+            _ if kind != ClaimKind::Park => return true,
+            Some(config) if config.parks() => return true,
+            Some(config) => config.with_parking(),
+            None => Some(self.settings.ledger.clone()),
+        };
+        let Some(settings) = settings else { return true };
+        let pause = self.settings.ledger.heartbeat;
+        self.agenda.set(id, now + pause);
+        if self.raised.is_none_or(|at| now.since(at) >= pause) && self.mode == Mode::Live {
+            self.raised = Some(now);
+            self.effects.push_back(Effect::Do(Action::Publish(Entry::Config(settings))));
+        }
+        false
     }
 
     /// When the next attempt is due, given when it would be if it were not parked.
