@@ -133,9 +133,13 @@ impl Parked {
         keys: KeysOfQueue<'_>,
     ) {
         self.remove(place);
-        let mut waiting = Waiting::new(list);
+        self.put(place, Waiting::new(list), register, keys);
+    }
+
+    fn put(&mut self, place: Place, mut waiting: Waiting, register: usize, keys: KeysOfQueue<'_>) {
         for name in waiting.list.iter().flat_map(|list| &list.names) {
             match (name, name.keys()) {
+                (Name::Key(text), _) if waiting.bound.contains_key(text) => {}
                 (Name::Key(text), Some(names)) => {
                     if let Some(holder) = keys.holder(&names) {
                         waiting.bound.insert(Arc::clone(text), holder);
@@ -156,7 +160,11 @@ impl Parked {
 
     /// The task does not wait any more.
     pub(super) fn remove(&mut self, place: Place) {
-        let Some(waiting) = self.tasks.remove(&place) else { return };
+        self.take(place);
+    }
+
+    fn take(&mut self, place: Place) -> Option<Waiting> {
+        let waiting = self.tasks.remove(&place)?;
         for id in waiting.tasks() {
             let key = (place.0.topic, id);
             if let Some(all) = self.named.get_mut(&key) {
@@ -172,6 +180,7 @@ impl Parked {
                 !all.is_empty()
             });
         }
+        Some(waiting)
     }
 
     pub(super) fn get(&self, place: Place) -> Option<&Waiting> {
@@ -234,10 +243,10 @@ impl Parked {
         self.unbound.get(&(register, name.clone())).cloned().unwrap_or_default()
     }
 
-    /// A task waits for a key that was read of.
+    /// A task waits for a key that was read of. Whatever else is known of what it waits for stays known.
     pub(super) fn bind(&mut self, place: Place, register: usize, keys: KeysOfQueue<'_>) {
-        let Some(Waiting { list: Ok(list), .. }) = self.tasks.get(&place) else { return };
-        self.insert(place, Ok(Arc::clone(list)), register, keys);
+        let Some(waiting) = self.take(place) else { return };
+        self.put(place, waiting, register, keys);
     }
 
     /// Looks for a circle of tasks that wait for one another, from this one on. The one with the highest id in it breaks it: it counts the task

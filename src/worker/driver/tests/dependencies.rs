@@ -118,6 +118,23 @@ async fn a_key_is_the_task_that_takes_it_and_one_that_nobody_takes_has_its_time(
     assert!(bench.driver.parked.is_empty());
 }
 
+/// When one of several keys was taken, the others counted again for ever that had been given up after 24 hours.
+#[tokio::test(start_paused = true)]
+async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
+    let (mut bench, diary) = bench(brisk());
+    let late = bench.submit(&[("SCHEDULED_AT", "2100-01-01T00:00:00Z")]);
+    let after = format!("{late},key:a,key:b");
+    let parked = [("AFTER", &*after), ("AFTER_FAILED", "run"), ("name", "parked")];
+    let parked = bench.submit(&parked);
+    bench.run_long(KEY_WAIT_MAX + HOUR).await;
+    bench.submit(&[("name", "b"), ("IDEMPOTENCY_KEY", "b")]);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(diary.lines(), ["b starts 1"], "{late} is not over");
+    bench.broker.publish(&bench.ledger(), ledger::message(&Entry::Cancel(late), b""));
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(bench.last_of(parked).state, TaskState::Completed);
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_tasks_that_wait_for_one_another_the_last_one_breaks_the_circle() {
     let (mut bench, diary) = bench(brisk());
