@@ -101,6 +101,9 @@ pub enum WaitsError {
         "more than {NAMED_MAX} tasks are named, or their names have more than {BYTES_MAX} bytes"
     )]
     TooMany,
+    /// The entry that parks a task does not say so.
+    #[error("the entry that parks the task does not say what it waits for")]
+    Body,
     /// The policy is none of the three.
     #[error("`{0}` is none of `fail`, `skip` and `run`")]
     Policy(String),

@@ -270,6 +270,10 @@ impl Parked {
     /// The tasks of a circle that this one is part of, in the order in which each waits for the next.
     fn circle(&self, start: Place) -> Option<Vec<TaskId>> {
         let topic = start.0.topic;
+        if !self.named.contains_key(&(topic, start.1)) {
+            // Nobody waits for it. So a long chain is read at little cost in its own order, or in the opposite one.
+            return None;
+        }
         let place = |id: TaskId| (LaneId::new(topic, id.partition), id);
         let names = |id: TaskId| {
             let waiting = self.tasks.get(&place(id));
@@ -335,4 +339,37 @@ pub(super) fn is_new(lanes: &Lanes, topic: u16, id: TaskId) -> bool {
     let lane = lanes.get(&LaneId::new(topic, id.partition));
     let machine = lane.map(|lane| lane.core.machine()).filter(|machine| machine.is_ready());
     machine.is_none_or(|machine| machine.fold(id).phase == Phase::New)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::waits::AfterFailed;
+
+    /// Each task of a long chain was followed to its end, up to 10,000 tasks, when it was read: a worker that found 20,000 of them at its
+    /// start was busy with that alone.
+    #[test]
+    fn a_long_chain_is_read_at_once_and_a_circle_in_it_is_found() {
+        let keys = Keys::default();
+        let keys = KeysOfQueue { keys: &keys, level: Priority::Normal };
+        let place = |entry| {
+            let id = TaskId { ledger: 1, entry, partition: -1, batch_index: None };
+            (LaneId::new(0, -1), id)
+        };
+        let mut parked = Parked::default();
+        let mut waits_for = |task: u64, named: u64| {
+            let list = WaitsFor::of([place(named).1], AfterFailed::Fail);
+            parked.insert(place(task), Ok(Arc::new(list)), 0, keys);
+            parked.break_circle(place(task))
+        };
+        for task in 1..20_000 {
+            assert_eq!(waits_for(task, task - 1), None);
+        }
+        for task in (30_001..50_000).rev() {
+            assert_eq!(waits_for(task, task - 1), None);
+        }
+        assert_eq!(waits_for(60_001, 60_000), None);
+        assert_eq!(waits_for(60_000, 60_001), Some(place(60_001)));
+        assert_eq!(waits_for(9_000, 9_000), Some(place(9_000)), "it waits for itself");
+    }
 }

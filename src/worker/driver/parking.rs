@@ -12,7 +12,7 @@ use crate::protocol::entry_set::EntrySet;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::HoldKey;
-use crate::protocol::waits::{KEY_WAIT_MAX, Standing, WaitsFor};
+use crate::protocol::waits::{KEY_WAIT_MAX, Standing, WaitsError, WaitsFor};
 use crate::task::{TaskId, text};
 use crate::transport::Message;
 use std::collections::BTreeSet;
@@ -87,10 +87,12 @@ impl Driver {
             || matches!(entry, Entry::Done(done) if done.parks());
         if parks {
             let content = ledger::content(message).unwrap_or_default();
-            if let Some(list) = WaitsFor::of_content(&content) {
-                self.begin_waiting((id, task), Ok(Arc::new(list)), now);
-                self.wait_for_keys((id, task), now);
+            let list = WaitsFor::of_content(&content).map(Arc::new).ok_or(WaitsError::Body);
+            if let Err(error) = &list {
+                tracing::error!(%task, %error, "a parked task cannot go on: it fails");
             }
+            self.begin_waiting((id, task), list, now);
+            self.wait_for_keys((id, task), now);
         } else if !self.parked.is_empty()
             && self
                 .lanes
