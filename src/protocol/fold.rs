@@ -19,7 +19,7 @@
 //! is the next like any other. Whether an owner is stale or a
 //! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
 
-use super::entry::{After, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use super::key::{Epoch, OwnerId};
 
 /// The folded state of one task.
@@ -147,7 +147,7 @@ impl TaskFold {
     /// Whether the task waits until others are over.
     #[must_use]
     pub const fn is_parked(&self) -> bool {
-        matches!(self.phase, Phase::Retry) && matches!(self.next_attempt.after, After::Others)
+        matches!(self.phase, Phase::Retry) && self.next_attempt.is_parked()
     }
 
     const fn judge_claim(&self, claim: &Claim) -> Verdict {

@@ -47,6 +47,12 @@ impl NextAttempt {
     /// When the tasks are over that the entry's body names.
     pub const PARKED: Self = Self { at_ms: 0, delay_ms: 0, after: After::Others };
 
+    /// Whether it follows the end of other tasks.
+    #[must_use]
+    pub const fn is_parked(&self) -> bool {
+        matches!(self.after, After::Others)
+    }
+
     /// At this wall-clock time, or after this delay, both in ms.
     #[must_use]
     pub const fn new(at_ms: u64, delay_ms: u64) -> Self {

@@ -1,6 +1,6 @@
 //! What follows a failed attempt: another one after a delay with full jitter, or the end.
 
-use super::entry::{NextAttempt, Outcome};
+use super::entry::{After, NextAttempt, Outcome};
 use std::time::Duration;
 
 /// How long a task waits between attempts: uniformly between zero and a ceiling that doubles with each attempt, or as long as a list says.
@@ -111,6 +111,15 @@ pub enum Failure {
     Snooze(Duration),
 }
 
+/// The outcome of an attempt that ends until other tasks are over. If they are over already it counts as the shortest snooze: a processor that asks for them
+/// again and again would fill the ledger.
+#[must_use]
+pub fn outcome_of_waiting(now_ms: u64) -> Outcome {
+    let delay_ms = u64::try_from(SNOOZE_MIN.as_millis()).unwrap_or(u64::MAX);
+    let at_ms = now_ms.saturating_add(delay_ms);
+    Outcome::Released(NextAttempt { at_ms, delay_ms, after: After::Others })
+}
+
 /// The outcome of a failed attempt. `now_ms` is wall-clock time: it is only recorded.
 #[must_use]
 pub fn outcome_of_failure(
@@ -161,6 +170,14 @@ mod tests {
         let next = NextAttempt::new(1010, 1000);
         assert_eq!(outcome(Failure::Retry, 1), Outcome::Failed(next));
         assert_eq!(outcome(Failure::Snooze(Duration::from_secs(1)), 3), Outcome::Released(next));
+    }
+
+    /// A processor that asked for tasks which were all over began again at once, as fast as the broker took its entries.
+    #[test]
+    fn waiting_for_other_tasks_lasts_a_second_at_least() {
+        let next = NextAttempt { after: After::Others, ..NextAttempt::new(1010, 1000) };
+        assert_eq!(outcome_of_waiting(10), Outcome::Released(next));
+        assert!(next.is_parked());
     }
 
     /// A processor that snoozed for no time at all filled the ledger as fast as the broker took it.

@@ -121,7 +121,7 @@ impl TaskError {
     /// Go on when these tasks are over, without counting the attempt: tasks of the same topic, up to 1,000. Meanwhile the task has no slot and no payload in
     /// any worker. The next attempt begins from the start, with the last checkpoint, and finds them in
     /// [`TaskContext::predecessors`](crate::TaskContext::predecessors). It begins also if some of them have no result, unless
-    /// [`after_failed`](Self::after_failed) says otherwise. If all of them are over it begins at once.
+    /// [`after_failed`](Self::after_failed) says otherwise. If all of them are over it begins after a second, as after the shortest snooze.
     ///
     /// ```
     /// use longhaul::{Client, TaskContext, TaskError, Text};

@@ -9,9 +9,9 @@ use super::telling::AttemptLog;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
-use crate::protocol::entry::{NextAttempt, Outcome};
+use crate::protocol::entry::Outcome;
 use crate::protocol::key::Epoch;
-use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure};
+use crate::protocol::retry::{Failure, RetryPolicy, outcome_of_failure, outcome_of_waiting};
 use crate::task::terms::{Pauses, Terms};
 use crate::task::{TaskId, text};
 use crate::telemetry::{self, spans};
@@ -155,7 +155,7 @@ impl Driver {
             self.stats.took(took);
             if lane.core.machine().awaits_end(task, epoch) {
                 lane.keep_last_checkpoint((task, epoch), &running.checkpoints, outcome);
-                let parks = outcome == Outcome::Released(NextAttempt::PARKED);
+                let parks = matches!(outcome, Outcome::Released(next) if next.is_parked());
                 if given_back || parks || !matches!(outcome, Outcome::Released(_)) {
                     lane.outcome_bodies.insert(task, (epoch, body));
                     lane.keep_remains((task, epoch), &running);
@@ -232,9 +232,7 @@ impl WorkerConfig {
             Ending::Completed(bytes) => (Some(Outcome::Completed), Body::Result(bytes)),
             Ending::Failed(failure, reason) => failed(failure, reason),
             Ending::After(tasks) => match tasks.list(topic) {
-                Ok(list) => {
-                    (Some(Outcome::Released(NextAttempt::PARKED)), Body::Reason(list.content()))
-                }
+                Ok(list) => (Some(outcome_of_waiting(wall_ms)), Body::Reason(list.content())),
                 Err(reason) => failed(Failure::Fatal, reason),
             },
             Ending::Cancelled => {

@@ -21,8 +21,8 @@ impl Partition {
             return false;
         }
         if let Some(open) = self.open.get_mut(&id).filter(|_| fold.is_parked()) {
-            // Whoever does not hold it counts its patience from now on.
-            open.due = now;
+            // Whoever does not hold it counts its patience from now on. After an attempt that is not before the pause that its end asks for.
+            open.due = open.due.max(now);
         }
         let waits = standing == Standing::Waits;
         self.waits.insert(id, standing);

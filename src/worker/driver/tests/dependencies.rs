@@ -135,6 +135,30 @@ async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
     assert_eq!(bench.last_of(parked).state, TaskState::Completed);
 }
 
+/// A processor that waits for tasks which are over, whatever it has learned of them, is no loop: each round is a snooze of a second.
+#[tokio::test(start_paused = true)]
+async fn a_processor_that_waits_for_what_is_over_begins_once_a_second() {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(brisk(), None, move |context| {
+        let notes = notes.clone();
+        async move {
+            let Some(id) = context.properties().get("after") else {
+                return Ok(Text("done".to_owned()));
+            };
+            notes.note("again".to_owned());
+            let task = TaskRef::new(context.topic(), id.parse().unwrap()).unwrap();
+            Err(TaskError::after([&task]))
+        }
+    });
+    let first = bench.submit(&[]).to_string();
+    bench.run_for(SECOND).await;
+    bench.submit(&[("after", &first)]);
+    bench.run_for(30 * SECOND).await;
+    let rounds = diary.lines().len();
+    assert!((20..=31).contains(&rounds), "{rounds}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_tasks_that_wait_for_one_another_the_last_one_breaks_the_circle() {
     let (mut bench, diary) = bench(brisk());
