@@ -35,7 +35,8 @@ pub struct ActionRecord {
 
 impl Client {
     /// Who has acted upon the tasks of a queue, and why: the newest `limit` actions and at most 10,000, the oldest first. It reads the ledger and
-    /// the dead letters as far as their logs go back: `TopicSettings::history_retention`.
+    /// the dead letters as far as their logs go back: `TopicSettings::history_retention`. It has no time limit of its own, and goes on when a
+    /// broker that could not be reached is back: put a limit around it with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.
