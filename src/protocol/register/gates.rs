@@ -1,8 +1,8 @@
 //! Limits that hold over all workers of a queue: tickets, in the order of the log.
 //!
 //! Each limit is a *gate*: so many tasks at once ([`GateKind::Slots`]) or so many in a time ([`GateKind::Pace`]), of the queue or of one key.
-//! A worker that is about to claim a task takes a *ticket* at each gate that has a limit, one after the other, those of the key first: so
-//! whoever waits at the gate of a key holds up nobody with another one. A gate is one line, and every reader grants the same tickets:
+//! A worker that is about to claim a task takes a *ticket* at each gate that has a limit, one after the other, those of the key first. A gate is
+//! one line, and every reader grants the same tickets:
 //!
 //! | gate | a ticket is granted | it is given back |
 //! |---|---|---|
@@ -311,6 +311,16 @@ impl Gates {
                 from.map_or(Standing::Unknown, Standing::From)
             }
         }
+    }
+
+    /// When a ticket that lands now at a gate of pace, behind so many others, would be granted, in ms since the epoch.
+    #[must_use]
+    pub fn opens_at(&self, gate: &Gate, behind: usize, now_ms: u64) -> u64 {
+        let Some(rate) = self.limits.of(gate).rate else { return now_ms };
+        let behind = u64::try_from(behind).unwrap_or(u64::MAX);
+        let full_at = self.lines.get(gate).map_or(0, |line| line.full_at).max(nanos(now_ms));
+        let full_at = full_at.saturating_add(rate.interval().saturating_mul(behind));
+        full_at.saturating_sub(rate.patience()).div_ceil(NANOS_PER_MS).max(now_ms)
     }
 
     /// Since when a ticket is of no more use to others, in ms since the epoch: `None` if it stands for an attempt that may go on.

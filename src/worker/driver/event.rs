@@ -7,7 +7,7 @@ use super::parking::ParkedEvent;
 use super::schedules::ScheduleEvent;
 use super::showing::BodyReading;
 use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{KeyName, QueueTask, Ticket};
+use crate::protocol::register::{Gate, KeyName, QueueTask, Ticket};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::metadata::Showing;
@@ -124,6 +124,11 @@ pub(in crate::worker) enum Event {
     TicketDue {
         lane: LaneId,
         id: TaskId,
+    },
+    /// A token of this rate may be there, at the register with this number.
+    PaceDue {
+        register: usize,
+        gate: Gate,
     },
     /// A ticket may not be stored.
     TicketLost {

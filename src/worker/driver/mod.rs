@@ -17,6 +17,7 @@ mod leaving;
 mod legacy;
 mod letter_keeping;
 mod named;
+mod paces;
 mod parked;
 mod parking;
 mod peers;
@@ -36,6 +37,7 @@ mod stuck;
 mod task_topics;
 mod telling;
 mod tickets;
+mod useless;
 
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
@@ -359,7 +361,8 @@ impl Driver {
             Event::ReleaseDue { register, id } => self.handle_release_due(register, id),
             Event::KeysDue(register) => self.handle_keys_due(register),
             Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
-            Event::TicketDue { lane, id } => self.pass_gates(lane, id, now),
+            Event::TicketDue { lane, id } => self.handle_ticket_due(lane, id, now),
+            Event::PaceDue { register, gate } => self.handle_pace_due(register, &gate, now),
             Event::TicketLost { register, ticket } => {
                 self.handle_ticket_lost(register, &ticket, now);
             }

@@ -2,10 +2,11 @@
 //!
 //! A task takes its tickets one after the other, as the register's fold says (`protocol/register/gates.rs`), and may be claimed when it has
 //! all of them. One for a slot is given back when the attempt is over; one for a pace when its token is forgotten, whatever became of the
-//! task. The tickets of a worker that has fallen silent are given back by the first worker by rank.
+//! task.
 
-use super::lane::{Lane, TaskPayload};
+use super::lane::TaskPayload;
 use super::lanes::LaneId;
+use super::paces::{Paces, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
 use super::register::OwnRegister;
 use super::{Driver, Event, PublishResult};
 use crate::protocol::moment::Moment;
@@ -15,16 +16,6 @@ use crate::transport::OnReceipt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How often the tickets of others are looked at, while there are any.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
-
-/// Whoever finds a ticket of no use so often gives it back: nobody else seems to, or this worker has missed that somebody did.
-const FOUND_USELESS_MAX: u32 = 5;
-
-/// How much later than it is forgotten a token's ticket is given back: so much may clocks differ before a worker that starts then takes a
-/// bucket for fuller than it is.
-const FORGOTTEN_FOR_MS: u64 = 1_000;
-
 /// What this worker has at the gates of a register.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
@@ -33,12 +24,13 @@ pub(super) struct Tickets {
     holders: BTreeMap<Stamp, (LaneId, TaskId)>,
     /// Which tasks have a ticket at a gate, and have not passed it.
     waiting: BTreeMap<Gate, BTreeSet<(LaneId, TaskId)>>,
+    pub(super) paces: Paces,
     /// Being given back.
     returning: BTreeSet<Stamp>,
     /// How often those that are of no use were found still standing.
-    useless: BTreeMap<Stamp, u32>,
+    pub(super) useless: BTreeMap<Stamp, u32>,
     /// They will be looked for.
-    scheduled: bool,
+    pub(super) scheduled: bool,
 }
 
 /// The tickets of a task.
@@ -61,6 +53,12 @@ enum Next {
     },
     /// The token of its pace is there then, in ms since the epoch.
     At(u64, bool),
+    /// The same, and so late that others are to have its slots until shortly before.
+    Aside(u64, bool),
+    /// This gate has no token until shortly after this time: others are to have its slots.
+    Park(Gate, u64),
+    /// The token that it has at this gate is too old.
+    Renew(Gate),
     /// It takes a ticket here.
     Take(Gate),
     Pass(Gate),
@@ -68,10 +66,43 @@ enum Next {
 }
 
 impl Held {
-    fn next(&self, gates: &Gates, wall_ms: u64) -> Next {
-        let gate = gates.on_the_way(self.key.as_deref()).find(|gate| !self.passed.contains(gate));
-        let Some(gate) = gate else { return Next::Claim };
-        let Some(ticket) = self.tickets.iter().find(|it| it.gate == gate) else {
+    fn ticket_at(&self, gate: &Gate) -> Option<&Ticket> {
+        self.tickets.iter().find(|it| it.gate == *gate)
+    }
+
+    fn next(&self, of: (LaneId, TaskId), gates: &Gates, paces: &Paces, wall_ms: u64) -> Next {
+        let way: Vec<Gate> = gates.on_the_way(self.key.as_deref()).collect();
+        let needs_slots = way.iter().any(|gate| gate.kind == GateKind::Slots);
+        let tokens = way.iter().filter(|gate| needs_slots && gate.kind == GateKind::Pace);
+        for gate in tokens {
+            let token = self.ticket_at(gate).map(|it| gates.standing(it));
+            let passed = self.passed.contains(gate);
+            match token {
+                Some(Standing::From(at_ms)) if at_ms.saturating_add(TOKEN_KEEPS_MS) < wall_ms => {
+                    return Next::Renew(gate.clone());
+                }
+                Some(Standing::From(at_ms)) if !passed && at_ms > wall_ms + SLOT_AHEAD_MS => {
+                    return Next::Aside(at_ms, gate.key.is_some());
+                }
+                None if !passed && !paces.has_set_out(gate, of) => {
+                    let at_ms = paces.opens_at(gate, of, gates, wall_ms);
+                    if at_ms > wall_ms + SLOT_AHEAD_MS {
+                        return Next::Park(gate.clone(), at_ms - SLOT_AHEAD_MS);
+                    }
+                }
+                None | Some(_) => {}
+            }
+        }
+        let Some(gate) = way.into_iter().find(|gate| !self.passed.contains(gate)) else {
+            return Next::Claim;
+        };
+        let Some(ticket) = self.ticket_at(&gate) else {
+            if needs_slots && gate.kind == GateKind::Pace {
+                let at_ms = paces.opens_at(&gate, of, gates, wall_ms);
+                if at_ms > wall_ms + SLOT_AHEAD_MS {
+                    return Next::Park(gate, at_ms - SLOT_AHEAD_MS);
+                }
+            }
             return Next::Take(gate);
         };
         match gates.standing(ticket) {
@@ -80,6 +111,17 @@ impl Held {
             Standing::From(at_ms) if at_ms > wall_ms => Next::At(at_ms, gate.key.is_some()),
             Standing::From(_) => Next::Pass(gate),
         }
+    }
+
+    /// The gates of pace where it has no ticket yet.
+    fn needs_tokens_at(&self, gates: &Gates) -> Vec<Gate> {
+        let way = gates.on_the_way(self.key.as_deref());
+        way.filter(|gate| {
+            gate.kind == GateKind::Pace
+                && !self.passed.contains(gate)
+                && self.ticket_at(gate).is_none()
+        })
+        .collect()
     }
 }
 
@@ -97,7 +139,7 @@ impl Tickets {
         }
     }
 
-    fn holder_of(&self, ticket: &Ticket) -> Option<(LaneId, TaskId)> {
+    pub(super) fn holder_of(&self, ticket: &Ticket) -> Option<(LaneId, TaskId)> {
         self.holders.get(&ticket.stamp).copied()
     }
 
@@ -137,17 +179,38 @@ impl Driver {
             let Some(held) = tickets.tasks.get_mut(&(id, task)).filter(|it| !it.granted) else {
                 return;
             };
-            match held.next(fold.gates(), wall_ms) {
-                Next::Take(gate) => return self.take_ticket(id, task, gate),
+            let next = held.next((id, task), fold.gates(), &tickets.paces, wall_ms);
+            if !matches!(next, Next::Park(..)) {
+                tickets.paces.unpark((id, task));
+            }
+            match next {
+                Next::Take(gate) => {
+                    for gate in held.needs_tokens_at(fold.gates()) {
+                        tickets.paces.set_out(&gate, (id, task));
+                    }
+                    return self.take_ticket(id, task, gate);
+                }
                 Next::Wait { in_line_of_key } => return self.line_up(id, task, in_line_of_key),
                 Next::At(at_ms, of_key) => {
-                    let other = held.look_at_ms.replace(at_ms) != Some(at_ms);
-                    self.line_up(id, task, of_key);
-                    if other {
-                        let event = Event::TicketDue { lane: id, id: task };
-                        self.at_wall_ms(at_ms, event);
+                    return self.look_again(number, (id, task), at_ms, of_key);
+                }
+                Next::Aside(at_ms, of_key) => {
+                    self.give_back_slots(number, (id, task));
+                    return self.look_again(number, (id, task), at_ms - SLOT_AHEAD_MS, of_key);
+                }
+                Next::Park(gate, at_ms) => {
+                    self.park_at_pace(number, (id, task), &gate, at_ms);
+                    return self.line_up(id, task, gate.key.is_some());
+                }
+                Next::Renew(gate) => {
+                    // It stands until it is forgotten, as that of a task which has begun.
+                    held.passed.retain(|passed| *passed != gate);
+                    let token = held.tickets.iter().position(|it| it.gate == gate);
+                    let token = token.map(|at| held.tickets.swap_remove(at));
+                    tickets.leave(&gate, (id, task));
+                    if let Some(token) = token {
+                        tickets.holders.remove(&token.stamp);
                     }
-                    return;
                 }
                 Next::Pass(gate) => {
                     tickets.leave(&gate, (id, task));
@@ -167,13 +230,50 @@ impl Driver {
     }
 
     fn line_up(&mut self, id: LaneId, task: TaskId, in_line_of_key: bool) {
-        if in_line_of_key && let Some(lane) = self.lanes.get_mut(&id) {
-            lane.core.line_up(task);
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.core.line_up(task, in_line_of_key);
+        }
+    }
+
+    /// The task goes on at this time of the wall clock, in ms since the epoch.
+    fn look_again(&mut self, number: usize, of: (LaneId, TaskId), at_ms: u64, of_key: bool) {
+        self.line_up(of.0, of.1, of_key);
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let Some(held) = register.tickets.tasks.get_mut(&of) else { return };
+        if held.look_at_ms.replace(at_ms) != Some(at_ms) {
+            self.at_wall_ms(at_ms, Event::TicketDue { lane: of.0, id: of.1 });
+        }
+    }
+
+    /// A time has come for which a task has waited: perhaps not by the wall clock, which may have been set back.
+    pub(super) fn handle_ticket_due(&mut self, id: LaneId, task: TaskId, now: Moment) {
+        let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
+        let register = self.registers.get_mut(topic.register);
+        if let Some(held) = register.and_then(|it| it.tickets.tasks.get_mut(&(id, task))) {
+            held.look_at_ms = None;
+        }
+        self.pass_gates(id, task, now);
+    }
+
+    /// Others are to have the slots of a task: it will take them again.
+    pub(super) fn give_back_slots(&mut self, number: usize, of: (LaneId, TaskId)) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let tickets = &mut register.tickets;
+        let Some(held) = tickets.tasks.get_mut(&of) else { return };
+        held.passed.retain(|gate| gate.kind != GateKind::Slots);
+        let is_slot = |it: &mut Ticket| it.gate.kind == GateKind::Slots;
+        let slots: Vec<Ticket> = held.tickets.extract_if(.., is_slot).collect();
+        for ticket in &slots {
+            tickets.leave(&ticket.gate, of);
+            tickets.holders.remove(&ticket.stamp);
+        }
+        for ticket in slots {
+            self.give_back(number, ticket);
         }
     }
 
     /// Has something done at this time of the wall clock.
-    fn at_wall_ms(&self, at_ms: u64, event: Event) {
+    pub(super) fn at_wall_ms(&self, at_ms: u64, event: Event) {
         let clock = self.env.clock;
         let wait = Duration::from_millis(at_ms.saturating_sub(clock.wall_ms()));
         let at = clock.now() + wait;
@@ -220,10 +320,11 @@ impl Driver {
         for ticket in held.tickets.into_iter().filter(|it| it.gate.kind == GateKind::Slots) {
             self.give_back(number, ticket);
         }
+        self.leave_paces(number, (id, task));
     }
 
     /// Publishes that a ticket is of no more use.
-    fn give_back(&mut self, number: usize, ticket: Ticket) {
+    pub(super) fn give_back(&mut self, number: usize, ticket: Ticket) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         if !register.tickets.returning.insert(ticket.stamp) {
@@ -296,6 +397,9 @@ impl Driver {
         }
         let own = register.stamps.is_own(ticket.stamp);
         let holder = if own { register.tickets.holder_of(ticket) } else { None };
+        if let Some(of) = holder {
+            register.tickets.paces.arrive(&ticket.gate, of);
+        }
         if taken && own {
             // What nobody here needs any more was on its way for long.
             if holder.is_none() && ticket.gate.kind == GateKind::Slots {
@@ -325,6 +429,7 @@ impl Driver {
         let OwnRegister { fold, tickets, .. } = register;
         tickets.waiting.clear();
         tickets.holders.clear();
+        tickets.paces.clear();
         for (of, held) in &mut tickets.tasks {
             held.tickets.retain(|it| fold.gates().standing(it) != Standing::Unknown);
             tickets.holders.extend(held.tickets.iter().map(|it| (it.stamp, *of)));
@@ -332,75 +437,6 @@ impl Driver {
         tickets.returning.clear();
         self.look_at_gate(number, None, now);
         self.look_at_tickets_later(number);
-    }
-
-    /// Has the tickets of others looked at in a while, if there are any tickets.
-    fn look_at_tickets_later(&mut self, number: usize) {
-        let Some(register) = self.registers.get_mut(number) else { return };
-        if register.fold.gates().is_empty()
-            || std::mem::replace(&mut register.tickets.scheduled, true)
-        {
-            return;
-        }
-        let clock = self.env.clock;
-        let at = clock.now() + LOOKED_AT_EVERY;
-        self.pending.push(Box::pin(async move {
-            clock.sleep_until(at).await;
-            Event::TicketsDue(number)
-        }));
-    }
-
-    /// Gives back tickets that are of no use and still stand: those of silent workers where this one is the first of them all, any others when they
-    /// were found a few times.
-    pub(super) fn handle_tickets_due(&mut self, number: usize) {
-        let Some(register) = self.registers.get_mut(number) else { return };
-        register.tickets.scheduled = false;
-        let Some(register) = self.registers.get(number) else { return };
-        let (mut left, mut useless) = (Vec::new(), BTreeMap::new());
-        for (ticket, topic) in register.fold.gates().standing_tickets() {
-            let Some(found) = self.is_useless(number, ticket, topic) else { continue };
-            let before = register.tickets.useless.get(&ticket.stamp).copied().unwrap_or_default();
-            if found || before >= FOUND_USELESS_MAX {
-                left.push(ticket.clone());
-            } else {
-                useless.insert(ticket.stamp, before + 1);
-            }
-        }
-        if let Some(register) = self.registers.get_mut(number) {
-            register.tickets.useless = useless;
-        }
-        for ticket in left {
-            tracing::debug!(task = %ticket.task, owner = %ticket.owner, gate = %ticket.gate, "a ticket of no use is given back");
-            self.give_back(number, ticket);
-        }
-        self.look_at_tickets_later(number);
-    }
-
-    /// Whether a ticket is of no use, and then whether this worker is the one to give it back.
-    fn is_useless(&self, number: usize, ticket: &Ticket, topic: &str) -> Option<bool> {
-        let of_topic =
-            |it: &&Lane| &*it.topics.name == topic && it.partition() == ticket.task.partition;
-        let register = self.registers.get(number)?;
-        let forgotten = register.fold.gates().forgotten_at(ticket);
-        if let Some(at_ms) = forgotten {
-            if at_ms.saturating_add(FORGOTTEN_FOR_MS) > self.env.clock.wall_ms() {
-                return None;
-            }
-            if register.stamps.is_own(ticket.stamp) {
-                return Some(true);
-            }
-        }
-        // Who does not work on the topic knows nothing of the ticket's owner.
-        let core = &self.lanes.values().find(of_topic)?.core;
-        if forgotten.is_some() {
-            return Some(core.keeps_metadata() && core.is_silent(ticket.owner));
-        }
-        if core.is_silent(ticket.owner) {
-            return Some(core.keeps_metadata());
-        }
-        let machine = core.machine();
-        let over = machine.is_ready() && machine.fold(ticket.task).phase.is_terminal();
-        (over && register.tickets.holder_of(ticket).is_none()).then_some(false)
     }
 }
 

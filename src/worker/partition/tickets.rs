@@ -98,10 +98,10 @@ impl Partition {
         self.agenda.set(id, now);
     }
 
-    /// The task waits in the line of its key: others may begin before it.
-    pub fn line_up(&mut self, id: TaskId) {
-        if let Some(state @ State::Asked) = self.tickets.tasks.get_mut(&id) {
-            *state = State::LinedUp;
+    /// The task waits in the line of its key, so that others may begin before it; or no longer.
+    pub fn line_up(&mut self, id: TaskId, in_line_of_key: bool) {
+        if let Some(state @ (State::Asked | State::LinedUp)) = self.tickets.tasks.get_mut(&id) {
+            *state = if in_line_of_key { State::LinedUp } else { State::Asked };
         }
     }
 

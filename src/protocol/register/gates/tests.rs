@@ -117,6 +117,23 @@ fn the_next_ticket_for_a_task_takes_the_place_of_the_one_before() {
     assert_eq!(gates.counts(&other.gate), (1, 1));
 }
 
+#[test]
+fn when_a_token_will_be_there_is_known_before_it_is_taken() {
+    let mut gates = Gates::default();
+    let gate = Gate { kind: GateKind::Pace, key: None };
+    assert_eq!(gates.opens_at(&gate, 9, 5_000), 5_000, "without a rate at once");
+    gates.set(&queue(None, Some((2, 2_000))), 5_000);
+    let opens = |gates: &Gates, behind| gates.opens_at(&gate, behind, 5_000);
+    assert_eq!([0, 1, 2, 3].map(|it| opens(&gates, it)), [5_000, 5_000, 6_000, 7_000]);
+    for serial in 0..3 {
+        let expected = opens(&gates, 0);
+        let it = ticket(GateKind::Pace, None, serial);
+        gates.take(&it, "tasks", 5_000);
+        assert_eq!(gates.standing(&it), Standing::From(expected));
+    }
+    assert_eq!(opens(&gates, usize::MAX), u64::MAX / 1_000_000 - 999);
+}
+
 /// A line of one key that does not move holds up no other key.
 #[test]
 fn keys_do_not_wait_for_each_other() {

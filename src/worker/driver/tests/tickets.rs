@@ -628,3 +628,63 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     assert!(bench.is_over(-1, last));
     assert_eq!(bench.tickets(), 0);
 }
+
+/// Tasks of one key that waited for its rate kept the slots of the queue while nothing ran: one tenant stopped all others for minutes.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
+    let gauge = Gauge::default();
+    let takes = (&gauge, SECOND);
+    let mut one = counting(None, "", config(8), None, takes);
+    let broker = one.broker.clone();
+    let mut other = counting(Some(broker), "other", config(8), None, takes);
+    let mut settings = in_flight(4);
+    settings.keys.insert("slow".to_owned(), rate(2, 60 * SECOND));
+    one.settle(1, &settings);
+    tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
+    for _ in 0..12 {
+        one.submit_to(-1, "slow");
+    }
+    tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
+    assert_eq!(gauge.begun(), 2, "the burst of the key");
+    for _ in 0..12 {
+        one.submit_to(-1, "");
+    }
+    tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
+    assert_eq!(gauge.begun(), 14, "others have all slots");
+    tokio::join!(one.run_for(320 * SECOND), other.run_for(320 * SECOND));
+    let of = |counts: &Counts| {
+        let all = counts.keys.iter().zip(&counts.began_ms);
+        all.filter(|(key, _)| *key == "slow").map(|(_, at)| *at).collect::<Vec<_>>()
+    };
+    let began_ms = gauge.with(|counts| of(counts));
+    assert_eq!(began_ms.len(), 12, "the rate of the key is used: {began_ms:?}");
+    for window in [1, 31, 61, 121] {
+        let most = most_within(&began_ms, window * 1_000);
+        let allowed = 2 + usize::try_from(window / 30).unwrap();
+        assert!(most <= allowed, "{most} within {window} s");
+    }
+    assert_eq!(gauge.with(|counts| counts.most_of_all), 4);
+    tokio::join!(one.run_for(120 * SECOND), other.run_for(120 * SECOND));
+    assert_eq!((one.tickets(), other.tickets()), (0, 0));
+}
+
+/// A key's tasks that get their slots late begin as the rate of the key allows then: tokens do not pile up while their tasks wait for slots.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_slot_saves_no_tokens() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(8), None, (&gauge, 20 * SECOND));
+    let mut settings = in_flight(2);
+    settings.keys.insert("slow".to_owned(), rate(1, 10 * SECOND));
+    bench.settle(1, &settings);
+    for key in ["", "slow", "", "slow", "", "slow", "", "slow"] {
+        bench.submit_to(-1, key);
+    }
+    bench.run_for(200 * SECOND).await;
+    let (keys, began_ms) = gauge.with(|counts| (counts.keys.clone(), counts.began_ms.clone()));
+    assert_eq!(keys.len(), 8);
+    let slow = keys.iter().zip(&began_ms).filter(|(key, _)| *key == "slow").map(|(_, at)| *at);
+    let slow: Vec<_> = slow.collect();
+    // An attempt begins some milliseconds after its token's instant.
+    assert!(slow.windows(2).all(|pair| pair[1] + 100 >= pair[0] + 10_000), "{slow:?}");
+    assert_eq!(gauge.with(|counts| counts.most_of_all), 2);
+}
