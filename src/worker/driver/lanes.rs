@@ -49,6 +49,8 @@ pub(super) struct Lanes {
     served: LaneId,
     /// What all lanes hold that does not run, as of the last look at each.
     load: Load,
+    /// How many tickets each lane has asked for, as of the last look at it: mostly none.
+    asked: BTreeMap<LaneId, usize>,
     /// How often a lane was looked at.
     #[cfg(test)]
     pub(super) looks: usize,
@@ -111,6 +113,16 @@ impl Lanes {
     /// What all lanes hold that does not run.
     pub(super) const fn load(&self) -> Load {
         self.load
+    }
+
+    /// How many tickets have been asked for, as of the last look at each lane.
+    pub(super) fn asked(&self) -> usize {
+        self.asked.values().sum()
+    }
+
+    /// The same without this lane.
+    pub(super) fn asked_beside(&self, id: LaneId) -> usize {
+        self.asked() - self.asked.get(&id).copied().unwrap_or_default()
     }
 
     /// When a lane is to be looked at next, if nothing happens.
@@ -180,6 +192,10 @@ impl Lanes {
             self.waiting.insert(id);
         } else {
             self.waiting.remove(&id);
+        }
+        match lane.core.waiting_for_tickets() {
+            0 => _ = self.asked.remove(&id),
+            asked => _ = self.asked.insert(id, asked),
         }
         self.load = lane.counted_anew(self.load);
         #[cfg(test)]

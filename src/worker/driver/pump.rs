@@ -88,6 +88,7 @@ impl Driver {
     }
 
     pub(super) fn look_at(&mut self, id: LaneId, now: Moment) {
+        self.slots.set_asked_elsewhere(self.lanes.asked_beside(id));
         loop {
             let Some(lane) = self.lanes.look_at(id) else { return };
             lane.core.run(now, &mut self.slots);
@@ -142,12 +143,11 @@ impl Driver {
     /// Lets the broker deliver as much as there are free slots and the ceiling of what is held allows; nothing while nothing may be
     /// claimed, for others can have it. Returns whether the lane has no credit then although it may have some later.
     fn give_credit(&mut self, id: LaneId, room: usize, probe: bool, now: Moment) -> bool {
-        let lanes = self.lanes.len().max(1);
+        let (lanes, asked) = (self.lanes.len().max(1), self.lanes.asked());
         let Some(lane) = self.lanes.look_at(id) else { return false };
         let Some(session) = lane.session.filter(|_| lane.core.may_take(now)) else { return true };
         let core = &lane.core;
-        let waiting =
-            core.waiting() + core.machine().waiting_for_keys() + core.waiting_for_tickets();
+        let waiting = core.waiting() + core.machine().waiting_for_keys() + asked;
         let wanted = if self.shares.is_single() {
             let free = self.slots.free().saturating_sub(waiting).min(room);
             let least = usize::from(free == 0 && room > 0 && probe);

@@ -11,6 +11,8 @@ pub struct Slots {
     pub(super) reading: usize,
     /// The worker holds as much as it may: no payload is to be read in.
     pub(super) full: bool,
+    /// So many tickets the worker's other partitions have asked for.
+    pub(super) asked_elsewhere: usize,
     /// How many of the free ones may be taken, where others are to have the rest.
     quota: Option<usize>,
 }
@@ -19,12 +21,17 @@ impl Slots {
     /// All free.
     #[must_use]
     pub const fn new(total: usize) -> Self {
-        Self { total, used: 0, reading: 0, full: false, quota: None }
+        Self { total, used: 0, reading: 0, full: false, asked_elsewhere: 0, quota: None }
     }
 
     /// Tells how many payloads more the worker may hold.
     pub const fn set_room(&mut self, room: usize) {
         self.full = room == 0;
+    }
+
+    /// Tells how many tasks of the worker's other partitions wait for tickets, or have them and no slot yet.
+    pub const fn set_asked_elsewhere(&mut self, asked: usize) {
+        self.asked_elsewhere = asked;
     }
 
     /// How many are free.

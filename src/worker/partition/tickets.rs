@@ -1,8 +1,8 @@
 //! Claims that need a ticket, where the queue has limits. The tickets stand on the register, which the driver reads: it is asked for one
 //! here, and says when the task may be claimed. A queue without limits costs one look at a flag.
 //!
-//! A task that waits for its ticket uses no slot. No more tickets are asked for than there are free slots, so that what is granted can be
-//! used; those that wait in the line of their key do not count, for others behind them may begin.
+//! A task that waits for its ticket uses no slot. No more tickets are asked for than the worker has free slots, over all its partitions, so that
+//! what is granted can be used; those that wait in the line of their key do not count, for others behind them may begin.
 
 use super::looking::WAIT_FOR_SLOT_MAX;
 use super::{Effect, Mode, Partition, Slots};
@@ -47,13 +47,17 @@ enum State {
 }
 
 impl Tickets {
-    fn count(&self, state: State) -> usize {
-        self.tasks.values().filter(|it| **it == state).count()
-    }
-
-    /// How many tasks wait for a ticket so that slots are kept free for them.
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
     fn waiting(&self) -> usize {
-        self.count(State::Asked) + self.count(State::LinedUp).saturating_sub(LINED_UP_MAX)
+        let (mut asked, mut lined_up) = (0, 0_usize);
+        for state in self.tasks.values() {
+            match state {
+                State::Asked | State::Granted(_) => asked += 1,
+                State::LinedUp => lined_up += 1,
+                State::Used => {}
+            }
+        }
+        asked + lined_up.saturating_sub(LINED_UP_MAX)
     }
 
     /// Whether the claim of a task may be published as soon as a slot is free.
@@ -105,7 +109,7 @@ impl Partition {
         }
     }
 
-    /// How many tasks wait for a ticket so that slots are kept free for them.
+    /// How many tasks wait for a ticket, or have it and no slot yet, so that slots are kept free for them.
     #[must_use]
     pub fn waiting_for_tickets(&self) -> usize {
         if self.tickets.tasks.is_empty() { 0 } else { self.tickets.waiting() }
@@ -119,7 +123,8 @@ impl Partition {
 
     /// Whether one more ticket may be asked for, as far as slots are concerned.
     pub(super) fn may_ask(&self, slots: &Slots) -> bool {
-        !self.tickets.limits.tickets || self.tickets.waiting() < slots.free()
+        !self.tickets.limits.tickets
+            || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
     /// Whether the claim of a task needs no ticket that it does not have. Asks for one otherwise. `reads`: the task's message is to be read before.

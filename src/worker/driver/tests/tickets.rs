@@ -688,3 +688,26 @@ async fn who_waits_for_a_slot_saves_no_tokens() {
     assert!(slow.windows(2).all(|pair| pair[1] + 100 >= pair[0] + 10_000), "{slow:?}");
     assert_eq!(gauge.with(|counts| counts.most_of_all), 2);
 }
+
+/// Each partition asked for as many tickets as the worker had free slots: what was granted beyond them stood unused while others could have used it.
+#[tokio::test(start_paused = true)]
+async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_partitions() {
+    let (runs, waits) = (Gauge::default(), Gauge::default());
+    let mut one = counting(None, "", config(1), Some(8), (&runs, 60 * SECOND));
+    one.settle(1, &in_flight(1));
+    one.submit_to(0, "");
+    one.run_for(5 * SECOND).await;
+    assert_eq!((runs.begun(), one.tickets()), (1, 1));
+    let broker = one.broker.clone();
+    let mut other = counting(Some(broker), "other", config(3), Some(8), (&waits, SECOND));
+    tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
+    for number in 0..40 {
+        one.submit_to(number % 8, "");
+    }
+    for _ in 0..20 {
+        tokio::join!(one.run_for(SECOND), other.run_for(SECOND));
+        assert!(other.tickets() <= 1 + 3, "{} stand", other.tickets());
+    }
+    tokio::join!(one.run_for(40 * SECOND), other.run_for(40 * SECOND));
+    assert!(runs.begun() + waits.begun() >= 2);
+}
