@@ -47,14 +47,14 @@ async fn a_document_is_changed_and_read_by_others_and_leaves_one_entry() {
     let bench = bench();
     let client = &bench.client;
     assert_eq!(change(client, "queue", 0, "one").await.unwrap(), 1);
-    assert_eq!(change(client, "queue", 1, "two").await.unwrap(), 2);
+    assert_eq!(change(client, "queue", 1, "{\"maxAttempts\":2}").await.unwrap(), 2);
     assert_eq!(change(client, "other", 0, "three").await.unwrap(), 1);
     let other = another(&bench);
-    assert_eq!(read(&other, "queue").await, (2, Some(Bytes::from_static(b"two"))));
+    assert_eq!(read(&other, "queue").await, (2, Some(Bytes::from_static(b"{\"maxAttempts\":2}"))));
     assert_eq!(change(&other, "queue", 2, "").await.unwrap(), 3);
     settle().await;
     assert_eq!(read(client, "queue").await, (3, None));
-    assert_eq!(change(client, "queue", 3, "four").await.unwrap(), 4);
+    assert_eq!(change(client, "queue", 3, "{}").await.unwrap(), 4);
     assert_eq!(left(&bench), 2, "one entry for each document");
 }
 

@@ -11,6 +11,9 @@
 //! Who changes a document publishes the version after the one that it has read, and reads back whether that was accepted. A document
 //! is deleted by a version without content. That one stays, so that what was published before the deletion and lands behind it is not accepted.
 //!
+//! A document that those who go by it cannot read changes nothing for them: what applies is the first entry with the highest version of those that
+//! can be read, and it is kept.
+//!
 //! **Why entries may be removed**: what stands is the first entry with the highest version of all that were read. Leaving out any other entry
 //! does not change that, neither now nor behind any further entry. So whoever has read what stands may publish tombstones for all others.
 
@@ -150,6 +153,10 @@ struct Standing {
     version: u64,
     stamp: Stamp,
     content: Bytes,
+    /// Whether it can be read by those who go by it.
+    readable: bool,
+    /// If it cannot: the first entry with the highest version of those that can.
+    before: Option<(u64, Stamp, Bytes)>,
     /// Entries that say nothing any more, or never did, and may be removed. Mostly none.
     rest: Vec<(u64, Stamp)>,
 }
@@ -163,6 +170,15 @@ impl Documents {
     )]
     pub fn get(&self, name: &DocumentName) -> Option<&Bytes> {
         self.documents.get(name).map(|it| &it.content).filter(|content| !content.is_empty())
+    }
+
+    /// What is to be gone by: the last version that can be read. `None` if there is none, or it is a deletion.
+    #[must_use]
+    pub fn readable(&self, name: &DocumentName) -> Option<&Bytes> {
+        let standing = self.documents.get(name)?;
+        let before = standing.before.as_ref().map(|(_, _, content)| content);
+        let content = if standing.readable { Some(&standing.content) } else { before };
+        content.filter(|content| !content.is_empty())
     }
 
     /// The version that stands, that of a deletion included; 0 if there was never any.
@@ -182,33 +198,53 @@ impl Documents {
     /// The entries of a document for which anybody may publish tombstones.
     #[must_use]
     pub fn removable(&self, name: &DocumentName) -> Vec<DocumentKey> {
-        let rest = self.documents.get(name).map(|it| it.rest.as_slice()).unwrap_or_default();
+        let standing = self.documents.get(name);
+        let rest = standing.map(|it| it.rest.as_slice()).unwrap_or_default();
+        let needed = |of: &&(u64, Stamp)| {
+            let before = standing.and_then(|it| it.before.as_ref());
+            before.is_some_and(|(version, stamp, _)| *of == &(*version, *stamp))
+        };
         let key = |(version, stamp): &(u64, Stamp)| {
             let (version, stamp) = (*version, *stamp);
             DocumentKey { name: name.clone(), version, stamp }
         };
-        rest.iter().map(key).collect()
+        rest.iter().filter(|of| !needed(of)).map(key).collect()
     }
 
-    /// Takes the next version in the order of the log.
-    pub(super) fn apply(&mut self, Document { key, content }: &Document) -> Verdict {
+    /// Takes the next version in the order of the log. If it cannot be read the one before goes on to apply.
+    pub(super) fn apply(
+        &mut self,
+        Document { key, content }: &Document,
+        readable: bool,
+    ) -> Verdict {
         let DocumentKey { name, version, stamp } = key;
         let Some(standing) = self.documents.get_mut(name) else {
             if *version == 0 {
                 return Verdict::Ignored(Ignored::Outdated);
             }
             let (version, stamp, content) = (*version, *stamp, content.clone());
-            let standing = Standing { version, stamp, content, rest: Vec::new() };
+            let (before, rest) = (None, Vec::new());
+            let standing = Standing { version, stamp, content, readable, before, rest };
             self.documents.insert(name.clone(), standing);
             return Verdict::Accepted;
         };
         if *version <= standing.version {
             standing.rest.push((*version, *stamp));
+            let before = standing.before.as_ref().map(|(version, ..)| version);
+            if readable && !standing.readable && before.is_none_or(|before| version > before) {
+                standing.before = Some((*version, *stamp, content.clone()));
+            }
             return Verdict::Ignored(Ignored::Outdated);
         }
         standing.rest.push((standing.version, standing.stamp));
-        (standing.version, standing.stamp) = (*version, *stamp);
-        standing.content = content.clone();
+        let content = std::mem::replace(&mut standing.content, content.clone());
+        if readable {
+            standing.before = None;
+        } else if standing.readable {
+            // A deletion, too: without it a reader might go by what stood before that.
+            standing.before = Some((standing.version, standing.stamp, content));
+        }
+        (standing.version, standing.stamp, standing.readable) = (*version, *stamp, readable);
         Verdict::Accepted
     }
 
@@ -257,7 +293,7 @@ mod tests {
             (document("a", 1, 5), outdated, 2),
         ];
         for (entry, verdict, version) in log {
-            assert_eq!(documents.apply(&entry), verdict, "{entry:?}");
+            assert_eq!(documents.apply(&entry, true), verdict, "{entry:?}");
             assert_eq!(documents.version(&entry.key.name), version, "{entry:?}");
         }
         assert_eq!(documents.get(&name("a")).unwrap(), "a 2 4");
@@ -268,16 +304,35 @@ mod tests {
         assert_eq!(documents.of(DocumentKind::Settings).count(), 0);
     }
 
+    #[test]
+    fn what_nobody_can_read_replaces_nothing() {
+        let mut documents = Documents::default();
+        let a = name("a");
+        documents.apply(&document("a", 1, 1), false);
+        assert_eq!((documents.version(&a), documents.readable(&a)), (1, None));
+        for (version, readable, says) in
+            [(2, true, "a 2 2"), (3, false, "a 2 2"), (4, false, "a 2 2"), (5, true, "a 5 5")]
+        {
+            documents.apply(&document("a", version, version), readable);
+            assert_eq!(documents.readable(&a).unwrap(), says);
+            let kept = documents.removable(&a).iter().all(|key| key.version != 2);
+            assert_eq!(kept, version < 5, "version {version}");
+        }
+        documents.apply(&deleted("a", 6, 6), true);
+        documents.apply(&document("a", 7, 7), false);
+        assert_eq!((documents.version(&a), documents.readable(&a)), (7, None));
+    }
+
     /// A version that was published before the deletion, and lands behind it, once would have brought the document back.
     #[test]
     fn what_is_deleted_stays_deleted_until_it_is_made_anew() {
         let mut documents = Documents::default();
         for entry in [document("a", 1, 1), deleted("a", 2, 2), document("a", 2, 3)] {
-            documents.apply(&entry);
+            documents.apply(&entry, true);
         }
         assert_eq!((documents.version(&name("a")), documents.get(&name("a"))), (2, None));
         assert_eq!(documents.of(DocumentKind::Schedule).count(), 0);
-        documents.apply(&document("a", 3, 4));
+        documents.apply(&document("a", 3, 4), true);
         assert_eq!(documents.get(&name("a")).unwrap(), "a 3 4");
     }
 
@@ -300,13 +355,15 @@ mod tests {
     }
 
     /// What a reader of a log in which some entries were removed ends with.
-    fn end_of<'a>(log: impl Iterator<Item = (u64, &'a Entry)>) -> (u64, Option<Bytes>) {
+    fn end_of<'a>(log: impl Iterator<Item = (u64, &'a Entry)>) -> (u64, [Option<Bytes>; 2]) {
         let mut register = Register::default();
         for (at, entry) in log {
             register.apply(entry, Position { ledger: 0, entry: at, batch_index: None });
         }
         let documents = register.documents();
-        (documents.version(&name("a")), documents.get(&name("a")).cloned())
+        let name = DocumentName::queue_settings();
+        let says = [documents.get(&name), documents.readable(&name)];
+        (documents.version(&name), says.map(|it| it.cloned()))
     }
 
     proptest! {
@@ -314,13 +371,19 @@ mod tests {
         /// time. A reader that has read up to any place before that, and one that begins later, end with the same.
         #[test]
         fn what_is_removed_changes_nothing_for_any_reader(
-            versions in proptest::collection::vec((1..4_u64, any::<bool>()), 1..16),
+            versions in proptest::collection::vec((1..6_u64, 0..4_u8), 1..16),
             removed_at in any::<proptest::sample::Index>(),
             removed in any::<u16>(),
         ) {
-            let entries = versions.iter().zip(1..).map(|((version, is_deleted), serial)| {
-                let make = if *is_deleted { deleted } else { document };
-                Entry::Document(make("a", *version, serial))
+            let entries = versions.iter().zip(1..).map(|((version, kind), serial)| {
+                let content = match kind {
+                    0 => String::new(),
+                    1 => format!("nobody can read this, {serial}"),
+                    _ => format!("{{\"maxAttempts\":{serial}}}"),
+                };
+                let mut document = document("a", *version, serial);
+                document.key.name = DocumentName::queue_settings();
+                Entry::Document(Document { content: content.into(), ..document })
             });
             let log: Vec<Entry> = entries.collect();
             let seen = removed_at.index(log.len()) + 1;
@@ -328,7 +391,7 @@ mod tests {
             for (entry, at) in log[..seen].iter().zip(1..) {
                 register.apply(entry, Position { ledger: 0, entry: at, batch_index: None });
             }
-            let removable = register.documents().removable(&name("a"));
+            let removable = register.documents().removable(&DocumentName::queue_settings());
             let chosen = removable.into_iter().enumerate().filter(|(bit, _)| removed >> bit & 1 == 1);
             let gone: Vec<Key> = chosen.map(|(_, key)| Key::Document(key)).collect();
             let tombstones: Vec<Entry> = gone.iter().cloned().map(Entry::Tombstone).collect();

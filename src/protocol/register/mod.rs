@@ -94,11 +94,17 @@ impl Register {
     }
 
     fn change(&mut self, document: &Document, published_ms: u64) -> Verdict {
-        let verdict = self.documents.apply(document);
-        if verdict == Verdict::Accepted && document.key.name == DocumentName::queue_settings() {
-            // What cannot be read limits nothing.
-            let settings = QueueSettings::read(&document.content).unwrap_or_default();
-            self.gates.set(&settings, published_ms);
+        if document.key.name != DocumentName::queue_settings() {
+            return self.documents.apply(document, true);
+        }
+        let name = &document.key.name;
+        let before = self.documents.readable(name).cloned();
+        let readable = QueueSettings::read(&document.content).is_ok();
+        let verdict = self.documents.apply(document, readable);
+        let applies = self.documents.readable(name);
+        if applies != before.as_ref() {
+            let settings = QueueSettings::read(applies.map(AsRef::as_ref).unwrap_or_default());
+            self.gates.set(&settings.unwrap_or_default(), published_ms);
         }
         verdict
     }

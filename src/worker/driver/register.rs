@@ -13,7 +13,7 @@ use super::tickets::Tickets;
 use super::{Driver, Environment, Event};
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
-use crate::protocol::register::{Entry, EntryError, Register, Stamp, Verdict};
+use crate::protocol::register::{DocumentName, Entry, EntryError, Register, Stamp, Verdict};
 use crate::register;
 use crate::supervise::Landmark;
 use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
@@ -195,7 +195,8 @@ impl Driver {
                 let (position, published_ms) = (message.position, message.publish_time_ms);
                 let verdict = register.fold.apply_at(&entry, position, published_ms);
                 if let Entry::Document(document) = &entry
-                    && verdict == Some(Verdict::Accepted)
+                    && (verdict == Some(Verdict::Accepted)
+                        || document.key.name == DocumentName::queue_settings())
                     && register.is_read()
                 {
                     self.document_changed(number, &document.key.name, now);

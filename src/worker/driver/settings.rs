@@ -7,6 +7,7 @@ use crate::protocol::moment::Moment;
 use crate::protocol::register::{DocumentName, Register};
 use crate::settings::{DeadLetterSettings, QueueSettings};
 use crate::worker::partition::ClaimLimits;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// What stands of them now.
@@ -20,12 +21,15 @@ pub(super) struct OwnSettings {
 
 impl OwnSettings {
     fn of(register: &Register) -> Self {
-        let document = register.documents().get(&DocumentName::queue_settings());
-        let settings = QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default());
-        let settings = settings.unwrap_or_else(|error| {
-            tracing::error!(%error, "the settings of the queue cannot be used: it has none");
-            QueueSettings::default()
-        });
+        let (name, documents) = (DocumentName::queue_settings(), register.documents());
+        let read = |document: Option<&Bytes>| {
+            QueueSettings::read(document.map(AsRef::as_ref).unwrap_or_default())
+        };
+        if let Err(error) = read(documents.get(&name)) {
+            let version = documents.version(&name);
+            tracing::error!(%error, version, "the settings of the queue cannot be read: those before them stand");
+        }
+        let settings = read(documents.readable(&name)).unwrap_or_default();
         let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
         let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
         let dead_letters = settings.dead_letters;

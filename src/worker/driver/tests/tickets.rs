@@ -582,18 +582,21 @@ async fn a_queue_says_which_dead_letters_are_kept() {
     assert_eq!(letters(&bench), 2, "the queue keeps those of expired tasks");
 }
 
-/// A document that nobody can read limits nothing, and the worker goes on.
+/// A document that nobody can read lifted the limits of a queue and its pause. It changes nothing, for workers that start later, too.
 #[tokio::test(start_paused = true)]
-async fn settings_that_are_none_are_told_and_change_nothing() {
+async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
-    let stamp = crate::protocol::register::Stamp { writer: OwnerId(77), serial: 1 };
-    let name = crate::protocol::register::DocumentName::queue_settings();
-    let key = crate::protocol::register::DocumentKey { name, version: 1, stamp };
-    let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
-    let document = crate::protocol::register::Document { key, content };
-    let entry = crate::protocol::register::Entry::Document(document);
-    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    let unreadable = |bench: &Bench, version| {
+        let stamp = crate::protocol::register::Stamp { writer: OwnerId(78), serial: version };
+        let name = crate::protocol::register::DocumentName::queue_settings();
+        let key = crate::protocol::register::DocumentKey { name, version, stamp };
+        let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
+        let document = crate::protocol::register::Document { key, content };
+        let entry = crate::protocol::register::Entry::Document(document);
+        bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    };
+    unreadable(&bench, 1);
     for _ in 0..4 {
         bench.submit_to(-1, "");
     }
@@ -602,6 +605,20 @@ async fn settings_that_are_none_are_told_and_change_nothing() {
     let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
     let error = client.queue("tasks").settings().await.unwrap_err().to_string();
     assert!(error.contains("invalid type"), "{error}");
+    let mut paused = in_flight(1);
+    paused.paused = true;
+    bench.settle(2, &paused);
+    unreadable(&bench, 3);
+    for _ in 0..4 {
+        bench.submit_to(-1, "");
+    }
+    let broker = bench.broker.clone();
+    let mut later = counting(Some(broker), "later", config(4), None, (&gauge, SECOND));
+    tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
+    assert_eq!(gauge.begun(), 4, "it is paused");
+    bench.settle(4, &QueueSettings::default());
+    tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
+    assert_eq!(gauge.begun(), 8);
 }
 
 /// A worker that reads the register while it is compacted may read a ticket and not that it was given back. It gives it back itself when it sees
