@@ -264,7 +264,7 @@ impl Reader {
                     if matches!(entry, Entry::Start(_)) {
                         self.landmark.set(Some(message));
                     }
-                    let verdict = read.fold.apply(&entry, message.position);
+                    let verdict = read.fold.apply_without_tickets(&entry, message.position);
                     if let Entry::Document(document) = &entry
                         && let Some(awaited) = read.awaited.get_mut(&document.key.stamp)
                     {

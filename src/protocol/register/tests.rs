@@ -127,6 +127,25 @@ fn a_task_of_another_level_is_another_task() {
     assert_eq!("normal:0:7:-1".parse::<QueueTask>(), Err(QueueTaskError), "it has one text");
 }
 
+/// A client that follows a register for long once kept the rate of each key that was ever used.
+#[test]
+fn a_client_keeps_no_tickets() {
+    let gate = Gate { kind: GateKind::Pace, key: Some("acme".into()) };
+    let (owner, stamp) = (OwnerId(1), Stamp { writer: OwnerId(7), serial: 1 });
+    let id = TaskId { ledger: 0, entry: 7, partition: -1, batch_index: None };
+    let ticket = Ticket { gate, task: id, owner, stamp };
+    let mut register = Register::default();
+    let taken = Entry::Ticket(ticket.clone(), "tasks".into());
+    let returned = Entry::Tombstone(Key::Ticket(ticket));
+    for (entry, at) in [(taken, 1), (returned, 2)] {
+        assert_eq!(register.apply_without_tickets(&entry, position(at)), None);
+        assert_eq!(
+            (register.position(), register.gates()),
+            (Some(position(at)), &Gates::default())
+        );
+    }
+}
+
 #[test]
 fn a_name_has_one_to_256_bytes() {
     for (bytes, fits) in [(0, false), (1, true), (256, true), (257, false)] {
