@@ -73,11 +73,13 @@ impl Driver {
                 return Some(true);
             }
         }
-        // Who does not work on the topic knows nothing of the ticket's owner.
-        let core = &self.lanes.values().find(of_topic)?.core;
+        let core = self.lanes.values().find(of_topic).map(|lane| &lane.core);
         if forgotten.is_some() {
-            return Some(core.keeps_metadata() && core.is_silent(ticket.owner));
+            // Whoever its owner is, and whether or not anybody works on its topic.
+            return Some(core.is_some_and(|it| it.keeps_metadata() && it.is_silent(ticket.owner)));
         }
+        // Who does not work on the topic knows nothing of the ticket's owner.
+        let core = core?;
         if core.is_silent(ticket.owner) {
             return Some(core.keeps_metadata());
         }

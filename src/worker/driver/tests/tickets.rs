@@ -728,3 +728,25 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
     tokio::join!(one.run_for(40 * SECOND), other.run_for(40 * SECOND));
     assert!(runs.begun() + waits.begun() >= 2);
 }
+
+/// The tickets of workers that were killed, on a topic that nobody serves any more, stood for ever: those of rates go when their tokens are forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
+    let gauge = Gauge::default();
+    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let mut settings = QueueSettings::default();
+    settings.limit = rate(1, 5 * SECOND);
+    bench.settle(1, &settings);
+    bench.run_for(SECOND).await;
+    let stamp = crate::protocol::register::Stamp { writer: OwnerId(78), serial: 1 };
+    let gate = Gate { kind: GateKind::Pace, key: None };
+    let task = TaskId { ledger: 3, entry: 7, partition: -1, batch_index: None };
+    let owner = OwnerId(79);
+    let ticket = crate::protocol::register::Ticket { gate, task, owner, stamp };
+    let entry = crate::protocol::register::Entry::Ticket(ticket, "gone-high".into());
+    bench.broker.publish(&bench.register(), crate::register::message(&entry));
+    bench.run_for(3 * SECOND).await;
+    assert_eq!(bench.tickets(), 1);
+    bench.run_for(15 * SECOND).await;
+    assert_eq!(bench.tickets(), 0);
+}
