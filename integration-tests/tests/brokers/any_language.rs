@@ -27,6 +27,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// What stands in the page instead of what differs from run to run.
 const LEDGER: &str = "17";
 const OWNER: &str = "5f0c7a4be1d24f3899a86b1c07d2e3f4";
+const OPERATOR: &str = "dave@desk-1";
 const TIMES: [(&str, u64); 3] = [
     ("created", 1_792_000_000_000),
     ("lastUpdated", 1_792_000_001_000),
@@ -180,7 +181,11 @@ fn shown(message: &Message) -> String {
     };
     let mut lines = vec![format!("key: {}", stable_id(message.key.as_deref().unwrap_or_default()))];
     for (name, value) in message.properties.iter() {
-        let value = if name == "owner" { OWNER.to_owned() } else { stable_id(value) };
+        let value = match name {
+            "owner" => OWNER.to_owned(),
+            "by" => OPERATOR.to_owned(),
+            _ => stable_id(value),
+        };
         lines.push(format!("property {name}: {value}"));
     }
     let body = match serde_json::from_slice::<Value>(&message.payload) {
