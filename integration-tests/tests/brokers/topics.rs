@@ -217,7 +217,11 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
     bench.setup().await?;
     let TopicNames { task, metadata, ledger, register, dead_letters, .. } = bench.names.clone();
     let evict = QuotaAction::ConsumerBacklogEviction;
-    let quota = |kind, action| Policy::BacklogQuota { kind, limit: Some(1 << 30), action };
+    // Pulsar refuses a limit that is not below the topic's retention: 1 GiB, and ten minutes.
+    let quota = |kind, action| {
+        let limit = if kind == QuotaKind::Size { 1 << 30 } else { 600 };
+        Policy::BacklogQuota { kind, limit: Some(limit), action }
+    };
     let short = Policy::Retention { minutes: 10, megabytes: -1 };
     let small = Policy::Retention { minutes: 240, megabytes: 10 };
     let broken = [
