@@ -43,6 +43,10 @@ pub struct WorkerConfig {
     pub retention: Duration,
     /// R: how long a finished task stays in the ledger. Default 1 h.
     pub ledger_retention: Duration,
+    /// How long an idempotency key is remembered at least, from the end of its task, and how long a period of the register is: at most three
+    /// times as long. The shortest one of all workers of a
+    /// queue counts. Never less than 10 heartbeats; default 7 days.
+    pub key_retention: Duration,
     /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is still its own. At most R/4.
     /// Default 10 min.
     pub self_fence: Duration,
@@ -87,6 +91,7 @@ impl Default for WorkerConfig {
             keep_alive: Duration::from_secs(300),
             retention: Duration::from_secs(24 * 3600),
             ledger_retention: Duration::from_secs(3600),
+            key_retention: Duration::from_secs(7 * 24 * 3600),
             self_fence: Duration::from_secs(600),
             backoff: RetryPolicy::default(),
             cancel_grace: Duration::from_secs(5),
@@ -203,6 +208,7 @@ impl WorkerConfig {
             ("keep_alive", self.keep_alive),
             ("retention", self.retention),
             ("ledger_retention", self.ledger_retention),
+            ("key_retention", self.key_retention),
             ("self_fence", self.self_fence),
             ("backoff", self.backoff.max),
             ("backoff", self.backoff.intervals.iter().max().copied().unwrap_or_default()),
@@ -213,6 +219,11 @@ impl WorkerConfig {
             return Err(ConfigError { field, problem });
         }
         Ok(())
+    }
+
+    /// How long a period of the register is.
+    pub(crate) fn key_period(&self) -> Duration {
+        self.key_retention.max(self.heartbeat.saturating_mul(10))
     }
 
     /// How many attempts a task has whose message does not say it.
@@ -275,12 +286,13 @@ mod tests {
     /// A heartbeat of `Duration::MAX`, meant as none, was a panic.
     #[test]
     fn a_duration_that_is_too_long_is_refused_and_no_panic() {
-        let fields: [fn(&mut WorkerConfig) -> &mut Duration; 8] = [
+        let fields: [fn(&mut WorkerConfig) -> &mut Duration; 9] = [
             |c| c.max_duration.get_or_insert_default(),
             |c| &mut c.heartbeat,
             |c| &mut c.keep_alive,
             |c| &mut c.retention,
             |c| &mut c.ledger_retention,
+            |c| &mut c.key_retention,
             |c| &mut c.self_fence,
             |c| &mut c.backoff.max,
             |c| &mut c.cancel_grace,

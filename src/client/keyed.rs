@@ -8,7 +8,7 @@ use super::registers::Followed;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Submission};
-use crate::protocol::register::{Digest, KeyKind, KeyName, QueueTask, Submitting};
+use crate::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTask, Submitting};
 use crate::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::Outgoing;
@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 const BINDS_MAX: usize = 3;
 
 impl Submission {
-    /// Of all tasks with this idempotency key one is run, and every submit with it answers with that one: also one that is repeated because
+    /// Of all tasks with this idempotency key one is run, until its workers have forgotten the key, by default 7 days or more after the end of that task
+    /// ([`WorkerBuilder::key_retention`](crate::WorkerBuilder::key_retention)). Every submit with it answers with that one: also one that is repeated because
     /// the first had no answer, and one after a restart. Text of 1 to 256 bytes.
     ///
     /// The key belongs to the queue, whatever the priority: the answer is that one task, on the topic of its own priority.
@@ -84,11 +85,16 @@ impl Client {
         let registers = &self.inner.registers;
         let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
         let (mut own, mut binds): (Option<QueueTask>, usize) = (None, 0);
+        let since = register.look(Keys::period);
         loop {
             match register.look(|keys| keys.submitting(&name, own)) {
                 Submitting::Submit => {
                     let published = self.publish_task(&topic_of(level)?, message.clone()).await;
                     own = Some(QueueTask { level, id: published.map_err(safe_to_repeat)?.id });
+                }
+                Submitting::Bind(_) if !register.look(|keys| keys.remembers(since)) => {
+                    let cause = "the task was published too long ago to be bound to its key";
+                    return Err(SubmitError::Unbound(cause.to_owned()));
                 }
                 Submitting::Bind(task) => {
                     let bind = (&name, task, digest);

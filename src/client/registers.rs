@@ -7,8 +7,7 @@ use super::service::Tasks;
 use crate::chance::system_random;
 use crate::protocol::key::OwnerId;
 use crate::protocol::register::{
-    Digest, Documents, Entry, Hold, HoldKey, Key, KeyName, Keys, QueueTask, Register, Stamp,
-    Verdict,
+    Digest, Documents, Entry, Key, KeyName, Keys, QueueTask, Register, Stamp, Verdict,
 };
 use crate::register;
 use crate::supervise::{
@@ -123,9 +122,7 @@ impl Registers {
         (name, task, digest): (&KeyName, QueueTask, Digest),
     ) -> Result<(), PublishFailure> {
         let stamp = self.next_stamp();
-        let epoch = followed.look(|keys| keys.next_epoch(name));
-        let key = HoldKey { name: name.clone(), epoch, task, stamp };
-        let entry = Entry::Bind(Hold { key, digest: Some(digest) });
+        let entry = followed.look(|keys| keys.bind_of(name, task, Some(digest), stamp));
         self.publish(publishers, followed, &entry).await.map(drop)
     }
 

@@ -242,6 +242,13 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
+    /// How long an idempotency key is remembered at least, from the end of its task; at most three times as long. The shortest one of all
+    /// workers of a queue counts. Never less than 10 heartbeats; default 7 days.
+    pub fn key_retention(mut self, retention: Duration) -> Self {
+        self.setup.config.key_retention = retention;
+        self
+    }
+
     /// How long a task waits between attempts.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
         self.setup.config.backoff = RetryPolicy::exponential(base, max);

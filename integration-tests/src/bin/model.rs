@@ -83,6 +83,10 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             let crash = Binding { workers: 2, crash: 1, ..dedupe };
             search(name, "dedupe keys with a crash", &crash, options(2_000_000));
         }
+        _ if periods(name).is_some() => {
+            let (binding, about) = periods(name).context("unknown")?;
+            search(name, about, &binding, options(2_000_000));
+        }
         "idem-bind-shared" => {
             let shared = Binding {
                 workers: 1,
@@ -110,10 +114,43 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The scenarios of keys that are forgotten.
+fn periods(name: &str) -> Option<(Binding, &'static str)> {
+    let idem = Binding { eager: true, periods: 4, compact: 2, aged: true, ..Binding::default() };
+    let dedupe = Binding { kind: KeyKind::Dedupe, ..idem };
+    let guessed = BindingFault::GuessedPeriod;
+    Some(match name {
+        "idem-periods" => (idem, "idempotency keys that are forgotten"),
+        "idem-periods-one" => {
+            (Binding { submitters: 1, periods: 3, compact: 1, ..idem }, "by one submitter")
+        }
+        "dedupe-periods-one" => {
+            (Binding { submitters: 1, periods: 3, compact: 1, ..dedupe }, "by one submitter")
+        }
+        "idem-periods-crash" => (Binding { workers: 2, crash: 1, ..idem }, "the same with a crash"),
+        "dedupe-periods" => (dedupe, "dedupe keys that are forgotten"),
+        "dedupe-periods-crash" => {
+            (Binding { workers: 2, crash: 1, ..dedupe }, "the same with a crash")
+        }
+        "idem-guessed-period" => (Binding { fault: guessed, ..idem }, "what is late counts"),
+        "dedupe-guessed-period" => (Binding { fault: guessed, ..dedupe }, "what is late counts"),
+        "idem-any-order" => {
+            let one = Binding { submitters: 1, periods: 3, compact: 1, ..idem };
+            (Binding { fault: BindingFault::AnyOrder, ..one }, "removed in any order")
+        }
+        _ => return None,
+    })
+}
+
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
-    let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
-    let Walked { steps, goals, found } = walk(&Model(found.bounds), walks);
+    let Walked { steps, goals, found } = match periods(name) {
+        Some((binding, _)) => walk(&binding, walks),
+        None => {
+            let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+            walk(&Model(found.bounds), walks)
+        }
+    };
     println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
     if let Some(found) = found {
         println!("  {}, after\n    {}", found.violation, found.trace.join("\n    "));
@@ -134,6 +171,7 @@ fn list() {
     println!("{:18} dedupe keys", "dedupe");
     println!("{:18} of three tasks", "dedupe-three");
     println!("{:18} with a crash", "dedupe-crash");
+    println!("{:18} that are forgotten; -one, -crash, and dedupe-…", "idem-periods");
     println!("{:18} the same with a shared compaction key", "idem-bind-shared");
 }
 

@@ -3,12 +3,16 @@
 //! A submitter publishes its message first and binds it to the key then. A worker binds what nobody has bound, and closes what has lost. A task
 //! that is over releases a dedupe key before its end is shown.
 
+mod moves;
+mod periods;
+
 use super::fingerprint::Fingerprint;
 use super::search::System;
 use longhaul::internals::protocol::invariants::{BINDING, COMPACTION, Violation};
 use longhaul::internals::protocol::key::OwnerId;
 use longhaul::internals::protocol::register::{
-    Admission, Entry, Hold, HoldKey, Key, KeyKind, KeyName, QueueTask, Register, Stamp, Submitting,
+    Admission, Entry, HoldKey, Key, KeyKind, KeyName, Period, QueueTask, Register, Stamp,
+    Submitting,
 };
 use longhaul::{Position, TaskId};
 
@@ -22,6 +26,10 @@ pub enum BindingFault {
     SharedKey,
     /// The end of a task is shown before its key is released.
     ShownFirst,
+    /// An entry says the period in which it lands, whatever its writer has read.
+    GuessedPeriod,
+    /// What was accepted is removed before what was rejected, or in any order.
+    AnyOrder,
 }
 
 /// The system.
@@ -39,6 +47,10 @@ pub struct Binding {
     pub crash: u8,
     /// Compactions of the register.
     pub compact: u8,
+    /// Periods that begin.
+    pub periods: u8,
+    /// Two messages are over from the start: one has run, and the other one has lost against it.
+    pub aged: bool,
     /// The broken rule.
     pub fault: BindingFault,
 }
@@ -52,6 +64,8 @@ impl Default for Binding {
             eager: false,
             crash: 0,
             compact: 0,
+            periods: 0,
+            aged: false,
             fault: BindingFault::None,
         }
     }
@@ -65,6 +79,7 @@ pub struct State {
     messages: Vec<Message>,
     crash: u8,
     compact: u8,
+    periods: u8,
     answers: u8,
     ran: u8,
 }
@@ -84,6 +99,8 @@ struct Message {
     phase: Phase,
     /// The messages whose ends were shown when this one was submitted, as bits.
     after: u8,
+    /// In which period it ended.
+    ended: Option<Period>,
 }
 
 /// A submitter (the first ones) or a worker.
@@ -95,8 +112,9 @@ struct Party {
     serial: u64,
     /// Submitter: its task message is in flight.
     submitting: bool,
-    /// Submitter: the message that it published.
+    /// Submitter: the message that it published, and in which period it had read the register to be.
     own: Option<u8>,
+    since: Period,
     /// Binds and releases that were not read back, by message.
     waits: Vec<(u8, Stamp)>,
     answered: bool,
@@ -124,6 +142,12 @@ pub enum Move {
     Read(usize),
     /// The process dies. A worker starts again.
     Crash(usize),
+    /// The worker renews the hold of a task that is not over.
+    Renew(usize, u8),
+    /// The worker begins a period.
+    Period(usize),
+    /// The worker removes one of what may be removed.
+    Remove(usize, u8),
     /// The register is compacted up to here.
     Compact(usize),
 }
@@ -145,7 +169,8 @@ impl Binding {
 
     /// Of an idempotency key all entries but the first of each message change nothing, and need not be kept apart.
     fn append(self, state: &mut State, entry: Entry) {
-        let stays = self.kind == KeyKind::Idempotency && self.fault == BindingFault::None;
+        let plain = self.fault == BindingFault::None && self.periods == 0;
+        let stays = self.kind == KeyKind::Idempotency && plain;
         let named = |entry: &Entry| entry.key().hold().map(|key| key.task);
         let is_repeated = |(before, _): &(Entry, bool)| named(before) == named(&entry);
         if !(stays && state.register.iter().any(is_repeated)) {
@@ -154,74 +179,17 @@ impl Binding {
     }
 
     fn put_hold(self, state: &mut State, party: usize, message: u8, release: bool) {
-        let name = self.name();
         let party_number = party;
         let party = &mut state.parties[party];
         let stamp = party.next_stamp(party_number);
-        let keys = party.fold.keys();
-        let mut epoch = keys.next_epoch(&name);
-        if release && let Some(holding) = keys.holder(&name) {
-            epoch = holding.epoch;
-        }
-        let key = HoldKey { name, epoch, task: task(message), stamp };
-        party.waits.push((message, stamp));
-        party.out.push(if release {
-            Entry::Release(key)
+        let (keys, task) = (party.fold.keys(), task(message));
+        let entry = if release {
+            keys.release_of(task, stamp)
         } else {
-            Entry::Bind(Hold { key, digest: None })
-        });
-    }
-
-    fn moves_of_submitter(self, state: &State, index: usize, into: &mut Vec<Move>) {
-        let party = &state.parties[index];
-        if party.submitting {
-            return;
-        }
-        let waits = !party.waits.is_empty();
-        match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
-            Submitting::Answer(_) if party.answered => {}
-            Submitting::Submit | Submitting::Bind(_) if waits || party.answered => {}
-            Submitting::Submit | Submitting::Bind(_) | Submitting::Answer(_) => {
-                into.push(Move::Submit(index));
-            }
-        }
-    }
-
-    fn moves_of_worker(self, state: &State, index: usize, into: &mut Vec<Move>) {
-        let (party, name) = (&state.parties[index], self.name());
-        let keys = party.fold.keys();
-        for (number, message) in (0..).zip(&state.messages) {
-            let waits = party.waits.iter().any(|(waits, _)| *waits == number);
-            let holds = keys.holder(&name).is_some_and(|it| it.task == task(number));
-            let known = holds || keys.has_released(&name, task(number));
-            let shown_first = self.fault == BindingFault::ShownFirst;
-            match message.phase {
-                Phase::New => {
-                    let bind = keys.admission(&name, task(number)) == Admission::Bind;
-                    let submitter =
-                        |it: &&Party| it.own == Some(number) && !it.dead && !it.answered;
-                    let leaves = !self.eager && state.parties.iter().any(|it| submitter(&it));
-                    if !(bind && (waits || leaves)) {
-                        into.push(Move::Look(index, number));
-                    }
-                }
-                Phase::Ended | Phase::Shown | Phase::Closed
-                    if self.kind == KeyKind::Dedupe && holds && !waits =>
-                {
-                    into.push(Move::Release(index, number));
-                    if message.phase == Phase::Ended && shown_first {
-                        into.push(Move::Show(index, number));
-                    }
-                }
-                Phase::Ended => {
-                    let may = self.kind == KeyKind::Idempotency || known && !holds;
-                    if may || shown_first {
-                        into.push(Move::Show(index, number));
-                    }
-                }
-                Phase::Running | Phase::Shown | Phase::Closed => {}
-            }
-        }
+            Some(keys.bind_of(&self.name(), task, None, stamp))
+        };
+        party.waits.push((message, stamp));
+        party.out.extend(entry);
     }
 }
 
@@ -230,7 +198,7 @@ impl System for Binding {
     type Move = Move;
 
     fn initial(&self) -> State {
-        State {
+        let state = State {
             register: Vec::new(),
             parties: vec![
                 Party::default();
@@ -239,9 +207,11 @@ impl System for Binding {
             messages: Vec::new(),
             crash: self.crash,
             compact: self.compact,
+            periods: self.periods,
             answers: 0,
             ran: 0,
-        }
+        };
+        if self.aged { self.aged(state) } else { state }
     }
 
     fn moves(&self, state: &State, into: &mut Vec<Move>) {
@@ -267,6 +237,7 @@ impl System for Binding {
                 self.moves_of_submitter(state, index, into);
             } else {
                 self.moves_of_worker(state, index, into);
+                self.moves_of_keeper(state, index, into);
             }
         }
         let running = |message: &Message| message.phase == Phase::Running;
@@ -275,7 +246,8 @@ impl System for Binding {
         if state.compact > 0 {
             let key = |index: usize| self.compaction_key(&state.register[index].0);
             let removes = |last: usize| {
-                (0..last).any(|first| !state.register[first].1 && key(first) == key(last))
+                !state.register[last].1
+                    && (0..last).any(|first| !state.register[first].1 && key(first) == key(last))
             };
             into.extend((0..state.register.len()).filter(|last| removes(*last)).map(Move::Compact));
         }
@@ -290,18 +262,23 @@ impl System for Binding {
                 let shown = |it: &Message| it.phase == Phase::Shown;
                 let after = (0..).zip(&state.messages).filter(|(_, it)| shown(it));
                 let after = after.map(|(number, _)| 1 << number).sum();
-                state.messages.push(Message { phase: Phase::New, after });
+                state.messages.push(Message { phase: Phase::New, after, ended: None });
                 let party = &mut state.parties[index];
                 party.submitting = false;
                 party.own = Some(number);
             }
             Move::Look(index, message) => self.look(&mut state, index, message, violations),
-            Move::End(message) => state.messages[usize::from(message)].phase = Phase::Ended,
+            Move::End(message) => {
+                let ended = Some(periods::period(&state));
+                let it = &mut state.messages[usize::from(message)];
+                (it.phase, it.ended) = (Phase::Ended, ended);
+            }
             Move::Release(index, message) => self.put_hold(&mut state, index, message, true),
             Move::Show(_, message) => state.messages[usize::from(message)].phase = Phase::Shown,
             Move::Land(index) => {
                 let party = &mut state.parties[index];
                 let entry = party.out.remove(0);
+                let entry = self.tampered(&state, entry);
                 self.append(&mut state, entry);
             }
             Move::Read(index) => self.read(&mut state, index),
@@ -315,6 +292,9 @@ impl System for Binding {
                     *party = Party { out, serial, ..Party::default() };
                 }
             }
+            Move::Renew(index, message) => self.renew(&mut state, index, message),
+            Move::Period(index) => Self::begin_period(&mut state, index),
+            Move::Remove(index, nth) => self.remove(&mut state, index, nth),
             Move::Compact(end) => {
                 state.compact -= 1;
                 let keys: Vec<_> = state.register[..=end]
@@ -322,7 +302,8 @@ impl System for Binding {
                     .map(|(entry, _)| self.compaction_key(entry))
                     .collect();
                 for (index, key) in keys.iter().enumerate() {
-                    state.register[index].1 |= keys[index + 1..].contains(key);
+                    let is_tombstone = matches!(state.register[index].0, Entry::Tombstone(_));
+                    state.register[index].1 |= is_tombstone || keys[index + 1..].contains(key);
                 }
             }
         }
@@ -340,6 +321,9 @@ impl System for Binding {
         }
         let name = self.name();
         let open = (0..).zip(&state.messages).filter(|(_, message)| message.phase == Phase::New);
+        if self.periods > 0 {
+            periods::agrees(*self, state, violations);
+        }
         let mut differ = full.keys().holder(&name) != compacted.keys().holder(&name);
         for (number, _) in open {
             let admission = |register: &Register| register.keys().admission(&name, task(number));
@@ -373,7 +357,12 @@ impl Binding {
     fn submit(self, state: &mut State, index: usize, violations: &mut Vec<Violation>) {
         let party = &mut state.parties[index];
         match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
-            Submitting::Submit => party.submitting = true,
+            Submitting::Submit => {
+                party.submitting = true;
+                party.since = party.fold.keys().period();
+            }
+            // It tells its caller that nobody knows.
+            Submitting::Bind(_) if !party.fold.keys().remembers(party.since) => party.dead = true,
             Submitting::Bind(own) => self.put_hold(state, index, small(own.id.entry), false),
             Submitting::Answer(winner) => {
                 party.answered = true;
@@ -397,10 +386,15 @@ impl Binding {
                     violated(BINDING, "two tasks of one key run at once", violations);
                 }
                 state.messages[usize::from(message)].phase = Phase::Running;
+                self.runs_alone(state, message, violations);
                 state.ran |= 1 << message;
                 self.agree(state, violations);
             }
             Admission::Lost(to) => {
+                if self.periods > 0 && state.answers >> message & 1 == 1 {
+                    let what = "the answer names a message that is closed unseen";
+                    violated(BINDING, what, violations);
+                }
                 let it = &mut state.messages[usize::from(message)];
                 it.phase = Phase::Closed;
                 if self.kind == KeyKind::Dedupe && it.after >> to.id.entry & 1 == 1 {
@@ -418,6 +412,13 @@ impl Binding {
         let next = next.map(|(at, (entry, _))| (at, entry.clone()));
         let party = &mut state.parties[index];
         party.cursor = next.as_ref().map_or(state.register.len(), |(at, _)| at + 1);
+        if party.cursor == state.register.len() {
+            // What it has written may have been removed before it came there.
+            let on_its_way = |stamp: &Stamp| {
+                party.out.iter().any(|it| it.key().hold().is_some_and(|key| key.stamp == *stamp))
+            };
+            party.waits.retain(|(_, stamp)| self.periods == 0 || on_its_way(stamp));
+        }
         let Some((at, entry)) = next else { return };
         party.fold.apply(&entry, position(at));
         if let Some(key) = entry.key().hold() {
@@ -432,7 +433,8 @@ impl Binding {
 
     /// Of the messages with an idempotency key one runs, and every answer names it.
     fn agree(self, state: &State, violations: &mut Vec<Violation>) {
-        if self.kind != KeyKind::Idempotency {
+        // Where keys are forgotten: see `periods.rs`.
+        if self.kind != KeyKind::Idempotency || self.periods > 0 {
             return;
         }
         if state.ran.count_ones() > 1 {

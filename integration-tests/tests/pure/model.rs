@@ -316,6 +316,47 @@ fn dedupe_keys_are_bound_released_and_bound_again() {
     }
 }
 
+/// Two messages of the key are over at the start. What is said of them is renewed by nobody, forgotten and removed, while a submitter reads it or
+/// submits the next one.
+const fn aged(kind: KeyKind) -> Binding {
+    let fault = BindingFault::None;
+    let (submitters, workers, crash) = (1, 1, 0);
+    Binding {
+        kind,
+        submitters,
+        workers,
+        eager: true,
+        crash,
+        compact: 1,
+        periods: 3,
+        aged: true,
+        fault,
+    }
+}
+
+#[test]
+fn keys_are_forgotten_by_all_readers_at_once() {
+    for kind in [KeyKind::Idempotency, KeyKind::Dedupe] {
+        let report = explore(&aged(kind), Options { cap: CAP / 20, states: false });
+        assert!(report.found.is_empty(), "{report}");
+        let two = Binding { submitters: 2, periods: 4, compact: 2, ..aged(kind) };
+        let walked = walk(&two, Walks { count: 200, length: 400, seed: 1 });
+        assert!(walked.found.is_none(), "{:?}", walked.found);
+    }
+}
+
+#[test]
+fn faults_about_forgotten_keys_are_found() {
+    let fault = BindingFault::AnyOrder;
+    let any_order = Binding { fault, ..aged(KeyKind::Idempotency) };
+    let report = explore(&any_order, Options { cap: CAP / 4, states: false });
+    assert!(report.violated().contains(&"C-12"), "{report}");
+    let fault = BindingFault::GuessedPeriod;
+    let guessed = Binding { submitters: 2, periods: 4, fault, ..aged(KeyKind::Idempotency) };
+    let walked = walk(&guessed, Walks { count: 3_000, length: 400, seed: 1 });
+    assert!(walked.found.is_some(), "a late entry does no harm");
+}
+
 #[test]
 fn faults_about_keys_are_found() {
     let shared = BindingFault::SharedKey;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::key::{Epoch, OwnerId};
-use crate::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Stamp};
+use crate::protocol::register::{Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
 use crate::register;
 
 use crate::protocol::register::QueueTask;
@@ -32,7 +32,7 @@ fn bind(bench: &Bench, key: &str, task: TaskId) {
 fn bind_on(bench: &Bench, key: &str, task: QueueTask) {
     let name = KeyName::new(KeyKind::Idempotency, key).unwrap();
     let stamp = Stamp { writer: OwnerId(9), serial: 1 };
-    let key = HoldKey { name, epoch: Epoch(1), task, stamp };
+    let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
     let outgoing = register::message(&Entry::Bind(Hold { key, digest: None }));
     let place = partition(REGISTER.to_owned(), -1);
     let position = Position { ledger: 0, entry: 0, batch_index: None };

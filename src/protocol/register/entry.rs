@@ -2,12 +2,12 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `start`, `doc`, `ticket` |
+//! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //! | `t` | of a ticket: the name of the task's topic |
 //!
-//! Keys: `bind/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, the same with `release`, and
-//! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
+//! Keys: `bind/<idem or dedupe>/<name>/<period>/<epoch>/<task>/<writer>/<serial>`, the same with `release`;
+//! `period/<number>/<writer>/<serial>`; `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
 //! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. A task on the topic of a level is written with the level in front
 //! ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes too, so such a key is read from its end.
 
@@ -20,6 +20,7 @@ use crate::task::{Properties, PropertyWriter};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The longest name of a key, in bytes.
 pub(super) const KEY_NAME_BYTES_MAX: usize = 256;
@@ -29,7 +30,9 @@ pub(super) const KEY_NAME_BYTES_MAX: usize = 256;
 pub enum Entry {
     /// The first entry of a register, by which it is known again. Never removed.
     Start(Stamp),
-    /// Asks that a task holds a key.
+    /// Begins the next period of the register. Never removed.
+    Period(Period, Stamp),
+    /// Asks that a task holds a key, or goes on holding it.
     Bind(Hold),
     /// Says that the holder of a key holds it no longer.
     Release(HoldKey),
@@ -50,6 +53,24 @@ pub struct Stamp {
     pub serial: u64,
 }
 
+/// Counts the periods of a register, from zero: each is begun by an [`Entry::Period`]. They are its clock, for all who read it the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Period(pub u32);
+
+impl Period {
+    /// The one after this.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What a key is for. The same text may be a key of each kind: they have nothing to do with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
@@ -63,7 +84,7 @@ pub enum KeyKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyName {
     kind: KeyKind,
-    text: Box<str>,
+    text: Arc<str>,
 }
 
 /// The name is empty, or longer than 256 bytes.
@@ -76,6 +97,8 @@ pub struct KeyNameError(pub usize);
 pub struct HoldKey {
     /// The key.
     pub name: KeyName,
+    /// The period of the register that its writer had read.
+    pub period: Period,
     /// Numbers the holders of the key.
     pub epoch: Epoch,
     /// The task that is to hold it, or held it.
@@ -112,6 +135,8 @@ impl Digest {
 pub enum Key {
     /// See [`Entry::Start`].
     Start(Stamp),
+    /// See [`Entry::Period`].
+    Period(Period, Stamp),
     /// See [`Entry::Bind`].
     Hold(HoldKey),
     /// See [`Entry::Release`].
@@ -153,7 +178,7 @@ impl KeyName {
     ///
     /// # Errors
     /// When it is empty or longer than 256 bytes.
-    pub fn new(kind: KeyKind, text: impl Into<Box<str>>) -> Result<Self, KeyNameError> {
+    pub fn new(kind: KeyKind, text: impl Into<Arc<str>>) -> Result<Self, KeyNameError> {
         let text = text.into();
         if !(1..=KEY_NAME_BYTES_MAX).contains(&text.len()) {
             return Err(KeyNameError(text.len()));
@@ -194,8 +219,8 @@ impl fmt::Display for Stamp {
 
 impl fmt::Display for HoldKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, epoch, task, stamp } = self;
-        write!(f, "{name}/{epoch}/{task}/{stamp}")
+        let Self { name, period, epoch, task, stamp } = self;
+        write!(f, "{name}/{period}/{epoch}/{task}/{stamp}")
     }
 }
 
@@ -203,6 +228,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(stamp) => write!(f, "start/{stamp}"),
+            Self::Period(period, stamp) => write!(f, "period/{period}/{stamp}"),
             Self::Hold(key) => write!(f, "bind/{key}"),
             Self::Release(key) => write!(f, "release/{key}"),
             Self::Document(key) => write!(f, "doc/{key}"),
@@ -223,6 +249,10 @@ fn parse(text: &str) -> Option<Key> {
     let (kind, rest) = text.split_once('/')?;
     match kind {
         "start" => parse_stamp(rest).map(Key::Start),
+        "period" => {
+            let (period, stamp) = rest.split_once('/')?;
+            Some(Key::Period(Period(number(period)?), parse_stamp(stamp)?))
+        }
         "bind" => parse_hold(rest).map(Key::Hold),
         "release" => parse_hold(rest).map(Key::Release),
         "doc" => DocumentKey::parse(rest).map(Key::Document),
@@ -239,12 +269,13 @@ fn parse_stamp(text: &str) -> Option<Stamp> {
 fn parse_hold(text: &str) -> Option<HoldKey> {
     let (kind, rest) = text.split_once('/')?;
     let kind = [KeyKind::Idempotency, KeyKind::Dedupe].into_iter().find(|it| it.word() == kind)?;
-    let mut parts = rest.rsplitn(5, '/');
+    let mut parts = rest.rsplitn(6, '/');
     let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
     let (task, epoch) = (parts.next()?.parse().ok()?, number(parts.next()?)?);
+    let period = Period(number(parts.next()?)?);
     let name = KeyName::new(kind, parts.next()?).ok()?;
     let stamp = Stamp { writer, serial };
-    Some(HoldKey { name, epoch: Epoch(epoch), task, stamp })
+    Some(HoldKey { name, period, epoch: Epoch(epoch), task, stamp })
 }
 
 /// A key has one text: what can be written in two ways would be two keys to a compaction.
@@ -259,7 +290,7 @@ impl Key {
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
             Self::Hold(key) | Self::Release(key) => Some(key),
-            Self::Start(_) | Self::Document(_) | Self::Ticket(_) => None,
+            Self::Start(_) | Self::Period(..) | Self::Document(_) | Self::Ticket(_) => None,
         }
     }
 }
@@ -270,6 +301,7 @@ impl Entry {
     pub fn key(&self) -> Key {
         match self {
             Self::Start(stamp) => Key::Start(*stamp),
+            Self::Period(period, stamp) => Key::Period(*period, *stamp),
             Self::Bind(hold) => Key::Hold(hold.key.clone()),
             Self::Release(key) => Key::Release(key.clone()),
             Self::Document(document) => Key::Document(document.key.clone()),
@@ -284,6 +316,7 @@ impl Entry {
         let mut out = PropertyWriter::new();
         match self {
             Self::Start(_) => out.put_word("k", "start"),
+            Self::Period(..) => out.put_word("k", "period"),
             Self::Bind(hold) => {
                 out.put_word("k", "bind");
                 if let Some(Digest(digest)) = hold.digest {
@@ -306,9 +339,11 @@ impl Entry {
     pub fn body(&self) -> Bytes {
         match self {
             Self::Tombstone(_) => Bytes::new(),
-            Self::Start(_) | Self::Bind(_) | Self::Release(_) | Self::Ticket(..) => {
-                body::encode(b"")
-            }
+            Self::Start(_)
+            | Self::Period(..)
+            | Self::Bind(_)
+            | Self::Release(_)
+            | Self::Ticket(..) => body::encode(b""),
             Self::Document(document) => body::encode(&document.content),
         }
     }
@@ -331,6 +366,7 @@ impl Entry {
         let content = body::decode(body).ok_or(EntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
             ("start", Key::Start(stamp)) => Ok(Self::Start(stamp)),
+            ("period", Key::Period(period, stamp)) => Ok(Self::Period(period, stamp)),
             ("bind", Key::Hold(key)) => {
                 let digest = properties.get("h").map(|text| {
                     parse_owner(text).map(|id| Digest(id.0)).ok_or(EntryError::Property("h"))

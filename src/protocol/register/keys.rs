@@ -1,31 +1,82 @@
-//! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted until its release.
+//! Who holds which key. One rule for both kinds: a task holds a key from the bind that was accepted until its release, or until nobody has
+//! renewed that for long.
+//!
+//! The clock of the register are its **periods**. Each is begun by an entry, so every reader is in the same one at the same place of the
+//! log. An entry counts only in the period that its writer had read. A hold lasts through the period of its newest entry and
+//! the two after it: a bind of the holder in a later period renews it. Workers do that in each period, before they begin the next one, for the tasks
+//! that are not over. So a key is held for one whole period or more after the end of its task.
 //!
 //! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch is zero.
 //!
 //! | entry | accepted iff | else |
 //! |---|---|---|
-//! | bind | the key is free, and its epoch is one above the current one | held by another task: that message has *lost*, for good. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
-//! | release | the task holds the key in that epoch | ignored |
-//! | tombstone | what it names is forgotten; that of the accepted bind frees the key. No worker writes one | |
+//! | bind | its epoch is above the current one. Of the holder, in the current epoch and a later period: it renews the hold | held by another task: that message has *lost*. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
+//! | release | the task holds the key in that epoch; or that epoch is above the current one | ignored |
+//! | any of another period | never | it is *late*, and whoever wrote it looks again |
+//! | period | its number is above the current one | ignored |
+//! | tombstone | it changes nothing but the list of what is still to be removed | |
 //!
 //! Who binds a key that is free writes the epoch after the one that it has read, and who binds one that is held, so that it stands there
-//! that its message has lost, the epoch that it has read.
+//! that its message has lost, the epoch that it has read. So in a whole log an epoch above the current one is that of a free key. To a reader
+//! in the middle of a compaction it says that a release, and perhaps more, was removed before it came there.
 //!
 //! Why a message that has lost can hold the key no more, although its bind may have been written several times: all of them were
 //! written by somebody who had not read the first one to land. So their epochs are not above that of the holder it lost against, and when
-//! that one is released they are stale.
+//! that one is released they are stale. What comes after the loss was forgotten is late.
+//!
+//! [What may be removed](super::expired), and in which order, is such that no reader that misses some of it decides otherwise.
 
-use super::entry::{Digest, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+use super::entry::{Digest, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Period, Stamp};
+use super::expired::Expired;
 use super::queue_task::QueueTask;
 use crate::protocol::key::Epoch;
 use std::collections::BTreeMap;
 
+/// A hold lasts for so many periods after that of its newest entry.
+const LASTS: u32 = 2;
+
 /// The fold of all keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keys {
+    period: Period,
     keys: BTreeMap<KeyName, Held>,
-    /// The dedupe keys that are held, by their holders.
-    held_by: BTreeMap<QueueTask, KeyName>,
+    /// The keys that are held, by their holders: those of each kind for themselves.
+    held_by: HeldBy,
+    expired: Expired,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct HeldBy {
+    idempotency: BTreeMap<QueueTask, KeyName>,
+    dedupe: BTreeMap<QueueTask, KeyName>,
+}
+
+impl HeldBy {
+    const fn of(&self, kind: KeyKind) -> &BTreeMap<QueueTask, KeyName> {
+        match kind {
+            KeyKind::Idempotency => &self.idempotency,
+            KeyKind::Dedupe => &self.dedupe,
+        }
+    }
+
+    const fn of_mut(&mut self, kind: KeyKind) -> &mut BTreeMap<QueueTask, KeyName> {
+        match kind {
+            KeyKind::Idempotency => &mut self.idempotency,
+            KeyKind::Dedupe => &mut self.dedupe,
+        }
+    }
+
+    fn get(&self, task: QueueTask) -> Option<&KeyName> {
+        self.dedupe.get(&task).or_else(|| self.idempotency.get(&task))
+    }
+
+    fn put(&mut self, task: QueueTask, name: &KeyName) {
+        self.of_mut(name.kind()).insert(task, name.clone());
+    }
+
+    fn remove(&mut self, task: QueueTask, name: &KeyName) {
+        self.of_mut(name.kind()).remove(&task);
+    }
 }
 
 /// What is known of one key.
@@ -34,8 +85,11 @@ struct Held {
     holder: QueueTask,
     epoch: Epoch,
     released: bool,
+    /// Of the newest entry that counts.
+    period: Period,
     digest: Option<Digest>,
-    stamp: Stamp,
+    /// Of the newest bind that counts, and its period.
+    bound: (Period, Stamp),
     /// Everything else that stands there of the key. Mostly nothing.
     rest: Vec<Rest>,
 }
@@ -44,6 +98,7 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Rest {
     kind: RestKind,
+    period: Period,
     epoch: Epoch,
     task: QueueTask,
     stamp: Stamp,
@@ -79,9 +134,11 @@ pub enum Ignored {
     Repeated,
     /// It was written before the key was released: it decides nothing.
     Stale,
+    /// It was written before the period began.
+    Late,
     /// A release by a task that does not hold the key in that epoch.
     NotHeld,
-    /// It names nothing that is known.
+    /// It decides nothing, whatever it names.
     Tombstone,
     /// A document of which this version, or a later one, stands already.
     Outdated,
@@ -120,7 +177,34 @@ pub enum Submitting {
     Answer(QueueTask),
 }
 
+impl Rest {
+    const fn is_rejected(&self) -> bool {
+        matches!(self.kind, RestKind::Lost { .. } | RestKind::Void { .. })
+    }
+
+    fn key(&self, name: &KeyName) -> Key {
+        let Self { kind, period, epoch, task, stamp } = *self;
+        let key = HoldKey { name: name.clone(), period, epoch, task, stamp };
+        match kind {
+            RestKind::Released | RestKind::Void { release: true } => Key::Release(key),
+            RestKind::Bound | RestKind::Lost { .. } | RestKind::Void { .. } => Key::Hold(key),
+        }
+    }
+}
+
 impl Held {
+    fn of(Hold { key, digest }: &Hold) -> Self {
+        Self {
+            holder: key.task,
+            epoch: key.epoch,
+            released: false,
+            period: key.period,
+            digest: *digest,
+            bound: (key.period, key.stamp),
+            rest: Vec::new(),
+        }
+    }
+
     /// The task against which a bind of this one has lost.
     fn named_loss(&self, task: QueueTask) -> Option<QueueTask> {
         self.rest.iter().find_map(|rest| match rest.kind {
@@ -131,6 +215,25 @@ impl Held {
             | RestKind::Void { .. } => None,
         })
     }
+
+    fn push(&mut self, kind: RestKind, key: &HoldKey) {
+        let HoldKey { period, epoch, task, stamp, .. } = *key;
+        self.rest.push(Rest { kind, period, epoch, task, stamp });
+    }
+
+    /// The bind that counted until now.
+    fn last_bound(&self) -> Rest {
+        let (period, stamp) = self.bound;
+        Rest { kind: RestKind::Bound, period, epoch: self.epoch, task: self.holder, stamp }
+    }
+
+    /// Another bind takes the place of the one that counted.
+    fn rebind(&mut self, hold: &Hold) {
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.push(self.last_bound());
+        let digest = hold.digest.or_else(|| self.digest.filter(|_| self.holder == hold.key.task));
+        *self = Self { rest, digest, ..Self::of(hold) };
+    }
 }
 
 impl Keys {
@@ -138,7 +241,7 @@ impl Keys {
     #[must_use]
     pub fn admission(&self, name: &KeyName, task: QueueTask) -> Admission {
         let Some(held) = self.keys.get(name) else { return Admission::Bind };
-        if held.holder == task || self.has_released(name, task) {
+        if held.holder == task && !held.released || self.has_released(name, task) {
             return Admission::Holds;
         }
         // While another task holds the key, too: it may be released before a bind of this one lands, and then nobody has lost. That a message
@@ -188,13 +291,6 @@ impl Keys {
         self.keys.get(name).map(|held| held.holder)
     }
 
-    /// The task against which a bind of this one loses the key now, if it does.
-    fn loses_to(&self, name: &KeyName, task: QueueTask) -> Option<QueueTask> {
-        let held = self.keys.get(name)?;
-        let holder = (held.holder != task && !held.released).then_some(held.holder);
-        held.named_loss(task).or(holder)
-    }
-
     /// Whether this task held the key, and has released it.
     #[must_use]
     pub fn has_released(&self, name: &KeyName, task: QueueTask) -> bool {
@@ -202,125 +298,182 @@ impl Keys {
         self.keys.get(name).is_some_and(|held| held.rest.iter().any(released))
     }
 
-    /// The dedupe key that a task holds, with its epoch.
+    /// The key that a task holds.
     #[must_use]
-    pub fn held_by(&self, task: QueueTask) -> Option<(&KeyName, Epoch)> {
-        let name = self.held_by.get(&task)?;
-        Some((name, self.keys.get(name)?.epoch))
+    pub fn held_by(&self, task: QueueTask) -> Option<&KeyName> {
+        self.held_by.get(task)
     }
 
-    /// All tasks that hold a dedupe key.
-    pub fn dedupe_holders(&self) -> impl Iterator<Item = QueueTask> {
-        self.held_by.keys().copied()
-    }
-
-    /// The epoch that the next bind of a key must carry. While another task holds the key it is that one's: a bind that is
-    /// to lose must not be accepted behind the release.
+    /// Whether nobody has renewed the hold of this task in the current period.
     #[must_use]
-    pub fn next_epoch(&self, name: &KeyName) -> Epoch {
-        let current = self.current(name);
-        if self.holder(name).is_some() { current } else { current.next() }
+    pub fn is_to_be_renewed(&self, task: QueueTask) -> bool {
+        let held = self.held_by.get(task).and_then(|name| self.keys.get(name));
+        held.is_some_and(|held| held.period < self.period)
     }
 
-    fn current(&self, name: &KeyName) -> Epoch {
-        self.keys.get(name).map_or(Epoch(0), |held| held.epoch)
+    /// All tasks that hold a key of this kind.
+    pub fn holders(&self, kind: KeyKind) -> impl Iterator<Item = QueueTask> {
+        self.held_by.of(kind).keys().copied()
+    }
+
+    /// Whether nothing is known of any key, and nothing is to be removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.expired.is_empty()
+    }
+
+    /// What is to be removed.
+    #[must_use]
+    pub const fn expired(&self) -> &Expired {
+        &self.expired
+    }
+
+    /// The current period.
+    #[must_use]
+    pub const fn period(&self) -> Period {
+        self.period
+    }
+
+    /// Whether a loss of this period would still be known. A submitter whose message is older does not bind it any more: it may have lost.
+    #[must_use]
+    pub const fn remembers(&self, period: Period) -> bool {
+        self.period.0 <= period.0.saturating_add(LASTS)
+    }
+
+    /// The bind by which a task is to hold a key, or goes on holding it.
+    #[must_use]
+    pub fn bind_of(
+        &self,
+        name: &KeyName,
+        task: QueueTask,
+        digest: Option<Digest>,
+        stamp: Stamp,
+    ) -> Entry {
+        let known = self.keys.get(name);
+        let holds = known.filter(|held| held.holder == task && !held.released);
+        let digest = digest.or_else(|| holds?.digest);
+        // While another task holds the key the epoch is that one's: a bind that is to lose must not be accepted behind the release.
+        let epoch = match known {
+            Some(held) if !held.released => held.epoch,
+            Some(held) => held.epoch.next(),
+            None => Epoch(0).next(),
+        };
+        let key = HoldKey { name: name.clone(), period: self.period, epoch, task, stamp };
+        Entry::Bind(Hold { key, digest })
+    }
+
+    /// The entry by which a task releases the key that it holds.
+    #[must_use]
+    pub fn release_of(&self, task: QueueTask, stamp: Stamp) -> Option<Entry> {
+        let name = self.held_by.get(task)?;
+        let epoch = self.keys.get(name)?.epoch;
+        Some(Entry::Release(HoldKey {
+            name: name.clone(),
+            period: self.period,
+            epoch,
+            task,
+            stamp,
+        }))
     }
 
     /// Takes the next entry in the order of the log.
     pub(super) fn apply(&mut self, entry: &Entry) -> Verdict {
         match entry {
+            Entry::Bind(Hold { key, .. }) | Entry::Release(key) if key.period != self.period => {
+                self.expired.reject(entry.key());
+                Verdict::Ignored(Ignored::Late)
+            }
             Entry::Bind(hold) => self.bind(hold),
             Entry::Release(key) => self.release(key),
-            Entry::Tombstone(key) => self.forget(key),
+            Entry::Tombstone(key) => {
+                self.expired.forget(key);
+                Verdict::Ignored(Ignored::Tombstone)
+            }
+            Entry::Period(period, _) if *period > self.period => {
+                self.begin(*period);
+                Verdict::Accepted
+            }
+            Entry::Period(..) => Verdict::Ignored(Ignored::Late),
             Entry::Start(_) | Entry::Document(_) | Entry::Ticket(..) => Verdict::Accepted,
         }
     }
 
-    fn bind(&mut self, Hold { key, digest }: &Hold) -> Verdict {
-        let HoldKey { name, epoch, task, stamp } = key;
-        let current = self.current(name);
-        let lost = self.loses_to(name, *task);
-        let void = |kind| Rest { kind, epoch: *epoch, task: *task, stamp: *stamp };
-        let Some(held) = self.keys.get_mut(name) else {
-            if *epoch != current.next() {
-                return Verdict::Ignored(Ignored::Stale);
-            }
-            let held = Held {
-                holder: *task,
-                epoch: *epoch,
-                released: false,
-                digest: *digest,
-                stamp: *stamp,
-                rest: Vec::new(),
-            };
-            self.keys.insert(name.clone(), held);
-            self.note_holder(name, *task);
+    fn bind(&mut self, hold: &Hold) -> Verdict {
+        let key = &hold.key;
+        let Some(held) = self.keys.get_mut(&key.name) else {
+            self.keys.insert(key.name.clone(), Held::of(hold));
+            self.held_by.put(key.task, &key.name);
             return Verdict::Accepted;
         };
-        if let Some(to) = lost {
-            held.rest.push(void(RestKind::Lost { to }));
+        let free = held.released || key.epoch > held.epoch;
+        let holder = (!free && held.holder != key.task).then_some(held.holder);
+        if let Some(to) = held.named_loss(key.task).or(holder) {
+            held.push(RestKind::Lost { to }, key);
             return Verdict::Lost(to);
         }
-        if !held.released || *epoch != current.next() {
+        let renews = !free && key.epoch == held.epoch && held.period < key.period;
+        if !renews && key.epoch <= held.epoch {
+            held.push(RestKind::Void { release: false }, key);
             let why = if held.released { Ignored::Stale } else { Ignored::Repeated };
-            held.rest.push(void(RestKind::Void { release: false }));
             return Verdict::Ignored(why);
         }
-        let before = (held.epoch, held.holder, held.stamp);
-        let (epoch_before, task_before, stamp_before) = before;
-        held.rest.push(Rest {
-            kind: RestKind::Bound,
-            epoch: epoch_before,
-            task: task_before,
-            stamp: stamp_before,
-        });
-        (held.epoch, held.holder, held.stamp) = (*epoch, *task, *stamp);
-        (held.released, held.digest) = (false, *digest);
-        self.held_by.remove(&task_before);
-        self.note_holder(name, *task);
+        self.held_by.remove(held.holder, &key.name);
+        held.rebind(hold);
+        self.held_by.put(key.task, &key.name);
         Verdict::Accepted
     }
 
-    fn note_holder(&mut self, name: &KeyName, task: QueueTask) {
-        if name.kind() == KeyKind::Dedupe {
-            self.held_by.insert(task, name.clone());
-        }
-    }
-
-    fn release(&mut self, HoldKey { name, epoch, task, stamp }: &HoldKey) -> Verdict {
-        let Some(held) = self.keys.get_mut(name) else {
+    fn release(&mut self, key: &HoldKey) -> Verdict {
+        // A reader that misses the bind finds nothing, or an older one.
+        let held = self.keys.entry(key.name.clone()).or_insert_with(|| Held {
+            epoch: Epoch(0),
+            ..Held::of(&Hold { key: key.clone(), digest: None })
+        });
+        let holds = held.holder == key.task && held.epoch == key.epoch && !held.released;
+        if !holds && key.epoch <= held.epoch {
+            held.push(RestKind::Void { release: true }, key);
             return Verdict::Ignored(Ignored::NotHeld);
-        };
-        let holds = held.holder == *task && held.epoch == *epoch && !held.released;
-        let kind = if holds { RestKind::Released } else { RestKind::Void { release: true } };
-        held.rest.push(Rest { kind, epoch: *epoch, task: *task, stamp: *stamp });
-        held.released |= holds;
-        if holds {
-            self.held_by.remove(task);
         }
-        if holds { Verdict::Accepted } else { Verdict::Ignored(Ignored::NotHeld) }
+        self.held_by.remove(held.holder, &key.name);
+        (held.holder, held.epoch) = (key.task, key.epoch);
+        (held.released, held.period) = (true, key.period);
+        held.push(RestKind::Released, key);
+        Verdict::Accepted
     }
 
-    fn forget(&mut self, key: &Key) -> Verdict {
-        let (Key::Hold(HoldKey { name, stamp, .. }) | Key::Release(HoldKey { name, stamp, .. })) =
-            key
-        else {
-            return Verdict::Ignored(Ignored::Tombstone);
-        };
-        let Some(held) = self.keys.get_mut(name) else {
-            return Verdict::Ignored(Ignored::Tombstone);
-        };
-        if held.stamp == *stamp {
-            self.held_by.remove(&held.holder);
-            self.keys.remove(name);
-            return Verdict::Accepted;
-        }
-        let before = held.rest.len();
-        held.rest.retain(|rest| rest.stamp != *stamp);
-        if held.rest.len() < before {
-            Verdict::Accepted
-        } else {
-            Verdict::Ignored(Ignored::Tombstone)
-        }
+    /// A period begins: what is older than a hold lasts is forgotten, and may be removed.
+    fn begin(&mut self, period: Period) {
+        let last = Period(period.0.saturating_sub(LASTS));
+        self.period = period;
+        let Self { keys, held_by, expired, .. } = self;
+        keys.retain(|name, held| {
+            let is_over = held.period < last;
+            if is_over {
+                held.released = true;
+                held_by.remove(held.holder, name);
+            }
+            let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut held.rest)
+                .into_iter()
+                .partition(|rest| rest.is_rejected() && rest.period < last);
+            held.rest = rest;
+            for rest in gone {
+                expired.reject(rest.key(name));
+            }
+            // What was accepted says to a reader why the others were rejected.
+            if held.rest.iter().any(Rest::is_rejected) {
+                return true;
+            }
+            let current = |rest: &Rest| {
+                !is_over && rest.kind == RestKind::Released && rest.epoch == held.epoch
+            };
+            let rest = std::mem::take(&mut held.rest);
+            let (kept, gone): (Vec<_>, Vec<_>) = rest.into_iter().partition(current);
+            held.rest = kept;
+            expired.supersede(gone.iter().map(|rest| rest.key(name)));
+            if is_over {
+                expired.supersede([held.last_bound().key(name)]);
+            }
+            !is_over
+        });
     }
 }

@@ -10,6 +10,7 @@
 
 mod documents;
 mod entry;
+mod expired;
 mod gates;
 mod keys;
 mod queue_task;
@@ -19,7 +20,9 @@ pub use documents::DocumentNameError;
 pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
 #[cfg(feature = "internals")]
 pub use entry::KeyNameError;
-pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
+pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Period, Stamp};
+#[cfg(feature = "internals")]
+pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
 #[cfg(feature = "internals")]
 pub use keys::Holding;
@@ -73,9 +76,6 @@ impl Register {
                 self.start.get_or_insert(*stamp);
                 Verdict::Accepted
             }
-            Entry::Bind(_)
-            | Entry::Release(_)
-            | Entry::Tombstone(Key::Hold(_) | Key::Release(_)) => self.keys.apply(entry),
             Entry::Document(document) => self.change(document, published_ms),
             Entry::Tombstone(Key::Document(key)) => self.documents.forget(key),
             Entry::Ticket(ticket, topic) if self.gates.take(ticket, topic, published_ms) => {
@@ -86,7 +86,9 @@ impl Register {
                 Verdict::Accepted
             }
             Entry::Tombstone(Key::Ticket(_)) => Verdict::Ignored(Ignored::Tombstone),
-            Entry::Tombstone(Key::Start(_)) => Verdict::Ignored(Ignored::Tombstone),
+            Entry::Bind(_) | Entry::Release(_) | Entry::Period(..) | Entry::Tombstone(_) => {
+                self.keys.apply(entry)
+            }
         })
     }
 

@@ -18,7 +18,8 @@ const fn task(entry: u64) -> QueueTask {
 
 fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
     let stamp = Stamp { writer: OwnerId(7), serial };
-    HoldKey { name: name(text), epoch: Epoch(epoch), task: task(entry), stamp }
+    let (name, task) = (name(text), task(entry));
+    HoldKey { name, period: Period(0), epoch: Epoch(epoch), task, stamp }
 }
 
 fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
@@ -49,11 +50,13 @@ fn any_hold() -> impl Strategy<Value = HoldKey> {
     let id = (any::<u64>(), any::<u64>(), -1..i32::MAX, any::<Option<u32>>());
     let task = (0..3_usize, id);
     let text = prop_oneof![".{1,40}", "[a-f0-9/:-]{1,60}"];
-    (kind, text, any::<u32>(), task, any_stamp()).prop_map(
-        |(kind, text, epoch, (level, (ledger, entry, partition, batch_index)), stamp)| {
+    let epoch = any::<(u32, u32)>();
+    (kind, text, epoch, task, any_stamp()).prop_map(
+        |(kind, text, (period, epoch), (level, (ledger, entry, partition, batch_index)), stamp)| {
             let id = TaskId { ledger, entry, partition, batch_index };
             let task = QueueTask { level: Priority::ALL[level], id };
-            HoldKey { name: KeyName::new(kind, text).unwrap(), epoch: Epoch(epoch), task, stamp }
+            let (period, epoch) = (Period(period), Epoch(epoch));
+            HoldKey { name: KeyName::new(kind, text).unwrap(), period, epoch, task, stamp }
         },
     )
 }
@@ -72,6 +75,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let bind = (any_hold(), any::<Option<u128>>());
     prop_oneof![
         any_stamp().prop_map(Entry::Start),
+        (any::<u32>(), any_stamp()).prop_map(|(it, stamp)| Entry::Period(Period(it), stamp)),
         bind.prop_map(|(key, digest)| Entry::Bind(Hold { key, digest: digest.map(Digest) })),
         any_hold().prop_map(Entry::Release),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
@@ -121,7 +125,7 @@ fn a_task_of_another_level_is_another_task() {
         let task = QueueTask { level: Priority::High, ..task(7) };
         Entry::Bind(Hold { key: HoldKey { task, ..hold("k", 1, 7, serial) }, digest: None })
     };
-    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
+    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/0/1/high:0:7:-1/{:032x}/0", 7));
     let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
     assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
     assert_eq!("normal:0:7:-1".parse::<QueueTask>(), Err(QueueTaskError), "it has one text");
@@ -144,6 +148,84 @@ fn a_client_keeps_no_tickets() {
             (Some(position(at)), &Gates::default())
         );
     }
+}
+
+const fn period(number: u32) -> Entry {
+    Entry::Period(Period(number), Stamp { writer: OwnerId(8), serial: number as u64 })
+}
+
+fn in_period(number: u32, mut entry: Entry) -> Entry {
+    if let Entry::Bind(Hold { key, .. }) | Entry::Release(key) = &mut entry {
+        key.period = Period(number);
+    }
+    entry
+}
+
+/// Keys stayed for ever.
+#[test]
+fn a_hold_that_nobody_renews_is_over_after_two_periods() {
+    use Verdict::{Accepted, Ignored as No, Lost};
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("l", 1, 8, 1),
+        bind("k", 1, 9, 2),
+        period(1),
+        // On its way while the period began.
+        bind("k", 1, 7, 3),
+        in_period(1, bind("k", 1, 7, 4)),
+        in_period(1, bind("l", 1, 9, 5)),
+        period(2),
+        period(2),
+        in_period(2, bind("l", 1, 6, 6)),
+        period(3),
+        in_period(3, bind("k", 1, 6, 7)),
+        in_period(3, bind("l", 2, 6, 8)),
+        in_period(3, bind("l", 2, 7, 9)),
+    ];
+    let (late, lost) = (No(Ignored::Late), |to| Lost(task(to)));
+    let accepted = [Accepted, Accepted, lost(7), Accepted, late, Accepted, lost(8), Accepted];
+    let then = [late, lost(8), Accepted, lost(7), lost(8), Accepted];
+    let expected: Vec<_> = accepted.into_iter().chain(then).collect();
+    assert_eq!(verdicts(&log), expected);
+}
+
+/// What was rejected goes before what it was rejected for, and what still says something stays.
+#[test]
+fn what_may_be_removed_goes_in_order() {
+    let mut register = Register::default();
+    let mut at = 0;
+    let mut apply = |register: &mut Register, entry: &Entry| {
+        at += 1;
+        register.apply(entry, position(at));
+    };
+    let log = [
+        bind("k", 1, 7, 0),
+        bind("k", 1, 8, 1),
+        bind("l", 1, 9, 2),
+        period(1),
+        in_period(1, bind("l", 1, 9, 3)),
+        period(2),
+        period(3),
+    ];
+    for entry in &log {
+        apply(&mut register, entry);
+    }
+    let next =
+        |register: &Register| -> Vec<Key> { register.keys().expired().next().cloned().collect() };
+    assert_eq!(next(&register), [log[1].key()]);
+    apply(&mut register, &Entry::Tombstone(log[1].key()));
+    assert_eq!(next(&register), [log[0].key(), log[2].key()]);
+    for entry in [&log[0], &log[2]] {
+        apply(&mut register, &Entry::Tombstone(entry.key()));
+    }
+    assert_eq!(next(&register), []);
+    assert_eq!(register.keys().holder(&name("k")), None);
+    let holding = register.keys().holder(&name("l")).unwrap();
+    assert_eq!((holding.task, register.keys().is_empty()), (task(9), false));
+    apply(&mut register, &period(4));
+    assert_eq!(next(&register), [log[4].key()]);
+    apply(&mut register, &Entry::Tombstone(log[4].key()));
+    assert!(register.keys().is_empty());
 }
 
 #[test]
@@ -173,7 +255,10 @@ proptest! {
     /// A key that can be written in two ways would be two keys to a compaction.
     #[test]
     fn garbage_is_refused_and_what_is_read_is_written_the_same(
-        text in prop_oneof![".*", "(bind|release|start|doc)/(idem|dedupe|schedule)?[0-9a-f/:+-]{0,80}"],
+        text in prop_oneof![
+            ".*",
+            "(bind|release|start|period|doc)/(idem|dedupe|schedule)?[0-9a-f/:+-]{0,80}",
+        ],
     ) {
         if let Ok(key) = text.parse::<Key>() {
             prop_assert_eq!(key.to_string(), text);

@@ -148,8 +148,8 @@ pub(in crate::worker) enum Event {
         id: TaskId,
         event: ParkedEvent,
     },
-    /// A key is not released although that was published: the end of its holder waits for it.
-    ReleaseDue {
+    /// What was published about the key of this task, which it holds, may not be stored: its end may wait for it.
+    KeyNotKept {
         register: usize,
         id: QueueTask,
     },

@@ -1,25 +1,38 @@
-//! Keys that are of no more use: a dedupe key is released when its holder is over, before that is shown.
+//! What becomes of keys: a dedupe key is released when its holder is over, before that is shown; the hold of a task that is not over is renewed in each
+//! period of the register. What has not been renewed is forgotten and removed.
+//!
+//! See [`Keys`](crate::protocol::register::Keys) and [`Expired`](crate::protocol::register::Expired).
 
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
-use crate::protocol::register::{Entry, HoldKey, QueueTask, Stamp};
+use crate::protocol::register::{Entry, Key, KeyKind, QueueTask, Stamp};
 use crate::task::TaskId;
+use crate::task::terms::millis;
 use crate::transport::OnReceipt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often the keys are looked at that nobody may have released.
+/// How often the keys are looked at, or more often where they are kept for a short time.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
+
+/// Tombstones of one look.
+const REMOVED_AT_ONCE_MAX: usize = 10_000;
 
 /// What this worker does about the keys of a register.
 #[derive(Debug, Default)]
 pub(super) struct KeyKeeping {
-    /// The releases on their way, and what waits for them.
-    releasing: BTreeMap<QueueTask, Stamp>,
+    /// The releases and renewals on their way, and the ends that wait for them.
+    underway: BTreeMap<QueueTask, Stamp>,
     showing: BTreeMap<QueueTask, (LaneId, Showing)>,
     /// They will be looked at.
     scheduled: bool,
+    /// When the current period began, in wall-clock ms of who began it.
+    pub(super) began_ms: Option<u64>,
+    /// When the holds of idempotency keys were looked at last, in own wall-clock ms.
+    renewed_ms: u64,
+    /// The last of the tombstones on their way, and when they were published.
+    removing: Option<(Key, u64)>,
 }
 
 impl Driver {
@@ -28,51 +41,67 @@ impl Driver {
     pub(super) fn releases_first(&mut self, id: LaneId, task: TaskId, kind: Showing) -> bool {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return false };
         let (number, held) = (topic.register, topic.queue_task(task));
-        let Some(register) = self.registers.get_mut(number) else { return false };
         let over = |lane: &Lane| lane.core.machine().fold(task).phase.is_terminal();
-        if register.fold.keys().held_by(held).is_none() || !self.lanes.get(&id).is_some_and(over) {
+        if !self.holds_dedupe_key(number, held) || !self.lanes.get(&id).is_some_and(over) {
             return false;
         }
-        register.keeping.showing.insert(held, (id, kind));
-        self.release(number, held);
+        if let Some(register) = self.registers.get_mut(number) {
+            register.keeping.showing.insert(held, (id, kind));
+        }
+        self.keep_key(number, held, true);
         true
     }
 
-    /// Publishes that a task holds its key no longer.
-    fn release(&mut self, number: usize, task: QueueTask) {
+    fn holds_dedupe_key(&self, number: usize, task: QueueTask) -> bool {
+        let register = self.registers.get(number);
+        let name = register.and_then(|register| register.fold.keys().held_by(task));
+        name.is_some_and(|name| name.kind() == KeyKind::Dedupe)
+    }
+
+    /// Publishes that a task holds its key no longer, or that it goes on holding it.
+    fn keep_key(&mut self, number: usize, task: QueueTask, is_over: bool) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
-        let Some((name, epoch)) = register.fold.keys().held_by(task) else { return };
-        if register.keeping.releasing.contains_key(&task) {
+        if register.keeping.underway.contains_key(&task) {
             return;
         }
-        let name = name.clone();
         let stamp = register.next_stamp();
-        register.keeping.releasing.insert(task, stamp);
+        let keys = register.fold.keys();
+        let entry = match keys.held_by(task) {
+            Some(name) if is_over && name.kind() == KeyKind::Dedupe => keys.release_of(task, stamp),
+            Some(name) => Some(keys.bind_of(name, task, None, stamp)),
+            None => None,
+        };
+        let Some(entry) = entry else { return };
+        register.keeping.underway.insert(task, stamp);
         let answers = env.answers.clone();
         let on_receipt = OnReceipt::new(move |published| {
             if PublishResult::from(published) != PublishResult::Stored {
-                let event = Event::ReleaseDue { register: number, id: task };
+                let event = Event::KeyNotKept { register: number, id: task };
                 answers.put(Event::Later(Box::new(event)));
             }
         });
-        let entry = Entry::Release(HoldKey { name, epoch, task, stamp });
         register.publish(env, services, &entry, on_receipt);
     }
 
-    /// A release may not be stored.
-    pub(super) fn handle_release_due(&mut self, number: usize, task: QueueTask) {
+    /// A release or renewal may not be stored.
+    pub(super) fn handle_key_not_kept(&mut self, number: usize, task: QueueTask) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        register.keeping.releasing.remove(&task);
+        register.keeping.underway.remove(&task);
+        self.go_on_showing(number, task);
+    }
+
+    fn go_on_showing(&mut self, number: usize, task: QueueTask) {
+        let Some(register) = self.registers.get_mut(number) else { return };
         if let Some((lane, kind)) = register.keeping.showing.remove(&task) {
             self.show_end_unless_shown(lane, task.id, kind);
         }
     }
 
-    /// The register was read to its end, perhaps another one than before: what waits for a release looks again.
-    pub(super) fn look_at_releases(&mut self, number: usize) {
+    /// The register was read to its end, perhaps another one than before: what waits for an entry looks again.
+    pub(super) fn look_at_ends(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        register.keeping.releasing.clear();
+        register.keeping.underway.clear();
         for (task, (lane, kind)) in std::mem::take(&mut register.keeping.showing) {
             self.show_end_unless_shown(lane, task.id, kind);
         }
@@ -81,58 +110,120 @@ impl Driver {
     /// An entry was read: what waits for it goes on.
     pub(super) fn keep_keys(&mut self, number: usize, entry: &Entry) {
         self.look_at_keys_later(number);
-        match entry {
-            Entry::Release(key) => {
-                let Some(register) = self.registers.get_mut(number) else { return };
-                if register.fold.keys().held_by(key.task).is_some() {
-                    return;
-                }
-                register.keeping.releasing.remove(&key.task);
-                if let Some((lane, kind)) = register.keeping.showing.remove(&key.task) {
-                    self.show_end_unless_shown(lane, key.task.id, kind);
-                }
-            }
-            // Bound by somebody who did not know that the task is over.
-            Entry::Bind(hold) if self.is_first(number) && self.is_over(number, hold.key.task) => {
-                self.release(number, hold.key.task);
-            }
-            Entry::Bind(_)
+        let key = match entry {
+            Entry::Bind(hold) => &hold.key,
+            Entry::Release(key) => key,
+            Entry::Start(_)
+            | Entry::Period(..)
             | Entry::Document(_)
-            | Entry::Start(_)
             | Entry::Ticket(..)
-            | Entry::Tombstone(_) => {}
+            | Entry::Tombstone(_) => return,
+        };
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let keeping = &mut register.keeping;
+        if keeping.underway.get(&key.task) == Some(&key.stamp) {
+            keeping.underway.remove(&key.task);
+        }
+        if keeping.showing.contains_key(&key.task) {
+            // Written in a period that is over it has changed nothing, and is written again.
+            self.go_on_showing(number, key.task);
+        } else if matches!(entry, Entry::Bind(_))
+            && self.holds_dedupe_key(number, key.task)
+            && self.is_over_here(number, key.task) == Some(true)
+        {
+            // Bound by somebody who did not know that the task is over.
+            self.keep_key(number, key.task, true);
         }
     }
 
-    /// Has the keys looked at in a while, if any is held that may have to be released.
+    /// Has the keys looked at in a while, if any is known.
     pub(super) fn look_at_keys_later(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
-        let held = register.fold.keys().dedupe_holders().next().is_some();
-        if !held || std::mem::replace(&mut register.keeping.scheduled, true) {
+        let known = !register.fold.keys().is_empty();
+        if !known || std::mem::replace(&mut register.keeping.scheduled, true) {
             return;
         }
         let clock = self.env.clock;
-        let at = clock.now() + LOOKED_AT_EVERY;
+        let at = clock.now() + LOOKED_AT_EVERY.min(self.config.key_period() / 8);
         self.pending.push(Box::pin(async move {
             clock.sleep_until(at).await;
             Event::KeysDue(number)
         }));
     }
 
-    /// Releases the keys of finishers that have died, if this worker is the first of them all.
+    /// Releases the keys of finishers that have died, renews holds, begins a period and removes what is over, each if this worker is the first to do so.
     pub(super) fn handle_keys_due(&mut self, number: usize) {
         let Some(register) = self.registers.get_mut(number) else { return };
         register.keeping.scheduled = false;
         self.look_at_keys_later(number);
-        if !self.is_first(number) {
+        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let dedupe: Vec<_> = register.fold.keys().holders(KeyKind::Dedupe).collect();
+        self.look_at_holders(number, dedupe);
+        let now_ms = self.env.clock.wall_ms();
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let retention_ms = millis(self.config.key_period());
+        let began_ms = register.keeping.began_ms.unwrap_or(now_ms);
+        let is_due = began_ms.saturating_add(retention_ms) <= now_ms;
+        // These may be many, and mostly those of tasks that are over.
+        if is_due || register.keeping.renewed_ms.saturating_add(retention_ms / 8) <= now_ms {
+            register.keeping.renewed_ms = now_ms;
+            let keys = register.fold.keys();
+            let idempotency = keys.holders(KeyKind::Idempotency);
+            let old: Vec<_> = idempotency.filter(|task| keys.is_to_be_renewed(*task)).collect();
+            self.look_at_holders(number, old);
+        }
+        if self.is_first(number) {
+            if is_due {
+                self.begin_period(number);
+            }
+            self.remove_expired(number, now_ms);
+        }
+    }
+
+    /// Releases or renews the keys of those of these holders for which this worker is the first.
+    fn look_at_holders(&mut self, number: usize, holders: Vec<QueueTask>) {
+        for task in holders {
+            let Some(is_over) = self.is_over_here(number, task) else { continue };
+            let Some(register) = self.registers.get(number) else { return };
+            let is_old = register.fold.keys().is_to_be_renewed(task);
+            if is_over && self.holds_dedupe_key(number, task) || !is_over && is_old {
+                self.keep_key(number, task, is_over);
+            }
+        }
+    }
+
+    /// Begins the next period when all holds are renewed of tasks that are not over: so when a task ends its hold is one period old at most.
+    fn begin_period(&mut self, number: usize) {
+        let Some(register) = self.registers.get(number) else { return };
+        let keys = register.fold.keys();
+        let old = |it| keys.is_to_be_renewed(it) && self.is_over_here(number, it) == Some(false);
+        if [KeyKind::Dedupe, KeyKind::Idempotency].iter().any(|kind| keys.holders(*kind).any(old)) {
             return;
         }
-        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
-        let keys = register.fold.keys();
-        let over: Vec<QueueTask> =
-            keys.dedupe_holders().filter(|task| self.is_over(number, *task)).collect();
-        for task in over {
-            self.release(number, task);
+        let Self { registers, env, services, .. } = self;
+        let Some(register) = registers.get_mut(number) else { return };
+        let stamp = register.next_stamp();
+        let entry = Entry::Period(register.fold.keys().period().next(), stamp);
+        // Should it get lost the next look finds that it is due.
+        register.publish(env, services, &entry, OnReceipt::ignored());
+    }
+
+    /// Publishes the tombstones of what is over, so many at a time.
+    fn remove_expired(&mut self, number: usize, now_ms: u64) {
+        let Self { registers, env, services, config, .. } = self;
+        let Some(register) = registers.get_mut(number) else { return };
+        let expired = register.fold.keys().expired();
+        let patience_ms = millis(config.key_period()) / 8;
+        let removing = register.keeping.removing.as_ref();
+        if removing.is_some_and(|(last, at_ms)| {
+            expired.contains(last) && at_ms.saturating_add(patience_ms) > now_ms
+        }) {
+            return;
+        }
+        let keys: Vec<Key> = expired.next().take(REMOVED_AT_ONCE_MAX).cloned().collect();
+        register.keeping.removing = keys.last().map(|last| (last.clone(), now_ms));
+        for key in keys {
+            register.publish(env, services, &Entry::Tombstone(key), OnReceipt::ignored());
         }
     }
 
@@ -152,6 +243,13 @@ impl Driver {
             let machine = lane.core.machine();
             machine.is_ready() && machine.fold(task.id).phase.is_terminal()
         })
+    }
+
+    /// The same, asked by the worker that looks after the tasks of that lane. `None`: this worker cannot tell, or another one looks after them.
+    fn is_over_here(&self, number: usize, task: QueueTask) -> Option<bool> {
+        let lane = self.lane_of(number, task)?;
+        let mine = lane.core.machine().is_ready() && lane.core.keeps_metadata();
+        mine.then(|| self.is_over(number, task))
     }
 
     /// Whether this worker is the first by rank of those that follow the register.

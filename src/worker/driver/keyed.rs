@@ -6,7 +6,7 @@ use super::register::OwnRegister;
 use super::{Driver, Event, PublishResult};
 use crate::protocol::fold::Phase;
 use crate::protocol::moment::Moment;
-use crate::protocol::register::{Admission, Digest, Entry, Hold, HoldKey, KeyKind, KeyName, Stamp};
+use crate::protocol::register::{Admission, Digest, HoldKey, KeyKind, KeyName, Stamp};
 use crate::task::{TaskId, text};
 use crate::transport::OnReceipt;
 use std::collections::BTreeMap;
@@ -156,8 +156,7 @@ impl Driver {
         let readable = payload.filter(plain);
         let digest = readable.map(|payload| Digest::of(&payload.bytes));
         let stamp = register.next_stamp();
-        let epoch = register.fold.keys().next_epoch(name);
-        let key = HoldKey { name: name.clone(), epoch, task: topic.queue_task(task), stamp };
+        let entry = register.fold.keys().bind_of(name, topic.queue_task(task), digest, stamp);
         register.waiting.set(name, (id, task), Wait::Bind(stamp));
         let (answers, name) = (env.answers.clone(), name.clone());
         let on_receipt = OnReceipt::new(move |published| {
@@ -166,7 +165,7 @@ impl Driver {
                 answers.put(Event::Later(Box::new(event)));
             }
         });
-        register.publish(env, services, &Entry::Bind(Hold { key, digest }), on_receipt);
+        register.publish(env, services, &entry, on_receipt);
     }
 
     pub(super) fn register_of_mut(&mut self, lane: LaneId) -> Option<&mut OwnRegister> {

@@ -358,7 +358,7 @@ impl Driver {
             }
             #[cfg(feature = "schedules")]
             Event::Schedule { register, event } => self.handle_schedule(register, event, now),
-            Event::ReleaseDue { register, id } => self.handle_release_due(register, id),
+            Event::KeyNotKept { register, id } => self.handle_key_not_kept(register, id),
             Event::KeysDue(register) => self.handle_keys_due(register),
             Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
             Event::TicketDue { lane, id } => self.handle_ticket_due(lane, id, now),

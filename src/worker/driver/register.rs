@@ -105,6 +105,7 @@ impl OwnRegister {
         self.read = false;
         self.fold = Register::default();
         self.landmark = Landmark::default();
+        self.keeping.began_ms = None;
         let (register, generation) = (self.number, self.generation);
         let sink = Sink::new(env.events.clone(), move |followed| Event::Register {
             register,
@@ -194,8 +195,13 @@ impl Driver {
                 }
                 let (position, published_ms) = (message.position, message.publish_time_ms);
                 let verdict = register.fold.apply_at(&entry, position, published_ms);
+                let is_accepted = verdict == Some(Verdict::Accepted);
+                let begins = matches!(entry, Entry::Period(..)) && is_accepted;
+                if begins || register.keeping.began_ms.is_none() {
+                    register.keeping.began_ms = Some(message.publish_time_ms);
+                }
                 if let Entry::Document(document) = &entry
-                    && (verdict == Some(Verdict::Accepted)
+                    && (is_accepted
                         || document.key.name == DocumentName::queue_settings())
                     && register.is_read()
                 {
@@ -233,7 +239,7 @@ impl Driver {
         self.take_up_settings(number, now);
         self.look_at_all_tickets(number, now);
         self.look_at_all_keys(number, now);
-        self.look_at_releases(number);
+        self.look_at_ends(number);
         self.look_at_keys_later(number);
         let lanes: Vec<LaneId> = self.lanes.keys().collect();
         for id in lanes {

@@ -386,6 +386,7 @@ impl Driver {
             Entry::Ticket(ticket, _) => (ticket, true),
             Entry::Tombstone(Key::Ticket(ticket)) => (ticket, false),
             Entry::Start(_)
+            | Entry::Period(..)
             | Entry::Bind(_)
             | Entry::Release(_)
             | Entry::Document(_)

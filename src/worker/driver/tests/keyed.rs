@@ -197,3 +197,51 @@ async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
     bench.run_for(5 * SECOND).await;
     assert_eq!(diary.lines(), [task.to_string(), next.to_string()]);
 }
+
+/// Keys stayed for ever, on the register and in the memory of each worker.
+#[tokio::test(start_paused = true)]
+async fn a_key_is_remembered_for_its_retention_and_then_removed() {
+    const R: Duration = Duration::from_secs(3600);
+    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(config, None, move |context| {
+        notes.note(context.task_id().to_string());
+        let times: u32 = context.properties().get("times").map_or(0, |it| it.parse().unwrap());
+        async move {
+            tokio::time::sleep(times * R).await;
+            Ok(Text("done".to_owned()))
+        }
+    });
+    let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    let long = bench.submit(&[("IDEMPOTENCY_KEY", "l"), ("times", "5")]);
+    let run_for = async |bench: &mut Bench, times: u32| {
+        for _ in 0..times * 4 {
+            bench.turns = 0;
+            bench.run_for(R / 4).await;
+        }
+    };
+    run_for(&mut bench, 1).await;
+    let duplicate = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    run_for(&mut bench, 3).await;
+    assert_eq!((bench.holder("k"), bench.holder("l")), (None, Some(long)));
+    let of_long = bench.submit(&[("IDEMPOTENCY_KEY", "l")]);
+    run_for(&mut bench, 2).await;
+    assert_eq!(bench.phase(long), Phase::Completed);
+    // The end of the task counts, and not its bind.
+    let again = ["l", "k"].map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key)]));
+    run_for(&mut bench, 1).await;
+    let ran = [first, long, again[1]].map(|task| task.to_string());
+    assert_eq!(diary.lines(), ran);
+    for (lost, holder) in [(duplicate, first), (of_long, long), (again[0], long)] {
+        assert_eq!(bench.last_shown(lost).duplicate_of, Some(holder.to_string()));
+    }
+    run_for(&mut bench, 5).await;
+    let keys = bench.driver.registers[0].fold.keys();
+    assert!(keys.is_empty(), "{keys:?}");
+    bench.broker.compact(&bench.register());
+    let left = bench.broker.view(&bench.register(), true);
+    let is_key = |message: &Message| matches!(register::read(message), Ok(RegisterEntry::Bind(_)));
+    assert!(!left.iter().any(is_key), "{left:?}");
+    assert_eq!(bench.driver.stats.read().violations, 0);
+}

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::fold::Phase;
 use crate::protocol::register::{
-    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, QueueTask, Stamp,
+    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
 };
 use crate::register;
 use crate::supervise::ConnectionState;
@@ -26,7 +26,13 @@ impl Bench {
     pub(super) fn bind_to(&self, kind: KeyKind, name: &str, task: TaskId, serial: u64) {
         let name = KeyName::new(kind, name).unwrap();
         let stamp = Stamp { writer: OwnerId(99), serial };
-        let key = HoldKey { name, epoch: Epoch(1), task: QueueTask::normal(task), stamp };
+        let key = HoldKey {
+            name,
+            period: Period(0),
+            epoch: Epoch(1),
+            task: QueueTask::normal(task),
+            stamp,
+        };
         let entry = RegisterEntry::Bind(Hold { key, digest: None });
         self.broker.publish(&self.register(), register::message(&entry));
     }
