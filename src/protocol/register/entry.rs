@@ -189,7 +189,7 @@ impl KeyName {
     /// What its submitter wrote.
     #[cfg(feature = "schedules")]
     #[must_use]
-    pub const fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 

@@ -10,7 +10,7 @@ use crate::ledger;
 use crate::protocol::entry::Entry as LedgerEntry;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
-    Digest, DocumentKind, DocumentName, Entry, Hold, HoldKey, KeyKind, KeyName, QueueTask,
+    Digest, DocumentKind, DocumentName, Entry, KeyKind, KeyName, QueueTask,
 };
 use crate::protocol::waits::{AfterFailed, WaitsFor};
 use crate::schedule::firing::{FiringKey, Known, Plan, Slot, Step};
@@ -338,9 +338,7 @@ impl Driver {
         let Some(register) = registers.get_mut(number) else { return };
         let Some(name) = key_name(name, slot) else { return };
         let stamp = register.next_stamp();
-        let epoch = register.fold.keys().next_epoch(&name);
-        let key = HoldKey { name, epoch, task, stamp };
-        let entry = Entry::Bind(Hold { key, digest: None });
+        let entry = register.fold.keys().bind_of(&name, task, None, stamp);
         register.publish(env, services, &entry, OnReceipt::ignored());
     }
 }
