@@ -15,11 +15,8 @@
 
 use super::when::{EARLIEST_MS, LATEST_MS, Slots};
 use super::{Overlap, Schedule, ScheduleError};
-use crate::protocol::register::QueueTask;
+use crate::protocol::register::{KeyName, QueueTask};
 use std::fmt;
-
-/// What the keys of all firings begin with.
-const PREFIX: &str = "schedule/";
 
 /// What stands between the name of a schedule and the instant at which it was asked to fire by hand.
 const BY_HAND: &str = "trigger/";
@@ -39,14 +36,15 @@ pub(crate) struct FiringKey<'a>(pub(crate) &'a str, pub(crate) Slot);
 impl fmt::Display for FiringKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name, Slot { ms, by_hand }) = self;
-        write!(f, "{PREFIX}{name}/{}{ms}", if *by_hand { BY_HAND } else { "" })
+        let prefix = KeyName::OF_FIRINGS;
+        write!(f, "{prefix}{name}/{}{ms}", if *by_hand { BY_HAND } else { "" })
     }
 }
 
 impl<'a> FiringKey<'a> {
     /// The firing that has this key, if it is one that longhaul may have written. Any producer may take any key.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
-        let (name, slot) = text.strip_prefix(PREFIX)?.split_once('/')?;
+        let (name, slot) = text.strip_prefix(KeyName::OF_FIRINGS)?.split_once('/')?;
         let by_hand = slot.strip_prefix(BY_HAND);
         let ms: u64 = by_hand.unwrap_or(slot).parse().ok()?;
         let slot = Slot { ms, by_hand: by_hand.is_some() };

@@ -43,7 +43,7 @@ const PAST: [&str; 5] = [SCHEDULED_AT, DELAY, EXPIRES_AT, AFTER, AFTER_FAILED];
 
 /// The idempotency key of a replay.
 fn key_text(task: TaskId) -> String {
-    format!("dlq/{task}")
+    format!("{}{task}", KeyName::OF_REPLAYS)
 }
 
 fn key_of(task: TaskId) -> KeyName {

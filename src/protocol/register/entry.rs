@@ -174,6 +174,11 @@ impl KeyKind {
 }
 
 impl KeyName {
+    /// What the keys of all firings of schedules begin with.
+    pub(crate) const OF_FIRINGS: &str = "schedule/";
+    /// What the keys of all replays of dead letters begin with.
+    pub(crate) const OF_REPLAYS: &str = "dlq/";
+
     /// A name that somebody chose.
     ///
     /// # Errors
@@ -202,6 +207,14 @@ impl KeyName {
     #[must_use]
     pub const fn kind(&self) -> KeyKind {
         self.kind
+    }
+
+    /// Whether the key is never forgotten: a slot of a schedule would be fired again, for its task is over and the schedule stands; and a dead letter
+    /// that stays may be replayed at any time. Every reader goes by the name alone.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        let reserved = [Self::OF_FIRINGS, Self::OF_REPLAYS];
+        self.kind == KeyKind::Idempotency && reserved.iter().any(|it| self.text.starts_with(it))
     }
 }
 

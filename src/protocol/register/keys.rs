@@ -4,7 +4,8 @@
 //! The clock of the register are its **periods**. Each is begun by an entry, so every reader is in the same one at the same place of the
 //! log. An entry counts only in the period that its writer had read. A hold lasts through the period of its newest entry and
 //! the two after it: a bind of the holder in a later period renews it. Workers do that in each period, before they begin the next one, for the tasks
-//! that are not over. So a key is held for one whole period or more after the end of its task.
+//! that are not over. So a key is held for one whole period or more after the end of its task. Keys of firings and of replays are
+//! [permanent](KeyName::is_permanent).
 //!
 //! State of a key: (epoch, holder, released). A key that nothing is known of is free, and its epoch is zero.
 //!
@@ -307,7 +308,8 @@ impl Keys {
     /// Whether nobody has renewed the hold of this task in the current period.
     #[must_use]
     pub fn is_to_be_renewed(&self, task: QueueTask) -> bool {
-        let held = self.held_by.get(task).and_then(|name| self.keys.get(name));
+        let name = self.held_by.get(task).filter(|name| !name.is_permanent());
+        let held = name.and_then(|name| self.keys.get(name));
         held.is_some_and(|held| held.period < self.period)
     }
 
@@ -447,7 +449,7 @@ impl Keys {
         self.period = period;
         let Self { keys, held_by, expired, .. } = self;
         keys.retain(|name, held| {
-            let is_over = held.period < last;
+            let is_over = held.period < last && !name.is_permanent();
             if is_over {
                 held.released = true;
                 held_by.remove(held.holder, name);

@@ -245,3 +245,28 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     assert!(!left.iter().any(is_key), "{left:?}");
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
+
+/// A letter may stay in its topic for longer than keys are remembered: its second replay would have run the task again.
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_replay_is_never_forgotten() {
+    const R: Duration = Duration::from_secs(3600);
+    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let mut bench = Bench::new(config, None, move |context| {
+        notes.note(context.task_id().to_string());
+        end(context)
+    });
+    let submit =
+        |bench: &Bench| ["dlq/1:2:-1", "k"].map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key)]));
+    let first = submit(&bench);
+    for _ in 0..24 {
+        bench.turns = 0;
+        bench.run_for(R / 4).await;
+    }
+    let second = submit(&bench);
+    bench.run_for(5 * SECOND).await;
+    let ran = [first[0], first[1], second[1]].map(|task| task.to_string());
+    assert_eq!(diary.lines(), ran);
+    assert_eq!(bench.last_shown(second[0]).duplicate_of, Some(first[0].to_string()));
+}

@@ -10,9 +10,13 @@ use longhaul_memory::{Fate, Loss};
 
 /// A worker that says which slots it has run.
 fn noting() -> (Bench, Diary) {
+    noting_with(WorkerConfig::default())
+}
+
+fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
-    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+    let bench = Bench::new(config, None, move |context| {
         notes.note(context.properties()["SCHEDULE_SLOT"].clone());
         end(context)
     });
@@ -157,4 +161,37 @@ async fn a_worker_that_drains_fires_nothing() {
     assert!(!bench.ended, "its task runs");
     let tasks = bench.broker.full_log(&bench.at(&bench.names.task, -1));
     assert_eq!(tasks.len(), 1);
+}
+
+/// The slot lies within the catch-up window for longer than keys are remembered: it would have been fired again.
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_never_forgotten() {
+    const R: Duration = Duration::from_secs(3600);
+    let (mut bench, diary) =
+        noting_with(WorkerConfig { key_retention: R, ..WorkerConfig::default() });
+    bench.run_for(SECOND).await;
+    let now = bench.broker.clock().wall_ms();
+    let json = format!(
+        r#"{{"every":"PT1H","createdAt":{now},"since":{now},"triggers":[{now}],"catchUpWindow":"PT720H","task":{{"text":"tick"}}}}"#
+    );
+    bench.schedule("tick", 1, &json);
+    let run_for = async |bench: &mut Bench, times: u32| {
+        for _ in 0..times * 4 {
+            bench.turns = 0;
+            bench.run_for(R / 4).await;
+        }
+    };
+    run_for(&mut bench, 2).await;
+    let fired = diary.lines();
+    // No further slot says that these were settled.
+    bench.schedule("tick", 2, &json.replace(r#""since""#, r#""paused":true,"since""#));
+    run_for(&mut bench, 6).await;
+    assert_eq!(diary.lines(), fired);
+    bench.schedule("tick", 3, &json);
+    run_for(&mut bench, 1).await;
+    let mut slots = diary.lines();
+    slots.sort();
+    slots.dedup();
+    assert_eq!(slots.len(), diary.lines().len(), "{:?}", diary.lines());
+    assert_eq!(bench.driver.stats.read().violations, 0);
 }
