@@ -6,7 +6,7 @@
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //! | `t` | of a ticket: the name of the task's topic |
 //!
-//! Keys: `bind/<idem or dedupe>/<name>/<period>/<epoch>/<task>/<writer>/<serial>`, the same with `release`;
+//! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0 without `@0`, the same with `release`;
 //! `period/<number>/<writer>/<serial>`; `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document behind the form byte;
 //! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`. A task on the topic of a level is written with the level in front
 //! ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes too, so such a key is read from its end.
@@ -230,10 +230,15 @@ impl fmt::Display for Stamp {
     }
 }
 
-impl fmt::Display for HoldKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl HoldKey {
+    /// The first period is not written: before there were periods nobody wrote one.
+    fn write(&self, f: &mut fmt::Formatter<'_>, kind: &str) -> fmt::Result {
         let Self { name, period, epoch, task, stamp } = self;
-        write!(f, "{name}/{period}/{epoch}/{task}/{stamp}")
+        f.write_str(kind)?;
+        if *period != Period::default() {
+            write!(f, "@{period}")?;
+        }
+        write!(f, "/{name}/{epoch}/{task}/{stamp}")
     }
 }
 
@@ -242,8 +247,8 @@ impl fmt::Display for Key {
         match self {
             Self::Start(stamp) => write!(f, "start/{stamp}"),
             Self::Period(period, stamp) => write!(f, "period/{period}/{stamp}"),
-            Self::Hold(key) => write!(f, "bind/{key}"),
-            Self::Release(key) => write!(f, "release/{key}"),
+            Self::Hold(key) => key.write(f, "bind"),
+            Self::Release(key) => key.write(f, "release"),
             Self::Document(key) => write!(f, "doc/{key}"),
             Self::Ticket(ticket) => write!(f, "ticket/{ticket}"),
         }
@@ -266,11 +271,17 @@ fn parse(text: &str) -> Option<Key> {
             let (period, stamp) = rest.split_once('/')?;
             Some(Key::Period(Period(number(period)?), parse_stamp(stamp)?))
         }
-        "bind" => parse_hold(rest).map(Key::Hold),
-        "release" => parse_hold(rest).map(Key::Release),
         "doc" => DocumentKey::parse(rest).map(Key::Document),
         "ticket" => Ticket::parse(rest).map(Key::Ticket),
-        _ => None,
+        _ => {
+            let (kind, period) = parse_period(kind)?;
+            let hold = parse_hold(period, rest)?;
+            match kind {
+                "bind" => Some(Key::Hold(hold)),
+                "release" => Some(Key::Release(hold)),
+                _ => None,
+            }
+        }
     }
 }
 
@@ -279,13 +290,20 @@ fn parse_stamp(text: &str) -> Option<Stamp> {
     Some(Stamp { writer: parse_owner(writer)?, serial: number(serial)? })
 }
 
-fn parse_hold(text: &str) -> Option<HoldKey> {
+/// What [`HoldKey::write`] makes of a kind and a period.
+fn parse_period(text: &str) -> Option<(&str, Period)> {
+    match text.split_once('@') {
+        Some((kind, period)) => Some((kind, Period(number(period).filter(|it| *it > 0)?))),
+        None => Some((text, Period::default())),
+    }
+}
+
+fn parse_hold(period: Period, text: &str) -> Option<HoldKey> {
     let (kind, rest) = text.split_once('/')?;
     let kind = [KeyKind::Idempotency, KeyKind::Dedupe].into_iter().find(|it| it.word() == kind)?;
-    let mut parts = rest.rsplitn(6, '/');
+    let mut parts = rest.rsplitn(5, '/');
     let (serial, writer) = (number(parts.next()?)?, parse_owner(parts.next()?)?);
     let (task, epoch) = (parts.next()?.parse().ok()?, number(parts.next()?)?);
-    let period = Period(number(parts.next()?)?);
     let name = KeyName::new(kind, parts.next()?).ok()?;
     let stamp = Stamp { writer, serial };
     Some(HoldKey { name, period, epoch: Epoch(epoch), task, stamp })

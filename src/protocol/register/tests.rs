@@ -125,7 +125,7 @@ fn a_task_of_another_level_is_another_task() {
         let task = QueueTask { level: Priority::High, ..task(7) };
         Entry::Bind(Hold { key: HoldKey { task, ..hold("k", 1, 7, serial) }, digest: None })
     };
-    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/0/1/high:0:7:-1/{:032x}/0", 7));
+    assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
     let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
     assert_eq!(verdicts(&log), [Verdict::Accepted, Verdict::Lost(task(7)), Verdict::Accepted]);
     assert_eq!("normal:0:7:-1".parse::<QueueTask>(), Err(QueueTaskError), "it has one text");
@@ -147,6 +147,20 @@ fn a_client_keeps_no_tickets() {
             (register.position(), register.gates()),
             (Some(position(at)), &Gates::default())
         );
+    }
+}
+
+/// Entries from before there were periods are of the first one.
+#[test]
+fn the_period_stands_in_the_key_but_the_first_one() {
+    let tail = format!("idem/k/1/0:7:-1/{:032x}/0", 7);
+    for (number, text) in [(0, format!("bind/{tail}")), (12, format!("bind@12/{tail}"))] {
+        let key = in_period(number, bind("k", 1, 7, 0)).key();
+        assert_eq!((key.to_string(), text.parse()), (text, Ok(key)));
+    }
+    for malformed in ["bind@0/", "bind@01/", "bind@/", "bind@x/", "start@1/", "hold/"] {
+        let text = format!("{malformed}{tail}");
+        assert_eq!(text.parse::<Key>(), Err(EntryError::Key), "{text}");
     }
 }
 

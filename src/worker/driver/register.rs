@@ -201,8 +201,7 @@ impl Driver {
                     register.keeping.began_ms = Some(message.publish_time_ms);
                 }
                 if let Entry::Document(document) = &entry
-                    && (is_accepted
-                        || document.key.name == DocumentName::queue_settings())
+                    && (is_accepted || document.key.name == DocumentName::queue_settings())
                     && register.is_read()
                 {
                     self.document_changed(number, &document.key.name, now);
