@@ -1,7 +1,7 @@
 //! `known`: a worker that starts where many tasks have finished, before they are sealed.
 
 use crate::judge::judge;
-use crate::meter::{Figures, cpu_s, memory_mib, seconds_between};
+use crate::meter::{Figures, cpu_s, memory_mib, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
 use crate::stage::{MIB, Stage, Topics};
 use crate::worker::{Plan, Worker};
@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Bytes of each task.
     #[arg(long, default_value_t = 100)]
     bytes: usize,
+    /// Gives each task an idempotency key of its own: what is known of it then is known, too.
+    #[arg(long)]
+    keys: bool,
     /// How often a worker is started on each of the three: empty topics, all, all with an empty metadata topic.
     #[arg(long, default_value_t = 3)]
     starts: usize,
@@ -44,12 +47,18 @@ impl Options {
 }
 
 async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
-    let Options { tasks, bytes, starts, .. } = options;
+    let Options { tasks, bytes, starts, keys, .. } = options;
     let empty = stage.topics("known-none", None).await?;
     let mut rows = Vec::new();
     let none = measure_starts(stage, options, &empty, "no task known", None, &mut rows).await?;
     let topics = stage.topics("known", None).await?;
-    stage.fill(&topics, *tasks, *bytes).await?;
+    let begun_ns = now_ns();
+    if *keys {
+        stage.fill_keyed(&topics, *tasks, *bytes).await?;
+        say(&format!("submitted with keys in {:.1} s", seconds_between(begun_ns, now_ns())));
+    } else {
+        stage.fill(&topics, *tasks, *bytes).await?;
+    }
     say("the tasks are submitted and are run now");
     let filler = Worker::start(&Plan::new(stage, &topics, 1_000), None).await?;
     stage.acknowledged(&topics).await?;

@@ -149,7 +149,23 @@ impl Stage {
         body: Bytes,
         properties: &'static [(&'static str, &'static str)],
     ) -> Result<()> {
-        self.submit_body(topics, tasks, body, FILLERS, properties).await
+        let with = |submission, _| {
+            properties
+                .iter()
+                .fold(submission, |it: Submission, (name, value)| it.property(*name, *value))
+        };
+        self.submit_body(topics, tasks, body, FILLERS, with).await
+    }
+
+    /// Puts tasks of so many bytes on the topic, each with an idempotency key of its own.
+    pub(crate) async fn fill_keyed(
+        &self,
+        topics: &Topics,
+        tasks: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let keyed = |it: Submission, number| it.idempotency_key(format!("order-{number:012}"));
+        self.submit_body(topics, tasks, body_of(bytes), FILLERS, keyed).await
     }
 
     /// Puts tasks of so many bytes on the topic, so many at a time.
@@ -160,7 +176,7 @@ impl Stage {
         bytes: usize,
         callers: usize,
     ) -> Result<()> {
-        self.submit_body(topics, tasks, body_of(bytes), callers, &[]).await
+        self.submit_body(topics, tasks, body_of(bytes), callers, |it, _| it).await
     }
 
     async fn submit_body(
@@ -169,7 +185,7 @@ impl Stage {
         tasks: usize,
         body: Bytes,
         callers: usize,
-        properties: &'static [(&'static str, &'static str)],
+        with: impl Fn(Submission, usize) -> Submission + Copy + Send + 'static,
     ) -> Result<()> {
         let next = Arc::new(AtomicUsize::new(0));
         let body = Raw(body);
@@ -178,14 +194,13 @@ impl Stage {
             let (next, body) = (Arc::clone(&next), body.clone());
             let (client, topic) = (self.client.clone(), topics.names.task.clone());
             running.spawn(async move {
-                while next.fetch_add(1, Ordering::Relaxed) < tasks {
-                    let submission = client.submission(&topic, &body);
-                    let with = |submission: Submission, (name, value): &(&str, &str)| {
-                        submission.property(*name, *value)
-                    };
-                    properties.iter().fold(submission, with).send().await?;
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= tasks {
+                        return Ok(());
+                    }
+                    with(client.submission(&topic, &body), number).send().await?;
                 }
-                Ok(())
             });
         }
         while let Some(ended) = running.join_next().await {
