@@ -34,6 +34,16 @@ pub(crate) fn lost(queue: &str) {
     count("longhaul_attempts_total", &[("queue", queue), ("outcome", "lost")]);
 }
 
+/// So long after the last sign of life of the worker that has lost it, the claim by which this one takes a task over is accepted.
+pub(crate) fn took_over(queue: &str, silent: Duration) {
+    observe("longhaul_takeover_seconds", queue, silent);
+}
+
+/// A heartbeat of this worker came back from the ledger, so long after the one before.
+pub(crate) fn seen_alive(queue: &str, gap: Duration) {
+    observe("longhaul_keepalive_gap_seconds", queue, gap);
+}
+
 /// The entry of a running task is published.
 pub(crate) fn kept_alive(queue: &str) {
     count("longhaul_keepalives_total", &[("queue", queue)]);
@@ -123,7 +133,7 @@ pub(crate) mod tests {
     pub(crate) struct Notes(Arc<Mutex<BTreeMap<String, f64>>>);
 
     impl Notes {
-        /// The sum of a counter, the last value of a gauge or of a histogram.
+        /// The sum of a counter, the last value of a gauge or of a histogram. Of one its greatest value is noted with `longest ` before its name.
         pub(crate) fn get(&self, name: &str) -> Option<f64> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
         }
@@ -169,6 +179,8 @@ pub(crate) mod tests {
     impl HistogramFn for Noted {
         fn record(&self, value: f64) {
             self.note(|_| value);
+            let longest = Self(self.0.clone(), format!("longest {}", self.1));
+            longest.note(|before| before.max(value));
         }
     }
 

@@ -54,4 +54,6 @@ mod off {
     pub(crate) const fn ended(_span: Kept, _outcome: &'static str, _failure: Option<&str>) {}
 
     pub(crate) const fn checkpoint(_bytes: usize) {}
+
+    pub(crate) const fn kept_alive(_span: &Kept) {}
 }

@@ -116,6 +116,13 @@ pub(crate) fn checkpoint(bytes: usize) {
     }
 }
 
+/// The metadata topic is told that the attempt still runs.
+pub(crate) fn kept_alive(span: &Kept) {
+    if !span.is_disabled() {
+        span.add_event("keep-alive", Vec::new());
+    }
+}
+
 fn describe(span: &Span, operation: &'static str, topic: &str) {
     span.set_attribute("messaging.system", "pulsar");
     span.set_attribute("messaging.operation.name", operation);

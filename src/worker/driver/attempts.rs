@@ -58,22 +58,23 @@ impl Driver {
         let reports = Arc::new(Reports::new(listener).watched(silence));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
         let (deadline, ends_task) = self.config.deadline(terms.as_deref(), created_ms, clock);
+        let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
+        let span = told.span(&lane.topics.subscription, &properties);
+        let kept = spans::keep(&span);
         let running = RunningAttempt {
             halt: Some(halt),
             attempt,
             payload_bytes: bytes.len(),
             started_at: now,
             checkpoints,
+            span: spans::keep(&span),
             terms,
         };
         lane.running_bytes += bytes.len();
         lane.running.insert((task_id, epoch), running);
         let shown_bytes = if lane.is_shown(bytes.len()) { bytes.len() } else { 0 };
         lane.metadata.running.started((task_id, epoch), shown_bytes, now);
-        let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
         told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
-        let span = told.span(&lane.topics.subscription, &properties);
-        let kept = spans::keep(&span);
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.

@@ -50,12 +50,14 @@ impl Driver {
             Ok(entry) => {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
                 let inbound = Inbound { position, publish_time_ms, entry };
+                let silent = lane.silence_before(&inbound.entry, now);
                 let verdict = lane.core.handle_entry(&inbound, now, wall_ms);
                 if let Entry::Seal(seal) = &inbound.entry {
                     lane.forget_sealed(&seal.entries, now);
                 }
-                if matches!(inbound.entry, Entry::Heartbeat(_)) {
+                if let Entry::Heartbeat(heartbeat) = &inbound.entry {
                     self.stats.note_lag(lane.id(), lane.core.lag());
+                    lane.measure_heartbeat(heartbeat, now);
                 }
                 if matches!(inbound.entry, Entry::Config(_)) {
                     lane.landmark.set(Some(message));
@@ -74,6 +76,9 @@ impl Driver {
                         self.stats.accepted(&done.outcome);
                     }
                     lane.measure_accepted(&inbound.entry);
+                    if let Some(silent) = silent {
+                        lane.measure_takeover(silent);
+                    }
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
                 }

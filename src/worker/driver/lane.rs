@@ -19,6 +19,7 @@ use crate::protocol::moment::Moment;
 use crate::supervise::Landmark;
 use crate::task::terms::{Terms, millis};
 use crate::task::{EntryId, TaskId};
+use crate::telemetry::spans;
 use crate::topics::TopicNames;
 use crate::transport::{
     Batching, Follow, Message, OnReceipt, Outgoing, Schema, Start, TopicPartition,
@@ -96,6 +97,7 @@ pub(super) struct RunningAttempt {
     pub(super) payload_bytes: usize,
     pub(super) started_at: Moment,
     pub(super) checkpoints: Checkpoints,
+    pub(super) span: spans::Kept,
     /// Of its task.
     pub(super) terms: Option<Arc<Terms>>,
 }
@@ -143,6 +145,8 @@ pub(super) struct Lane {
     pub(super) service: u64,
     /// The settings that stand on the ledger: with them it is known again.
     pub(super) landmark: Landmark,
+    /// When an own heartbeat came back last, whatever the owner id, if that is measured.
+    pub(super) heartbeat_read_at: Option<Moment>,
     /// The last entry of this session that was dropped because it comes from another cluster, and whether that was ever told.
     pub(super) replica: Option<EntryId>,
     has_told_of_replicas: bool,
@@ -254,6 +258,7 @@ impl Lane {
             generation: 0,
             service: 0,
             landmark: Landmark::default(),
+            heartbeat_read_at: None,
             replica: None,
             has_told_of_replicas: false,
             follower: None,

@@ -6,7 +6,7 @@ use crate::protocol::invariants::phase_shown;
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;
 use crate::task::TaskId;
-use crate::telemetry;
+use crate::telemetry::{self, spans};
 use crate::worker::metadata::entry;
 use crate::worker::reports::News;
 
@@ -36,7 +36,7 @@ impl Driver {
         let mut metadata = entry::processing(task_id, &task, payload, shown, wall_ms);
         lane.annotate(task_id, &mut metadata);
         let message = entry::message(&metadata, &task, &self.shown_worker);
-        lane.metadata.running.published((task_id, epoch), now);
+        let is_keep_alive = lane.metadata.running.published((task_id, epoch), now);
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
         }
@@ -45,6 +45,9 @@ impl Driver {
         let kind = Showing::Processing;
         let shown = move |fate| Event::ShownReceipt { lane: id, id: task_id, epoch, kind, fate };
         telemetry::kept_alive(&lane.topics.task.topic);
+        if is_keep_alive && let Some(running) = lane.running.get(&(task_id, epoch)) {
+            spans::kept_alive(&running.span);
+        }
         lane.show(message, expires, lane.tell(shown));
         self.metadata_in_flight += 1;
     }

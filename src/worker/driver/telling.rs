@@ -2,9 +2,10 @@
 
 use super::lane::Lane;
 use crate::clock::Clock;
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
-use crate::protocol::fold::Reason;
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
+use crate::protocol::fold::{Phase, Reason};
 use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
 use crate::task::TaskId;
 use crate::telemetry::{self, spans};
 use crate::transport::TopicPartition;
@@ -58,6 +59,34 @@ impl Lane {
         };
         if machine.is_ready() && machine.is_own(owner) {
             telemetry::finished(&self.topics.task.topic, outcome);
+        }
+    }
+
+    /// For how long nothing was read of the owner whose task this entry takes over, if it is an own claim that does, once it is accepted. To be
+    /// asked before.
+    pub(super) fn silence_before(&self, entry: &Entry, now: Moment) -> Option<Duration> {
+        let Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) = entry else { return None };
+        let machine = self.core.machine();
+        if !telemetry::ENABLED || !machine.is_ready() || !machine.is_own(key.owner) {
+            return None;
+        }
+        let fold = machine.fold(key.task);
+        let runs = fold.phase == Phase::Running;
+        self.core.silent_since(fold.owner).filter(|_| runs).map(|since| now.since(since))
+    }
+
+    /// This worker has taken a task over from one that was silent for so long.
+    pub(super) fn measure_takeover(&self, silent: Duration) {
+        telemetry::took_over(&self.topics.task.topic, silent);
+    }
+
+    /// A heartbeat was read.
+    pub(super) fn measure_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment) {
+        if telemetry::ENABLED
+            && heartbeat.owner == self.core.machine().owner()
+            && let Some(before) = self.heartbeat_read_at.replace(now)
+        {
+            telemetry::seen_alive(&self.topics.task.topic, now.since(before));
         }
     }
 

@@ -50,6 +50,8 @@ mod telling;
 mod terms;
 mod tickets;
 mod topics;
+#[cfg(feature = "otel")]
+mod traced;
 mod versions;
 mod visits;
 

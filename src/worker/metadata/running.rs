@@ -74,12 +74,13 @@ impl ShownAttempts {
         None
     }
 
-    /// Its entry is on its way.
-    pub(in crate::worker) fn published(&mut self, of: (TaskId, Epoch), now: Moment) {
-        if let Some(attempt) = self.attempts.get_mut(&of) {
-            (attempt.shown_at, attempt.underway) = (now, true);
-            self.renewals.set(of, now + self.keep_alive);
-        }
+    /// Its entry is on its way. Returns whether it is a keep-alive: the entry before is so old.
+    pub(in crate::worker) fn published(&mut self, of: (TaskId, Epoch), now: Moment) -> bool {
+        let Some(attempt) = self.attempts.get_mut(&of) else { return false };
+        let is_keep_alive = now.since(attempt.shown_at) >= self.keep_alive;
+        (attempt.shown_at, attempt.underway) = (now, true);
+        self.renewals.set(of, now + self.keep_alive);
+        is_keep_alive
     }
 
     /// Nobody knows yet whether the attempt is this worker's: the ledger is being read again.
@@ -129,7 +130,7 @@ mod tests {
         let mut running = ShownAttempts::new(Duration::from_secs(300));
         running.started(OF, bytes, at(0));
         assert_eq!(running.poll(at(0)), Some(OF));
-        running.published(OF, at(0));
+        assert!(!running.published(OF, at(0)));
         running
     }
 
@@ -139,7 +140,7 @@ mod tests {
         running.answered(OF, true);
         assert_eq!((running.poll(at(299)), running.next()), (None, Some(at(300))));
         assert_eq!(running.poll(at(300)), Some(OF));
-        running.published(OF, at(300));
+        assert!(running.published(OF, at(300)));
         running.ended(OF);
         assert_eq!((running.poll(at(1_000)), running.next()), (None, None));
     }
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(running.poll(at(10)), None);
         running.answered(OF, true);
         assert_eq!(running.poll(at(10)), Some(OF));
-        running.published(OF, at(10));
+        assert!(!running.published(OF, at(10)), "progress is no keep-alive");
         running.answered(OF, true);
         assert_eq!(running.poll(at(100)), None);
     }

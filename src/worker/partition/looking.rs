@@ -407,6 +407,12 @@ impl Partition {
         Some(if held { stale } else { stale + self.delay(id, now) })
     }
 
+    /// When the silence of an owner began, as far as this worker has read without a gap. `None` of one that nothing was read of.
+    #[must_use]
+    pub fn silent_since(&self, owner: OwnerId) -> Option<Moment> {
+        self.silence.has_heard_of(owner).then(|| self.silence.silent_since(owner))
+    }
+
     /// The own place in line for a task.
     #[must_use]
     pub fn rank(&self, id: TaskId, now: Moment) -> u64 {

@@ -97,8 +97,42 @@ async fn a_takeover_and_the_writes_of_a_zombie_are_counted() {
     let mut other = Bench::on(bench.broker.clone(), "other", brisk(), None, wait);
     other.run_for(20 * SECOND).await;
     assert_eq!(measured(&notes, "longhaul_attempts_total", "lost"), Some(1.0));
+    let took = measured(&notes, "longhaul_takeover_seconds", "").unwrap();
+    let heartbeat = brisk().heartbeat.as_secs_f64();
+    assert!((2.0 * heartbeat..3.0 * heartbeat).contains(&took), "{took}");
     let key = OnceKey { task, epoch: zombie.epoch, owner: zombie.owner, serial: 9 };
     other.write(&Entry::Checkpoint(key));
     other.run_for(SECOND).await;
     assert_eq!(measured(&notes, "longhaul_fenced_writes_total", ""), Some(1.0));
+}
+
+/// A claim at which nobody was silent is no takeover, and neither is the next attempt after a failure.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_lost_is_not_taken_over() {
+    let notes = Notes::default();
+    let _guard = metrics::set_default_local_recorder(&notes);
+    let mut bench = ending();
+    bench.submit(&[("end", "retry")]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(measured(&notes, "longhaul_attempts_total", "completed"), Some(1.0));
+    assert_eq!(measured(&notes, "longhaul_takeover_seconds", ""), None);
+}
+
+/// The gap is measured also where the worker has fenced itself meanwhile: then it is longest.
+#[tokio::test(start_paused = true)]
+async fn the_gap_between_heartbeats_is_measured_through_an_outage() {
+    let notes = Notes::default();
+    let _guard = metrics::set_default_local_recorder(&notes);
+    let heartbeat = brisk().heartbeat;
+    let mut bench = ending();
+    bench.run_for(10 * heartbeat).await;
+    let longest = || measured(&notes, "longest longhaul_keepalive_gap_seconds", "").unwrap();
+    let usual = heartbeat.as_secs_f64();
+    assert!((usual..1.5 * usual).contains(&longest()), "{}", longest());
+    bench.submit(&[("end", "wait")]);
+    bench.run_for(heartbeat).await;
+    bench.transport.freeze_for(20 * heartbeat);
+    bench.run_for(40 * heartbeat).await;
+    assert_eq!(bench.driver.stats.read().self_fenced, 1);
+    assert!((20.0 * usual..30.0 * usual).contains(&longest()), "{}", longest());
 }
