@@ -76,7 +76,11 @@ impl HeldBy {
     }
 
     fn remove(&mut self, task: QueueTask, name: &KeyName) {
-        self.of_mut(name.kind()).remove(&task);
+        let held = self.of_mut(name.kind());
+        // The task may hold a newer one.
+        if held.get(&task) == Some(name) {
+            held.remove(&task);
+        }
     }
 }
 

@@ -203,6 +203,24 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
     assert_eq!(verdicts(&log), expected);
 }
 
+/// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one was over the task passed for one that holds
+/// none, and nobody renewed the newest.
+#[test]
+fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
+    let (old, new) = (bind("old", 1, 7, 0), bind("new", 1, 7, 1));
+    let expires = [old.clone(), period(1), in_period(1, new.clone()), period(2), period(3)];
+    let is_released = [old, new, release("old", 1, 7, 2), period(1)];
+    for log in [expires.as_slice(), &is_released] {
+        let mut register = Register::default();
+        for (entry, at) in log.iter().zip(1..) {
+            register.apply(entry, position(at));
+        }
+        let keys = register.keys();
+        assert_eq!((keys.holder(&name("old")), keys.held_by(task(7))), (None, Some(&name("new"))));
+        assert!(keys.is_to_be_renewed(task(7)));
+    }
+}
+
 /// What was rejected goes before what it was rejected for, and what still says something stays.
 #[test]
 fn what_may_be_removed_goes_in_order() {
