@@ -1,8 +1,9 @@
 //! The settings of a queue, read and changed by people: limits, and what applies to tasks that do not say it.
 
+use super::registers::Followed;
 use super::{Client, DocumentError};
 use crate::protocol::register::DocumentName;
-use crate::settings::QueueSettings;
+use crate::settings::{QueueSettings, QueueSettingsError};
 use bytes::Bytes;
 
 /// So often a change that depends on no version is tried again when somebody else was quicker.
@@ -55,16 +56,19 @@ impl Queue {
     /// The settings that stand.
     ///
     /// # Errors
-    /// When the register cannot be read, or what stands there cannot be used.
+    /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul cannot read the settings that stand: see
+    /// [`Queue::repair`].
     pub async fn settings(&self) -> Result<VersionedSettings, DocumentError> {
-        let names = self.client.names(&self.topic)?;
-        let register = self.client.register_of(&names).await?;
-        let name = DocumentName::queue_settings();
+        let (register, name) = self.register().await?;
         let (version, content) = register.look_at_documents(|documents| {
             (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
         });
-        let settings = QueueSettings::read(&content);
-        let settings = settings.map_err(|error| DocumentError::Invalid(error.to_string()))?;
+        let settings = QueueSettings::read(&content).map_err(|error| {
+            DocumentError::Invalid(format!(
+                "version {version} of the queue's settings cannot be read ({error}); what applies are the last ones before it that can, if any. If no newer \
+                 longhaul has written it, `Queue::repair` writes a readable version in its place"
+            ))
+        })?;
         Ok(VersionedSettings { version, settings })
     }
 
@@ -84,14 +88,44 @@ impl Queue {
             return Err(DocumentError::VersionConflict { current });
         }
         change(&mut settings);
-        let content = settings.to_document();
-        let content = content.map_err(|error| DocumentError::Invalid(error.to_string()))?;
+        self.write(expected_version, &settings).await
+    }
+
+    /// Writes settings in the place of some that cannot be read, and returns their version: those that apply meanwhile, the last that could be read,
+    /// with this change; without a change, the same again. What this version of longhaul cannot read another one may, which has
+    /// written it: then change it with that one. Settings that can be read are changed as well, whatever their version.
+    ///
+    /// # Errors
+    /// As [`Queue::update`]; when somebody else changes the settings at the same time it is tried again, with those.
+    pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
+        let mut conflicts = 0;
+        loop {
+            let (register, name) = self.register().await?;
+            let (version, content) = register.look_at_documents(|documents| {
+                (documents.version(&name), documents.readable(&name).cloned().unwrap_or_default())
+            });
+            let settings = QueueSettings::read(&content);
+            let mut settings = settings.map_err(|error| invalid(&error))?;
+            change(&mut settings);
+            match self.write(version, &settings).await {
+                Err(DocumentError::VersionConflict { .. }) if conflicts < CONFLICTS_MAX => {
+                    conflicts += 1;
+                }
+                end => return end,
+            }
+        }
+    }
+
+    async fn register(&self) -> Result<(Followed, DocumentName), DocumentError> {
         let names = self.client.names(&self.topic)?;
-        let register = self.client.register_of(&names).await?;
-        let name = DocumentName::queue_settings();
-        self.client
-            .change_document(&register, &name, (expected_version, Bytes::from(content)))
-            .await
+        Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
+    }
+
+    /// Writes the version after this one.
+    async fn write(&self, version: u64, settings: &QueueSettings) -> Result<u64, DocumentError> {
+        let content = settings.to_document().map_err(|error| invalid(&error))?;
+        let (register, name) = self.register().await?;
+        self.client.change_document(&register, &name, (version, Bytes::from(content))).await
     }
 
     /// From now on no worker begins a task, or another attempt of one. What runs goes on. Returns the version that stands.
@@ -125,4 +159,8 @@ impl Queue {
             }
         }
     }
+}
+
+fn invalid(error: &QueueSettingsError) -> DocumentError {
+    DocumentError::Invalid(error.to_string())
 }

@@ -604,7 +604,7 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (4, 4));
     let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
     let error = client.queue("tasks").settings().await.unwrap_err().to_string();
-    assert!(error.contains("invalid type"), "{error}");
+    assert!(error.contains("invalid type") && error.contains("Queue::repair"), "{error}");
     let mut paused = in_flight(1);
     paused.paused = true;
     bench.settle(2, &paused);
@@ -616,7 +616,10 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let mut later = counting(Some(broker), "later", config(4), None, (&gauge, SECOND));
     tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
     assert_eq!(gauge.begun(), 4, "it is paused");
-    bench.settle(4, &QueueSettings::default());
+    // What applies stays as it is, but for the change.
+    assert_eq!(client.queue("tasks").repair(|settings| settings.paused = false).await.unwrap(), 4);
+    let stands = client.queue("tasks").settings().await.unwrap();
+    assert_eq!((stands.version, stands.settings), (4, in_flight(1)));
     tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
     assert_eq!(gauge.begun(), 8);
 }
