@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     let letters = client.dead_letters("orders")?;
     let all = DeadLetterFilter::new();
     for letter in letters.list(&all, None, 100).await?.letters {
-        let letter = letters.show(letter.task.id).await?.unwrap_or(letter);
+        let letter = letters.show(&letter.task).await?.unwrap_or(letter);
         let thing =
             String::from_utf8_lossy(letter.payload.as_deref().unwrap_or_default()).into_owned();
         println!("{thing}: {}", letter.reason);

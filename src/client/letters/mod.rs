@@ -17,7 +17,7 @@ pub use replay::Replayed;
 
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
-use super::{Client, partition};
+use super::{Client, TaskRef, partition};
 use crate::letters::{self, Kind, kind};
 use crate::task::{Position, TaskId};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
@@ -148,8 +148,8 @@ impl DeadLetters {
     ///
     /// # Errors
     /// When the topic cannot be read.
-    pub async fn show(&self, task: TaskId) -> Result<Option<DeadLetter>, DeadLetterError> {
-        Ok(self.find(task).await?.map(|(letter, _)| letter))
+    pub async fn show(&self, task: &TaskRef) -> Result<Option<DeadLetter>, DeadLetterError> {
+        Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
     /// Marks the letters that a filter takes as handled, and says of which tasks they were. They are read first, some 100,000 at a time. Dropping

@@ -71,10 +71,10 @@ impl DeadLetters {
     /// When the letters cannot be read, or the task cannot be submitted. To replay again is safe.
     pub async fn replay(
         &self,
-        task: TaskId,
+        task: &TaskRef,
         reason: impl AsRef<str>,
     ) -> Result<Replayed, DeadLetterError> {
-        match self.find(task).await? {
+        match self.find(task.id).await? {
             Some((letter, place)) => {
                 self.replay_letter(letter, &place, reason.as_ref(), &Subscription::default()).await
             }
@@ -165,19 +165,22 @@ impl DeadLetters {
     }
 
     /// There is no letter of the task that stands.
-    async fn without_letter(&self, task: TaskId) -> Result<Replayed, DeadLetterError> {
-        if let Some(before) = self.holder(&key_of(task)).await? {
+    async fn without_letter(&self, task: &TaskRef) -> Result<Replayed, DeadLetterError> {
+        let id = task.id;
+        if let Some(before) = self.holder(&key_of(id)).await? {
             return Ok(Replayed::Restarted(before));
         }
-        let shown = partition(self.names.metadata.clone(), task.partition);
-        let shown = self.client.inner.views.get(&shown, task).await?;
+        // Each level of the queue has a metadata topic of its own.
+        let names = self.client.names(&task.topic)?;
+        let shown = partition(names.metadata, id.partition);
+        let shown = self.client.inner.views.get(&shown, id).await?;
         if let Some(shown) = shown {
             let dead = shown.outcome == Some(TaskOutcome::Final);
             return Ok(if dead { Replayed::NotFound } else { Replayed::NotDead });
         }
         // One that nobody has claimed is not shown.
-        let place = partition(self.names.task.clone(), task.partition);
-        let message = self.client.inner.transport.fetch(&place, task.position()).await?;
+        let place = partition(names.task, id.partition);
+        let message = self.client.inner.transport.fetch(&place, id.position()).await?;
         Ok(if message.is_some() { Replayed::NotDead } else { Replayed::NotFound })
     }
 }

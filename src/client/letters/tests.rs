@@ -84,22 +84,22 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     ] {
         assert_eq!(listed(&engine, &none), [], "{none:?}");
     }
-    let shown = engine.run(letters.show(task.id)).unwrap().unwrap();
+    let shown = engine.run(letters.show(&task)).unwrap().unwrap();
     assert_eq!((shown.reason.as_str(), shown.attempts), ("Processing error: no page", 1));
     assert_eq!(shown.payload.as_deref(), Some(&b"page"[..]));
 
     world.healed.store(true, Ordering::Relaxed);
-    let replayed = restarted(engine.run(letters.replay(task.id, "is back")).unwrap());
+    let replayed = restarted(engine.run(letters.replay(&task, "is back")).unwrap());
     assert_ne!(replayed, task);
     assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
     assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
-    let again = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    let again = restarted(engine.run(letters.replay(&task, "")).unwrap());
     engine.advance(HOUR);
     assert_eq!((again, world.starts_of("page")), (replayed.clone(), 2));
-    let alive = engine.run(letters.replay(replayed.id, "")).unwrap();
+    let alive = engine.run(letters.replay(&replayed, "")).unwrap();
     assert_eq!(alive, Replayed::NotDead);
-    let unknown = TaskId { entry: 999, ..task.id };
-    assert_eq!(engine.run(letters.replay(unknown, "")).unwrap(), Replayed::NotFound);
+    let unknown = TaskRef { id: TaskId { entry: 999, ..task.id }, ..task };
+    assert_eq!(engine.run(letters.replay(&unknown, "")).unwrap(), Replayed::NotFound);
 }
 
 /// Whoever replays a letter submits its task, and marks it then. One that died in between left a letter that looks as if nobody had replayed it.
@@ -141,7 +141,7 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
         let (old, replayed) = outcome.unwrap();
         let new = restarted(replayed);
         fails(&engine, &new);
-        let letter = engine.run(letters.show(new.id)).unwrap().unwrap();
+        let letter = engine.run(letters.show(&new)).unwrap().unwrap();
         assert_eq!(letter.replay_of, Some(old));
     }
     assert_eq!(all(&engine).len(), 30, "ten of them are new");
@@ -161,8 +161,8 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
     );
     assert_eq!(purged.unwrap().len(), 10);
     assert_eq!(all(&engine).len(), 20);
-    let purged = tasks[0].id;
-    assert_eq!(engine.run(letters.replay(purged, "")).unwrap(), Replayed::NotFound);
+    let purged = engine.run(letters.replay(&tasks[0], "")).unwrap();
+    assert_eq!(purged, Replayed::NotFound);
 }
 
 #[test]
@@ -178,12 +178,12 @@ fn a_letter_whose_dedupe_key_another_task_holds_stays() {
     fails(&engine, &dead);
     let holder = submit(24 * HOUR);
     let letters = engine.client().dead_letters("tasks").unwrap();
-    let replayed = engine.run(letters.replay(dead.id, "")).unwrap();
+    let replayed = engine.run(letters.replay(&dead, "")).unwrap();
     assert_eq!(replayed, Replayed::DedupeConflict(holder.clone()));
     assert_eq!(all(&engine), [dead.id]);
     engine.run(engine.client().cancel(&holder)).unwrap();
     engine.advance(25 * HOUR);
-    restarted(engine.run(letters.replay(dead.id, "")).unwrap());
+    restarted(engine.run(letters.replay(&dead, "")).unwrap());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn without_dead_letters_a_task_fails_all_the_same() {
     assert_eq!(all(&engine), []);
     assert_eq!(worker.stats().violations, 0);
     let letters = engine.client().dead_letters("tasks").unwrap();
-    assert_eq!(engine.run(letters.replay(task.id, "")).unwrap(), Replayed::NotFound);
+    assert_eq!(engine.run(letters.replay(&task, "")).unwrap(), Replayed::NotFound);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn an_expired_task_gets_a_letter_if_the_queue_says_so() {
         if expired {
             world.healed.store(true, Ordering::Relaxed);
             let letters = engine.client().dead_letters("tasks").unwrap();
-            let replayed = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+            let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
             assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
         }
     }
@@ -326,7 +326,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
     let letters = engine.client().dead_letters("tasks").unwrap();
-    let first = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    let first = restarted(engine.run(letters.replay(&task, "")).unwrap());
     engine.run(async {
         let late = engine.broker().full_log(&letters.place).remove(0);
         let Message { key, properties, payload, .. } = late;
@@ -334,7 +334,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
         engine.broker().publish(&letters.place, late)
     });
     assert_eq!(all(&engine), [task.id]);
-    assert_eq!(restarted(engine.run(letters.replay(task.id, "")).unwrap()), first);
+    assert_eq!(restarted(engine.run(letters.replay(&task, "")).unwrap()), first);
     engine.advance(HOUR);
     assert_eq!((all(&engine), world.starts_of("page")), (vec![], 2));
 }
@@ -356,7 +356,7 @@ fn handled_letters_are_acknowledged() {
             .run(async { engine.broker().backlog(&letters.place, DEAD_LETTER_SUBSCRIPTION).len() })
     };
     assert_eq!(backlog(), 2);
-    restarted(engine.run(letters.replay(tasks[0].id, "")).unwrap());
+    restarted(engine.run(letters.replay(&tasks[0], "")).unwrap());
     engine.advance(HOUR);
     let purged = engine.run(letters.purge(DeadLetterFilter::new(), "").try_collect::<Vec<_>>());
     assert_eq!(purged.unwrap().len(), 2, "the other one, and the replay that failed again");
@@ -375,7 +375,25 @@ fn a_replay_has_the_priority_of_the_old_task() {
     fails(&engine, &task);
     assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 0));
     let letters = engine.client().dead_letters("tasks").unwrap();
-    let replayed = restarted(engine.run(letters.replay(task.id, "")).unwrap());
+    let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
     assert_eq!(replayed.topic, task.topic);
     fails(&engine, &replayed);
+}
+
+/// What was shown of tasks of high priority was looked for on the metadata topic of the others: it seemed that there was no such task.
+#[test]
+fn a_task_of_any_priority_that_has_not_failed_is_not_dead() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |task: Text, _: TaskContext| Ok(task));
+    let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
+    let letters = engine.client().dead_letters("tasks").unwrap();
+    for level in [crate::Priority::High, crate::Priority::Normal] {
+        for delay in [Duration::ZERO, HOUR] {
+            let submission = engine.client().submission("tasks", &text("page"));
+            let task = engine.run(submission.priority(level).delay(delay).send()).unwrap();
+            engine.advance(Duration::from_secs(60));
+            let replayed = engine.run(letters.replay(&task, "")).unwrap();
+            assert_eq!(replayed, Replayed::NotDead, "{level:?} {delay:?}");
+        }
+    }
 }

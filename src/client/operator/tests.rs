@@ -204,7 +204,7 @@ fn what_operators_do_is_listed_and_in_the_history() {
     engine.run(ann.cancel(&tasks[3])).unwrap();
     engine.advance(MINUTE);
     let letters = ann.dead_letters("tasks").unwrap();
-    let replayed = engine.run(letters.replay(tasks[1].id, "four")).unwrap();
+    let replayed = engine.run(letters.replay(&tasks[1], "four")).unwrap();
     let crate::Replayed::Restarted(replay) = replayed else { panic!("{replayed:?}") };
     let log = engine.run(ann.action_log("tasks", 100)).unwrap();
     let found: Vec<_> = log
@@ -236,6 +236,6 @@ fn what_operators_await_may_be_sent_to_other_threads() {
     let client = engine.client();
     let letters = client.dead_letters("tasks").unwrap();
     is_send(&client.delete(&task, ""));
-    is_send(&letters.replay(task.id, ""));
+    is_send(&letters.replay(&task, ""));
     is_send(&client.action_log("tasks", 1));
 }

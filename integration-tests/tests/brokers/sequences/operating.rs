@@ -52,7 +52,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     let listed: Vec<TaskRef> =
         page.letters.into_iter().chain(rest.letters).map(|letter| letter.task).collect();
     ensure!(listed == tasks, "{listed:?}");
-    let shown = letters.show(tasks[3].id).await?.context("it is there")?;
+    let shown = letters.show(&tasks[3]).await?.context("it is there")?;
     ensure!(shown.payload.as_deref() == Some(b"page 3"), "{shown:?}");
 
     healed.store(true, Ordering::Relaxed);
@@ -62,7 +62,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     ensure!(*old == tasks[1].id && client.wait::<Text>(new).await?.0 == "page 1");
     // Another client, after a restart: the same letter once more.
     let again = Client::connect(bench.service_url()).await?;
-    let again = again.dead_letters(&bench.names().task)?.replay(tasks[1].id, "").await?;
+    let again = again.dead_letters(&bench.names().task)?.replay(&tasks[1], "").await?;
     ensure!(again == Replayed::Restarted(new.clone()), "{again:?}");
     let purged: Vec<_> = letters.purge(all.clone(), "old").try_collect().await?;
     ensure!(purged.len() == 4, "{purged:?}");
@@ -99,7 +99,7 @@ async fn operators_delete_fail_and_purge_tasks() -> Result<()> {
     let failed = (Some(TaskOutcome::Final), "Failed by ann: hangs".to_owned());
     ensure!(end_of(&client, &hanging).await? == failed);
     let letters = client.dead_letters(&bench.names().task)?;
-    let letter = letters.show(hanging.id).await?.context("a dead letter")?;
+    let letter = letters.show(&hanging).await?.context("a dead letter")?;
     ensure!(letter.reason == "Failed by ann: hangs", "{letter:?}");
 
     let mut many = Vec::new();
