@@ -10,6 +10,24 @@
 //! - The module `testing`, behind the feature of that name, runs workers and clients in a unit test, without a broker and without waiting.
 //! - [`TaskMetadata`] is what the public sees of a task.
 //!
+//! [docs/any-language.md]: https://docs.rs/crate/longhaul/latest/source/docs/any-language.md
+//! [docs/architecture.md]: https://docs.rs/crate/longhaul/latest/source/docs/architecture.md
+//! [docs/broker.md]: https://docs.rs/crate/longhaul/latest/source/docs/broker.md
+//! [docs/dead-letters.md]: https://docs.rs/crate/longhaul/latest/source/docs/dead-letters.md
+//! [docs/dependencies.md]: https://docs.rs/crate/longhaul/latest/source/docs/dependencies.md
+//! [docs/limits.md]: https://docs.rs/crate/longhaul/latest/source/docs/limits.md
+//! [docs/performance.md]: https://docs.rs/crate/longhaul/latest/source/docs/performance.md
+//! [docs/protocol.md]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
+//! [docs/protocol.md#properties-of-a-task]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
+//! [docs/protocol.md#which-task-goes-first]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
+//! [docs/protocol.md#without-topic-set-up]: https://docs.rs/crate/longhaul/latest/source/docs/protocol.md
+//! [docs/reading.md]: https://docs.rs/crate/longhaul/latest/source/docs/reading.md
+//! [docs/schedules.md]: https://docs.rs/crate/longhaul/latest/source/docs/schedules.md
+//! [docs/storage.md]: https://docs.rs/crate/longhaul/latest/source/docs/storage.md
+//! [docs/telemetry.md]: https://docs.rs/crate/longhaul/latest/source/docs/telemetry.md
+//! [docs/testing.md]: https://docs.rs/crate/longhaul/latest/source/docs/testing.md
+//!
+// Of two definitions of a link the first one counts: from the documentation the paths of the README lead nowhere.
 #![doc = include_str!("../README.md")]
 #![cfg_attr(
     not(feature = "internals"),

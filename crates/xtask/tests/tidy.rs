@@ -32,6 +32,29 @@ fn packages_keep_to_their_layers() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The README is also the documentation of the crate, from where its paths led nowhere.
+#[test]
+fn pages_that_the_readme_names_are_found_from_the_documentation_too() -> anyhow::Result<()> {
+    let tree = read_tree()?;
+    let file = |path: &str| tree.get(path).with_context(|| format!("no file {path}"));
+    let (readme, crate_docs) = (&file("README.md")?.text, &file("src/lib.rs")?.text);
+    ensure!(!readme.contains("](docs/"), "name it as `[text][docs/page.md]`");
+    let labels = readme.split("[docs/").skip(1).filter_map(|it| it.split(']').next());
+    let mut count = 0;
+    for label in labels {
+        let page = label.split('#').next().unwrap_or_default();
+        file(&format!("docs/{page}"))?;
+        let here = format!("\n[docs/{label}]: docs/{label}\n");
+        ensure!(readme.contains(&here), "the README does not end with {here}");
+        let source = "https://docs.rs/crate/longhaul/latest/source/docs";
+        let there = format!("\n//! [docs/{label}]: {source}/{page}\n");
+        ensure!(crate_docs.contains(&there), "src/lib.rs lacks {there}");
+        count += 1;
+    }
+    ensure!(count > 0, "the README names no page");
+    Ok(())
+}
+
 #[track_caller]
 fn assert_none(violations: &[Violation]) {
     let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
