@@ -9,7 +9,7 @@ use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Submission};
 use crate::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTask, Submitting};
-use crate::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY};
+use crate::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::Outgoing;
 use std::collections::BTreeMap;
@@ -50,6 +50,40 @@ impl Submission {
         self.property(DEDUPE_KEY, key)
     }
 
+    /// With a dedupe key: this task takes the place of the one that holds the key, instead of the other way round, if that is not over.
+    ///
+    /// - One that does not run, whether it is new, scheduled, between two attempts, or waits for others, is closed as cancelled: its entry on the metadata topic
+    ///   says `Superseded by` and the id of this task ([`TaskMetadata::superseded_by`](crate::TaskMetadata::superseded_by)).
+    /// - One that runs is not touched. This task waits, without a slot, and is run when that one is over: an update that comes too late is not lost. Should that one
+    ///   fail and have attempts left, it is closed then.
+    ///
+    /// All of the earlier task is replaced: payload, headers, scheduled time, expiry and limits. Whoever wants to change one thing and to keep the rest
+    /// submits the rest again. Of two that overwrite each other the later message counts, and the answer is the task of this one, which may be superseded in its
+    /// turn.
+    ///
+    /// Ids say which of two messages is the later one where both are in one partition of one topic. So all tasks with a dedupe key go to the partition of the key,
+    /// and a task with the key that is elsewhere is not overwritten: the answer is that one, as it is without this. It may be on the
+    /// topic of another priority, have been published by a producer that has not set the key as the key of its message, or before the topic had as many
+    /// partitions.
+    ///
+    /// ```no_run
+    /// use longhaul::{Client, Text};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = Client::connect("pulsar://localhost:6650").await?;
+    /// // Indexes the document when nobody has changed it for a minute.
+    /// let index = client.submission("tasks", &Text("index document 4711".to_owned()));
+    /// let index = index.dedupe_key("document-4711").overwrite().delay(Duration::from_secs(60));
+    /// index.send().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn overwrite(self) -> Self {
+        self.property(OVERWRITE, "true")
+    }
+
     /// With a key: refuses a task whose payload differs from that of the task which holds the key, by [`SubmitError::Conflict`]. Without this
     /// the answer is that task, whatever its payload.
     pub const fn strict(mut self) -> Self {
@@ -63,16 +97,41 @@ pub(super) fn key_of(
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<KeyName>, SubmitError> {
     let (kind, text) = match (properties.get(IDEMPOTENCY_KEY), properties.get(DEDUPE_KEY)) {
+        (None, None) if overwrites(properties)? => return Err(SubmitError::OverwriteWithoutKey),
         (None, None) => return Ok(None),
         (Some(_), Some(_)) => return Err(SubmitError::TwoKeys),
         (Some(text), None) => (KeyKind::Idempotency, text),
         (None, Some(text)) => (KeyKind::Dedupe, text),
     };
+    if overwrites(properties)? && kind != KeyKind::Dedupe {
+        return Err(SubmitError::OverwriteWithoutKey);
+    }
     let name = KeyName::new(kind, text.as_str());
     name.map(Some).map_err(|error| SubmitError::KeyLength(error.0))
 }
 
+/// Whether a task takes the place of the one that holds its key.
+fn overwrites(properties: &BTreeMap<String, String>) -> Result<bool, SubmitError> {
+    match properties.get(OVERWRITE).map(String::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => {
+            let problem = "it is `true` or `false`".to_owned();
+            Err(SubmitError::Property { name: OVERWRITE, problem })
+        }
+    }
+}
+
 impl Client {
+    /// The partition for a task with this key. Those with one dedupe key are in one, where ids say which of them is the later.
+    async fn place_of(&self, topic: &str, name: &KeyName) -> Result<i32, SubmitError> {
+        let index = match name.kind() {
+            KeyKind::Dedupe => self.inner.routes.of_key(topic, name.text()).await,
+            KeyKind::Idempotency => self.inner.routes.next(topic).await,
+        };
+        index.map_err(SubmitError::Transport)
+    }
+
     /// Submits a task with a key.
     pub(super) async fn submit_keyed(
         &self,
@@ -86,10 +145,18 @@ impl Client {
         let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
         let (mut own, mut binds): (Option<QueueTask>, usize) = (None, 0);
         let since = register.look(Keys::period);
+        let topic = topic_of(level)?;
+        let overwrites = message.properties.get(OVERWRITE) == Some("true");
+        let lane =
+            if overwrites { Some((level, self.place_of(&topic, &name).await?)) } else { None };
         loop {
-            match register.look(|keys| keys.submitting(&name, own)) {
+            match register.look(|keys| keys.submitting(&name, own, lane)) {
                 Submitting::Submit => {
-                    let published = self.publish_task(&topic_of(level)?, message.clone()).await;
+                    let index = match lane {
+                        Some((_, index)) => index,
+                        None => self.place_of(&topic, &name).await?,
+                    };
+                    let published = self.publish_task_to(&topic, index, message.clone()).await;
                     own = Some(QueueTask { level, id: published.map_err(safe_to_repeat)?.id });
                 }
                 Submitting::Bind(_) if !register.look(|keys| keys.remembers(since)) => {
@@ -97,7 +164,7 @@ impl Client {
                     return Err(SubmitError::Unbound(cause.to_owned()));
                 }
                 Submitting::Bind(task) => {
-                    let bind = (&name, task, digest);
+                    let bind = (&name, task, digest, overwrites);
                     let bound = registers.bind(&self.inner.publishers, &register, bind).await;
                     binds += 1;
                     if binds >= BINDS_MAX {

@@ -119,11 +119,11 @@ impl Registers {
         &self,
         publishers: &Publishers,
         followed: &Followed,
-        (name, task, digest): (&KeyName, QueueTask, Digest),
+        (name, task, digest, overwrites): (&KeyName, QueueTask, Digest, bool),
     ) -> Result<(), PublishFailure> {
         let stamp = self.next_stamp();
         let entry = followed.look(|keys| keys.bind_of(name, task, Some(digest), stamp));
-        self.publish(publishers, followed, &entry).await.map(drop)
+        self.publish(publishers, followed, &entry.overwriting(overwrites)).await.map(drop)
     }
 
     /// A stamp that no other entry has.

@@ -1,4 +1,4 @@
-//! Which partition of a task topic the next task goes to: round robin, with the number of partitions read again every minute.
+//! Which partition of a task topic the next task goes to: round robin, or by a key, with the number of partitions read again every minute.
 //!
 //! One service per task topic looks the number up, however many callers submit, and goes on with the last known number when a
 //! later look fails.
@@ -48,14 +48,27 @@ impl Routes {
 
     /// The partition for the next task; -1 on a topic that has none.
     pub(super) async fn next(&self, topic: &str) -> Result<i32, TransportError> {
+        self.partition(topic, |turn| turn.fetch_add(1, Ordering::Relaxed)).await
+    }
+
+    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which Pulsar's clients for Java, Go and Python send messages with
+    /// that key, unless they are told otherwise.
+    pub(super) async fn of_key(&self, topic: &str, key: &str) -> Result<i32, TransportError> {
+        self.partition(topic, |_| java_hash(key)).await
+    }
+
+    async fn partition(
+        &self,
+        topic: &str,
+        number: impl FnOnce(&AtomicU32) -> u32,
+    ) -> Result<i32, TransportError> {
         let Route { mut count, turn } = self.route(topic);
         // The service sets a value before it ends, unless its runtime is gone.
         let known = count.wait_for(|count| !matches!(count, Count::NotYet)).await;
         match known.as_deref() {
             Ok(Count::Known(None)) => Ok(-1),
             Ok(Count::Known(Some(count))) => {
-                let turn = turn.fetch_add(1, Ordering::Relaxed);
-                Ok(i32::try_from(turn % (*count).max(1)).unwrap_or_default())
+                Ok(i32::try_from(number(&turn) % (*count).max(1)).unwrap_or_default())
             }
             Ok(Count::Failed(error)) => Err(error.clone()),
             Ok(Count::NotYet) | Err(_) => Err(no_answer(topic)),
@@ -94,5 +107,27 @@ async fn look(
         let (transport, topics) = (Arc::clone(&transport), [topic.clone()]);
         let [again] = recount(transport, Clock::System, topics, Some(&monitor)).await;
         known.send_replace(Count::Known(again));
+    }
+}
+
+/// Pulsar's `JavaStringHash`, the default of the routing by message keys: `String.hashCode` of Java, without its sign.
+fn java_hash(key: &str) -> u32 {
+    let hash = |hash: u32, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit));
+    key.encode_utf16().fold(0, hash) & 0x7fff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `String.hashCode` answers, as Java's documentation defines it, by hand for the short ones.
+    #[test]
+    fn keys_are_hashed_as_java_does() {
+        // 'k' is 107; "ab" is 97 * 31 + 98; "polygenelubricants" is known to have the hash -2^31.
+        for (key, hash) in [("", 0), ("k", 107), ("ab", 3_105), ("polygenelubricants", 0)] {
+            assert_eq!(java_hash(key), hash, "{key}");
+        }
+        // Two units of UTF-16: 0xd83d * 31 + 0xde00.
+        assert_eq!(java_hash("\u{1f600}"), 0xd83d * 31 + 0xde00);
     }
 }

@@ -53,6 +53,9 @@ pub enum SubmitError {
     /// An idempotency key and a dedupe key were given.
     #[error("a task has an idempotency key or a dedupe key, not both")]
     TwoKeys,
+    /// [`Submission::overwrite`] was asked for without a dedupe key.
+    #[error("a task that overwrites another one has a dedupe key")]
+    OverwriteWithoutKey,
     /// The task that holds the key has another payload, and [`Submission::strict`] was asked for.
     #[error("another task holds the key, with another payload: {0}")]
     Conflict(TaskRef),
@@ -297,6 +300,16 @@ impl Client {
         message: Outgoing,
     ) -> Result<TaskRef, SubmitError> {
         let index = self.inner.routes.next(topic).await.map_err(SubmitError::Transport)?;
+        self.publish_task_to(topic, index, message).await
+    }
+
+    /// Publishes the message of a task to this partition.
+    pub(super) async fn publish_task_to(
+        &self,
+        topic: &str,
+        index: i32,
+        message: Outgoing,
+    ) -> Result<TaskRef, SubmitError> {
         let place = partition(topic.to_owned(), index);
         let stored = self.inner.publishers.publish(&place, message).await;
         let position = stored.map_err(|failure| match failure {

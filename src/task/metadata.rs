@@ -112,6 +112,9 @@ pub struct TaskMetadata {
     /// The id of the task that holds the key of this one, which was closed and never run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
+    /// The id of the task that has taken the place of this one: see [`Submission::overwrite`](crate::Submission::overwrite).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<String>,
     /// The worker that runs the task: its name, host and label. Entries of running tasks have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerIdentity>,
@@ -163,6 +166,7 @@ impl TaskMetadata {
             detail: None,
             task_key: None,
             duplicate_of: None,
+            superseded_by: None,
             worker: None,
             tags: Vec::new(),
             scheduled_at: None,
@@ -243,6 +247,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("detail", &self.detail)
             .field("task_key", &self.task_key)
             .field("duplicate_of", &self.duplicate_of)
+            .field("superseded_by", &self.superseded_by)
             .field("worker", &self.worker)
             .field("waits_for", &self.waits_for)
             .field("task_type", &self.task_type)
@@ -331,6 +336,7 @@ mod tests {
             detail: Some("d".to_owned()),
             task_key: Some("k".to_owned()),
             duplicate_of: Some("1:2:-1".to_owned()),
+            superseded_by: Some("1:4:-1".to_owned()),
             worker: serde_json::from_str(r#"{"name":"n","host":"h"}"#).unwrap(),
             waits_for: vec!["1:3:-1".to_owned()],
             task_type: Some("t".to_owned()),
@@ -339,7 +345,7 @@ mod tests {
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"]}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","supersededBy":"1:4:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"]}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

@@ -62,6 +62,9 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
 /// Message property of a task: of all tasks with the same one that are not over, one is run.
 pub(crate) const DEDUPE_KEY: &str = "DEDUPE_KEY";
 
+/// Message property of a task with a dedupe key: it takes the place of the earlier one that is not over.
+pub(crate) const OVERWRITE: &str = "OVERWRITE";
+
 /// Message property of a task that a schedule has submitted: the name of the schedule.
 #[cfg(feature = "schedules")]
 pub(crate) const SCHEDULE: &str = "SCHEDULE";
@@ -98,6 +101,20 @@ pub(crate) fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
 /// The id of the task that holds the key, where the reason says that.
 pub(crate) fn holder_of(reason: &str) -> Option<&str> {
     reason.strip_prefix(DUPLICATE_OF)?.split(' ').next()
+}
+
+/// How the reason begins why a task was closed whose place another one takes.
+const SUPERSEDED_BY: &str = "Superseded by ";
+
+/// Another task takes the place of this one.
+pub(crate) fn superseded_by(task: TaskId) -> String {
+    format!("{SUPERSEDED_BY}{task}")
+}
+
+/// The id of the task that has taken the place of this one, where the reason says that. An operator's says a name.
+pub(crate) fn superseder_of(reason: &str) -> Option<&str> {
+    let told = reason.strip_prefix(SUPERSEDED_BY)?;
+    told.parse::<TaskId>().is_ok().then_some(told)
 }
 
 /// The key of a task is not one: it has none.

@@ -83,6 +83,10 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             let crash = Binding { workers: 2, crash: 1, ..dedupe };
             search(name, "dedupe keys with a crash", &crash, options(2_000_000));
         }
+        _ if overwriting(name).is_some() => {
+            let (binding, about) = overwriting(name).context("unknown")?;
+            search(name, about, &binding, options(2_000_000));
+        }
         _ if periods(name).is_some() => {
             let (binding, about) = periods(name).context("unknown")?;
             search(name, about, &binding, options(2_000_000));
@@ -112,6 +116,27 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The scenarios of tasks that take the place of others.
+fn overwriting(name: &str) -> Option<(Binding, &'static str)> {
+    let kind = KeyKind::Dedupe;
+    let two = Binding { kind, overwriters: 1, eager: true, ..Binding::default() };
+    let three = Binding { submitters: 3, overwriters: 2, ..two };
+    let aged = Binding { periods: 3, compact: 1, aged: true, ..two };
+    Some(match name {
+        "over" => (two, "a task and an overwriter"),
+        "over-crash" => (Binding { workers: 2, crash: 1, ..two }, "the same with a crash"),
+        "over-three" => (three, "a task and two overwriters"),
+        "over-periods" => (aged, "with keys that are forgotten"),
+        "over-unsaid" => {
+            (Binding { fault: BindingFault::Unsaid, ..two }, "binds do not say what they are")
+        }
+        "over-freed" => {
+            (Binding { fault: BindingFault::FreedAtOnce, ..two }, "a task that runs makes room")
+        }
+        _ => return None,
+    })
 }
 
 /// The scenarios of keys that are forgotten.
@@ -144,7 +169,7 @@ fn periods(name: &str) -> Option<(Binding, &'static str)> {
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
-    let Walked { steps, goals, found } = match periods(name) {
+    let Walked { steps, goals, found } = match overwriting(name).or_else(|| periods(name)) {
         Some((binding, _)) => walk(&binding, walks),
         None => {
             let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
@@ -171,6 +196,7 @@ fn list() {
     println!("{:18} dedupe keys", "dedupe");
     println!("{:18} of three tasks", "dedupe-three");
     println!("{:18} with a crash", "dedupe-crash");
+    println!("{:18} tasks that take the place of others; -crash, -three, -periods", "over");
     println!("{:18} that are forgotten; -one, -crash, and dedupe-…", "idem-periods");
     println!("{:18} the same with a shared compaction key", "idem-bind-shared");
 }

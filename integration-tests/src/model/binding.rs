@@ -4,6 +4,7 @@
 //! that is over releases a dedupe key before its end is shown.
 
 mod moves;
+mod overwriting;
 mod periods;
 
 use super::fingerprint::Fingerprint;
@@ -30,6 +31,10 @@ pub enum BindingFault {
     GuessedPeriod,
     /// What was accepted is removed before what was rejected, or in any order.
     AnyOrder,
+    /// Binds of overwriters do not say that they are.
+    Unsaid,
+    /// A task makes room as soon as it is asked to, and its key is free although it runs.
+    FreedAtOnce,
 }
 
 /// The system.
@@ -39,6 +44,8 @@ pub struct Binding {
     pub kind: KeyKind,
     /// Submitters from the start.
     pub submitters: u8,
+    /// So many of them, the last ones, submit overwriters.
+    pub overwriters: u8,
     /// Workers.
     pub workers: u8,
     /// Workers do not wait for the submitter to bind its key.
@@ -60,6 +67,7 @@ impl Default for Binding {
         Self {
             kind: KeyKind::Idempotency,
             submitters: 2,
+            overwriters: 0,
             workers: 1,
             eager: false,
             crash: 0,
@@ -99,6 +107,8 @@ struct Message {
     phase: Phase,
     /// The messages whose ends were shown when this one was submitted, as bits.
     after: u8,
+    /// It takes the place of an earlier one.
+    overwrites: bool,
     /// In which period it ended.
     ended: Option<Period>,
 }
@@ -132,6 +142,10 @@ pub enum Move {
     Look(usize, u8),
     /// The task of a message ends.
     End(u8),
+    /// The worker closes a task that makes room for another one.
+    MakeRoom(usize, u8),
+    /// The worker binds an overwriter whose delivery it may not have.
+    BindOverwriter(usize, u8),
     /// The worker releases the key of a task that is over.
     Release(usize, u8),
     /// The worker shows the end of a task.
@@ -179,6 +193,7 @@ impl Binding {
     }
 
     fn put_hold(self, state: &mut State, party: usize, message: u8, release: bool) {
+        let overwrites = self.says_overwrites(state, message);
         let party_number = party;
         let party = &mut state.parties[party];
         let stamp = party.next_stamp(party_number);
@@ -186,7 +201,7 @@ impl Binding {
         let entry = if release {
             keys.release_of(task, stamp)
         } else {
-            Some(keys.bind_of(&self.name(), task, None, stamp))
+            Some(keys.bind_of(&self.name(), task, None, stamp).overwriting(overwrites))
         };
         party.waits.push((message, stamp));
         party.out.extend(entry);
@@ -238,6 +253,7 @@ impl System for Binding {
             } else {
                 self.moves_of_worker(state, index, into);
                 self.moves_of_keeper(state, index, into);
+                self.moves_of_overwriting(state, index, into);
             }
         }
         let running = |message: &Message| message.phase == Phase::Running;
@@ -262,7 +278,9 @@ impl System for Binding {
                 let shown = |it: &Message| it.phase == Phase::Shown;
                 let after = (0..).zip(&state.messages).filter(|(_, it)| shown(it));
                 let after = after.map(|(number, _)| 1 << number).sum();
-                state.messages.push(Message { phase: Phase::New, after, ended: None });
+                let overwrites = self.overwrites(index);
+                let phase = Phase::New;
+                state.messages.push(Message { phase, after, overwrites, ended: None });
                 let party = &mut state.parties[index];
                 party.submitting = false;
                 party.own = Some(number);
@@ -272,6 +290,10 @@ impl System for Binding {
                 let ended = Some(periods::period(&state));
                 let it = &mut state.messages[usize::from(message)];
                 (it.phase, it.ended) = (Phase::Ended, ended);
+            }
+            Move::MakeRoom(_, message) => Self::make_room(&mut state, message),
+            Move::BindOverwriter(index, message) => {
+                self.put_hold(&mut state, index, message, false);
             }
             Move::Release(index, message) => self.put_hold(&mut state, index, message, true),
             Move::Show(_, message) => state.messages[usize::from(message)].phase = Phase::Shown,
@@ -319,6 +341,7 @@ impl System for Binding {
                 compacted.apply(entry, position(at));
             }
         }
+        self.highest_counts(state, violations);
         let name = self.name();
         let open = (0..).zip(&state.messages).filter(|(_, message)| message.phase == Phase::New);
         if self.periods > 0 {
@@ -356,7 +379,8 @@ impl System for Binding {
 impl Binding {
     fn submit(self, state: &mut State, index: usize, violations: &mut Vec<Violation>) {
         let party = &mut state.parties[index];
-        match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
+        let lane = self.overwrites(index).then(|| task(0).lane());
+        match party.fold.keys().submitting(&self.name(), party.own.map(task), lane) {
             Submitting::Submit => {
                 party.submitting = true;
                 party.since = party.fold.keys().period();
@@ -367,7 +391,8 @@ impl Binding {
             Submitting::Answer(winner) => {
                 party.answered = true;
                 state.answers |= 1 << winner.id.entry;
-                let closed = |it: &Message| it.phase == Phase::Closed;
+                // An overwriter may have been superseded by then.
+                let closed = |it: &Message| it.phase == Phase::Closed && !it.overwrites;
                 let winner = usize::try_from(winner.id.entry).ok();
                 if winner.and_then(|at| state.messages.get(at)).is_some_and(closed) {
                     violated(BINDING, "the answer names a message that was never run", violations);
@@ -380,6 +405,8 @@ impl Binding {
     fn look(self, state: &mut State, index: usize, message: u8, violations: &mut Vec<Violation>) {
         let keys = state.parties[index].fold.keys();
         match keys.admission(&self.name(), task(message)) {
+            // Whoever keeps the keys goes on.
+            Admission::Behind(_) => {}
             Admission::Bind => self.put_hold(state, index, message, false),
             Admission::Holds => {
                 if state.messages.iter().any(|it| it.phase == Phase::Running) {
@@ -391,12 +418,17 @@ impl Binding {
                 self.agree(state, violations);
             }
             Admission::Lost(to) => {
-                if self.periods > 0 && state.answers >> message & 1 == 1 {
+                let overwrites = state.messages[usize::from(message)].overwrites;
+                if self.periods > 0 && state.answers >> message & 1 == 1 && !overwrites {
                     let what = "the answer names a message that is closed unseen";
                     violated(BINDING, what, violations);
                 }
                 let it = &mut state.messages[usize::from(message)];
                 it.phase = Phase::Closed;
+                if it.overwrites && task(message) > to {
+                    let what = "an overwriter was lost to an earlier task of its lane";
+                    violated(BINDING, what, violations);
+                }
                 if self.kind == KeyKind::Dedupe && it.after >> to.id.entry & 1 == 1 {
                     let what = "a task was lost to one that was over when it was submitted";
                     violated(BINDING, what, violations);
@@ -428,27 +460,6 @@ impl Binding {
                 if one_tells { task(message) == key.task } else { stamp == key.stamp }
             };
             party.waits.retain(|(message, stamp)| !told(*message, *stamp));
-        }
-    }
-
-    /// Of the messages with an idempotency key one runs, and every answer names it.
-    fn agree(self, state: &State, violations: &mut Vec<Violation>) {
-        // Where keys are forgotten: see `periods.rs`.
-        if self.kind != KeyKind::Idempotency || self.periods > 0 {
-            return;
-        }
-        if state.ran.count_ones() > 1 {
-            violated(BINDING, "two messages of one key were run", violations);
-        }
-        if state.answers.count_ones() > 1 {
-            violated(BINDING, "two answers for one key", violations);
-        }
-        if state.ran != 0 && state.answers & !state.ran != 0 {
-            violated(
-                BINDING,
-                "the answer names another message than the one that was run",
-                violations,
-            );
         }
     }
 }

@@ -316,6 +316,35 @@ fn dedupe_keys_are_bound_released_and_bound_again() {
     }
 }
 
+/// No two tasks of a key run at once, no overwriter loses against an earlier task, and the last one runs unless it loses against a later one.
+#[test]
+fn overwriters_take_the_place_of_earlier_tasks() {
+    let two = Binding { kind: KeyKind::Dedupe, overwriters: 1, ..Binding::default() };
+    let crash = Binding { workers: 2, crash: 1, eager: true, ..two };
+    let both = Binding { overwriters: 2, eager: true, ..two };
+    let three = Binding { submitters: 3, ..both };
+    let aged = Binding { submitters: 2, overwriters: 1, ..aged(KeyKind::Dedupe) };
+    for binding in [two, crash, both, three, aged] {
+        let report = explore(&binding, Options { cap: CAP / 10, states: false });
+        assert!(report.found.is_empty(), "{report}");
+    }
+    let crashed = Binding { workers: 2, crash: 2, ..three };
+    let aged = Binding { periods: 4, compact: 2, ..aged };
+    for binding in [crashed, aged] {
+        let walked = walk(&binding, Walks { count: 300, length: 400, seed: 1 });
+        assert!(walked.found.is_none(), "{:?}", walked.found);
+    }
+}
+
+#[test]
+fn faults_about_overwriters_are_found() {
+    let two = Binding { kind: KeyKind::Dedupe, overwriters: 1, eager: true, ..Binding::default() };
+    for fault in [BindingFault::Unsaid, BindingFault::FreedAtOnce] {
+        let report = explore(&Binding { fault, ..two }, Options { cap: CAP / 4, states: false });
+        assert!(report.violated().contains(&"C-12"), "{fault:?}: {report}");
+    }
+}
+
 /// Two messages of the key are over at the start. What is said of them is renewed by nobody, forgotten and removed, while a submitter reads it or
 /// submits the next one.
 const fn aged(kind: KeyKind) -> Binding {
@@ -324,6 +353,7 @@ const fn aged(kind: KeyKind) -> Binding {
     Binding {
         kind,
         submitters,
+        overwriters: 0,
         workers,
         eager: true,
         crash,

@@ -11,8 +11,8 @@ use super::{
 use crate::client::{TaskRef, partition};
 use crate::protocol::register::{Digest, KeyKind, KeyName};
 use crate::task::text::{
-    AFTER, AFTER_FAILED, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, PAYLOAD_GONE, REPLAY_OF,
-    SCHEDULED_AT,
+    AFTER, AFTER_FAILED, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, OVERWRITE, PAYLOAD_GONE,
+    REPLAY_OF, SCHEDULED_AT,
 };
 use crate::task::{TaskId, TaskOutcome};
 use crate::topics::Priority;
@@ -55,6 +55,7 @@ fn properties_of(letter: &DeadLetter) -> BTreeMap<String, String> {
     let mut properties = letter.properties.clone();
     properties.retain(|name, _| !ADDED.contains(&name.as_str()) && !PAST.contains(&name.as_str()));
     properties.remove(DEDUPE_KEY);
+    properties.remove(OVERWRITE);
     properties.insert(IDEMPOTENCY_KEY.to_owned(), key_text(letter.task.id));
     properties.insert(REPLAY_OF.to_owned(), letter.task.id.to_string());
     properties

@@ -33,7 +33,7 @@ fn bind_on(bench: &Bench, key: &str, task: QueueTask) {
     let name = KeyName::new(KeyKind::Idempotency, key).unwrap();
     let stamp = Stamp { writer: OwnerId(9), serial: 1 };
     let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
-    let outgoing = register::message(&Entry::Bind(Hold { key, digest: None }));
+    let outgoing = register::message(&Entry::Bind(Hold { key, digest: None, overwrites: false }));
     let place = partition(REGISTER.to_owned(), -1);
     let position = Position { ledger: 0, entry: 0, batch_index: None };
     let message = Message {
@@ -183,5 +183,71 @@ async fn a_register_may_be_replaced_again_and_again() {
         assert_eq!(submit(&another(&bench), "k", "a").await.unwrap(), answer);
         assert!(!answers.contains(&answer), "{number}: {answer} of {answers:?}");
         answers.push(answer);
+    }
+}
+
+fn overwriter(client: &Client, key: &str) -> Submission {
+    client.submission("tasks", &Text("b".to_owned())).dedupe_key(key).overwrite()
+}
+
+/// A task could not be changed once it was submitted.
+#[tokio::test(start_paused = true)]
+async fn an_overwriter_is_a_task_of_its_own_and_says_what_it_is() {
+    let bench = bench();
+    let first = bench.client.submission("tasks", &Text("a".to_owned())).dedupe_key("k");
+    let first = first.send().await.unwrap();
+    let second = overwriter(&another(&bench), "k").send().await.unwrap();
+    assert!(second.id > first.id);
+    // Nobody has made room: the key is that of the first task.
+    let third = bench.client.submission("tasks", &Text("c".to_owned())).dedupe_key("k");
+    assert_eq!(third.send().await.unwrap(), first);
+    let place = partition(REGISTER.to_owned(), -1);
+    let log = bench.fake.world().logs[&place].clone();
+    let said: Vec<bool> = log
+        .iter()
+        .map(|message| match register::read(message) {
+            Ok(Entry::Bind(hold)) => hold.overwrites,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(said, [false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overwriter_has_a_dedupe_key() {
+    let bench = bench();
+    let submission = || bench.client.submission("tasks", &Text("a".to_owned())).overwrite();
+    for refused in [submission().send().await, submission().idempotency_key("k").send().await] {
+        assert!(matches!(refused, Err(SubmitError::OverwriteWithoutKey)), "{refused:?}");
+    }
+    let refused = submission().dedupe_key("k").property("OVERWRITE", "yes").send().await;
+    let is_told = matches!(refused, Err(SubmitError::Property { name: "OVERWRITE", .. }));
+    assert!(is_told, "{refused:?}");
+    assert_eq!(stored(&bench, TASKS), 0);
+}
+
+/// Ids of two partitions, or of two topics, do not say which task is the later one.
+#[tokio::test(start_paused = true)]
+async fn what_is_elsewhere_is_not_overwritten() {
+    let bench = bench();
+    let high = overwriter(&bench.client, "k").priority(Priority::High).send().await.unwrap();
+    assert_eq!(overwriter(&bench.client, "k").send().await.unwrap(), high);
+    assert_eq!(stored(&bench, TASKS), 0);
+}
+
+/// The tasks of a dedupe key went to all partitions in turn.
+#[tokio::test(start_paused = true)]
+async fn tasks_with_one_dedupe_key_go_to_one_partition() {
+    let bench = bench();
+    bench.fake.world().partitions.insert(TASKS.to_owned(), 4);
+    // 'k' is 107.
+    for number in 0..4 {
+        let submission = if number == 0 {
+            bench.client.submission("tasks", &Text("a".to_owned())).dedupe_key("k")
+        } else {
+            overwriter(&bench.client, "k")
+        };
+        let task = submission.send().await.unwrap();
+        assert_eq!((task.id.partition, task.id.entry), (3, number));
     }
 }

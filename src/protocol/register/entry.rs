@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
+//! | `o` | of a bind: `1` if the task is an overwriter; else missing |
 //! | `t` | of a ticket: the name of the task's topic |
 //!
 //! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0 without `@0`, the same with `release`;
@@ -114,6 +115,8 @@ pub struct Hold {
     pub key: HoldKey,
     /// Of the task's payload, so that another task with the same key can be told from a repetition.
     pub digest: Option<Digest>,
+    /// The task takes the place of an earlier one of its lane that holds the key.
+    pub overwrites: bool,
 }
 
 /// A digest of a payload: FNV-1a of 128 bits. It tells an accident, not an attack: who submits may say what they like anyway.
@@ -192,7 +195,6 @@ impl KeyName {
     }
 
     /// What its submitter wrote.
-    #[cfg(feature = "schedules")]
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -327,6 +329,15 @@ impl Key {
 }
 
 impl Entry {
+    /// A bind, of an overwriter or not. Any other entry as it is.
+    #[must_use]
+    pub fn overwriting(mut self, overwrites: bool) -> Self {
+        if let Self::Bind(hold) = &mut self {
+            hold.overwrites = overwrites;
+        }
+        self
+    }
+
     /// The key under which the entry is published.
     #[must_use]
     pub fn key(&self) -> Key {
@@ -352,6 +363,9 @@ impl Entry {
                 out.put_word("k", "bind");
                 if let Some(Digest(digest)) = hold.digest {
                     out.put("h", format_args!("{digest:032x}"));
+                }
+                if hold.overwrites {
+                    out.put_word("o", "1");
                 }
             }
             Self::Release(_) => out.put_word("k", "release"),
@@ -402,7 +416,12 @@ impl Entry {
                 let digest = properties.get("h").map(|text| {
                     parse_owner(text).map(|id| Digest(id.0)).ok_or(EntryError::Property("h"))
                 });
-                Ok(Self::Bind(Hold { key, digest: digest.transpose()? }))
+                let overwrites = match properties.get("o") {
+                    None => false,
+                    Some("1") => true,
+                    Some(_) => return Err(EntryError::Property("o")),
+                };
+                Ok(Self::Bind(Hold { key, digest: digest.transpose()?, overwrites }))
             }
             ("release", Key::Release(key)) => Ok(Self::Release(key)),
             ("doc", Key::Document(key)) => Ok(Self::Document(Document { key, content })),

@@ -12,6 +12,7 @@
 //! | entry | accepted iff | else |
 //! |---|---|---|
 //! | bind | its epoch is above the current one. Of the holder, in the current epoch and a later period: it renews the hold | held by another task: that message has *lost*. Held by the same task: a repetition. Free: *stale*, it decides nothing, and whoever wrote it looks again |
+//! | bind of an [overwriter](Overwriting) | the same | held by a lower task of its lane: it is *behind* that, and decides nothing. Else the same |
 //! | release | the task holds the key in that epoch; or that epoch is above the current one | ignored |
 //! | any of another period | never | it is *late*, and whoever wrote it looks again |
 //! | period | its number is above the current one | ignored |
@@ -27,11 +28,19 @@
 //!
 //! [What may be removed](super::expired), and in which order, is such that no reader that misses some of it decides otherwise.
 
-use super::entry::{Digest, Entry, Hold, HoldKey, Key, KeyKind, KeyName, Period, Stamp};
+mod held_by;
+mod overwriting;
+mod rest;
+
+pub use overwriting::Overwriting;
+
+use super::entry::{Digest, Entry, Hold, HoldKey, KeyKind, KeyName, Period, Stamp};
 use super::expired::Expired;
-use super::queue_task::QueueTask;
+use super::queue_task::{Lane, QueueTask};
 use crate::protocol::key::Epoch;
-use std::collections::BTreeMap;
+use held_by::HeldBy;
+use rest::{Rest, RestKind};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A hold lasts for so many periods after that of its newest entry.
 const LASTS: u32 = 2;
@@ -43,45 +52,9 @@ pub struct Keys {
     keys: BTreeMap<KeyName, Held>,
     /// The keys that are held, by their holders: those of each kind for themselves.
     held_by: HeldBy,
+    /// Keys for which overwriters wait.
+    overwritten: BTreeSet<KeyName>,
     expired: Expired,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct HeldBy {
-    idempotency: BTreeMap<QueueTask, KeyName>,
-    dedupe: BTreeMap<QueueTask, KeyName>,
-}
-
-impl HeldBy {
-    const fn of(&self, kind: KeyKind) -> &BTreeMap<QueueTask, KeyName> {
-        match kind {
-            KeyKind::Idempotency => &self.idempotency,
-            KeyKind::Dedupe => &self.dedupe,
-        }
-    }
-
-    const fn of_mut(&mut self, kind: KeyKind) -> &mut BTreeMap<QueueTask, KeyName> {
-        match kind {
-            KeyKind::Idempotency => &mut self.idempotency,
-            KeyKind::Dedupe => &mut self.dedupe,
-        }
-    }
-
-    fn get(&self, task: QueueTask) -> Option<&KeyName> {
-        self.dedupe.get(&task).or_else(|| self.idempotency.get(&task))
-    }
-
-    fn put(&mut self, task: QueueTask, name: &KeyName) {
-        self.of_mut(name.kind()).insert(task, name.clone());
-    }
-
-    fn remove(&mut self, task: QueueTask, name: &KeyName) {
-        let held = self.of_mut(name.kind());
-        // The task may hold a newer one.
-        if held.get(&task) == Some(name) {
-            held.remove(&task);
-        }
-    }
 }
 
 /// What is known of one key.
@@ -97,28 +70,6 @@ struct Held {
     bound: (Period, Stamp),
     /// Everything else that stands there of the key. Mostly nothing.
     rest: Vec<Rest>,
-}
-
-/// An entry of a key besides the one that bound it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Rest {
-    kind: RestKind,
-    period: Period,
-    epoch: Epoch,
-    task: QueueTask,
-    stamp: Stamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum RestKind {
-    /// A bind that was accepted once, and superseded.
-    Bound,
-    /// A release that was accepted.
-    Released,
-    /// A bind that was rejected because another task held the key: this one.
-    Lost { to: QueueTask },
-    /// A bind or release that changed nothing.
-    Void { release: bool },
 }
 
 /// What a fold made of an entry.
@@ -139,6 +90,8 @@ pub enum Ignored {
     Repeated,
     /// It was written before the key was released: it decides nothing.
     Stale,
+    /// A bind of an overwriter: a task holds the key that is to make room for it.
+    Behind,
     /// It was written before the period began.
     Late,
     /// A release by a task that does not hold the key in that epoch.
@@ -167,6 +120,8 @@ pub enum Admission {
     Holds,
     /// Nothing is decided: the worker publishes a bind of the message, and waits until it is read back.
     Bind,
+    /// The message is that of an overwriter, and this task, which holds the key, makes room for it.
+    Behind(QueueTask),
     /// Another task holds the key. The message is closed, and never run.
     Lost(QueueTask),
 }
@@ -182,23 +137,8 @@ pub enum Submitting {
     Answer(QueueTask),
 }
 
-impl Rest {
-    const fn is_rejected(&self) -> bool {
-        matches!(self.kind, RestKind::Lost { .. } | RestKind::Void { .. })
-    }
-
-    fn key(&self, name: &KeyName) -> Key {
-        let Self { kind, period, epoch, task, stamp } = *self;
-        let key = HoldKey { name: name.clone(), period, epoch, task, stamp };
-        match kind {
-            RestKind::Released | RestKind::Void { release: true } => Key::Release(key),
-            RestKind::Bound | RestKind::Lost { .. } | RestKind::Void { .. } => Key::Hold(key),
-        }
-    }
-}
-
 impl Held {
-    fn of(Hold { key, digest }: &Hold) -> Self {
+    fn of(Hold { key, digest, .. }: &Hold) -> Self {
         Self {
             holder: key.task,
             epoch: key.epoch,
@@ -217,6 +157,7 @@ impl Held {
             RestKind::Bound
             | RestKind::Released
             | RestKind::Lost { .. }
+            | RestKind::Behind { .. }
             | RestKind::Void { .. } => None,
         })
     }
@@ -251,18 +192,29 @@ impl Keys {
         }
         // While another task holds the key, too: it may be released before a bind of this one lands, and then nobody has lost. That a message
         // has lost must stand on the register.
-        held.named_loss(task).map_or(Admission::Bind, Admission::Lost)
+        match held.named_loss(task) {
+            Some(to) => Admission::Lost(to),
+            None if held.is_behind(task) => Admission::Behind(held.holder),
+            None => Admission::Bind,
+        }
     }
 
-    /// What a submitter does that has published this message for a key, or none yet.
+    /// What a submitter does that has published this message for a key, or none yet. An overwriter's goes to this lane: it makes the task there that
+    /// holds the key make room.
     #[must_use]
-    pub fn submitting(&self, name: &KeyName, own: Option<QueueTask>) -> Submitting {
+    pub fn submitting(
+        &self,
+        name: &KeyName,
+        own: Option<QueueTask>,
+        overwrites: Option<Lane>,
+    ) -> Submitting {
         let Some(own) = own else {
-            let holder = self.holder(name);
-            return holder.map_or(Submitting::Submit, |holding| Submitting::Answer(holding.task));
+            let holder = self.holder(name).map(|holding| holding.task);
+            let holder = holder.filter(|holder| overwrites != Some(holder.lane()));
+            return holder.map_or(Submitting::Submit, Submitting::Answer);
         };
         match self.admission(name, own) {
-            Admission::Holds => Submitting::Answer(own),
+            Admission::Holds | Admission::Behind(_) => Submitting::Answer(own),
             Admission::Lost(to) => Submitting::Answer(to),
             Admission::Bind => Submitting::Bind(own),
         }
@@ -365,7 +317,7 @@ impl Keys {
             None => Epoch(0).next(),
         };
         let key = HoldKey { name: name.clone(), period: self.period, epoch, task, stamp };
-        Entry::Bind(Hold { key, digest })
+        Entry::Bind(Hold { key, digest, overwrites: false })
     }
 
     /// The entry by which a task releases the key that it holds.
@@ -413,8 +365,18 @@ impl Keys {
         };
         let free = held.released || key.epoch > held.epoch;
         let holder = (!free && held.holder != key.task).then_some(held.holder);
-        if let Some(to) = held.named_loss(key.task).or(holder) {
+        let lost = held.named_loss(key.task);
+        if hold.overwrites
+            && lost.is_none()
+            && holder.is_some_and(|holder| holder.makes_room_for(key.task))
+        {
+            held.push(RestKind::Behind { digest: hold.digest }, key);
+            self.overwritten.insert(key.name.clone());
+            return Verdict::Ignored(Ignored::Behind);
+        }
+        if let Some(to) = lost.or(holder) {
             held.push(RestKind::Lost { to }, key);
+            self.decided(&key.name);
             return Verdict::Lost(to);
         }
         let renews = !free && key.epoch == held.epoch && held.period < key.period;
@@ -426,14 +388,23 @@ impl Keys {
         self.held_by.remove(held.holder, &key.name);
         held.rebind(hold);
         self.held_by.put(key.task, &key.name);
+        self.decided(&key.name);
         Verdict::Accepted
+    }
+
+    /// An overwriter may have been the last one that waited for this key.
+    fn decided(&mut self, name: &KeyName) {
+        let waits = |held: &Held| held.next_overwriter().is_some();
+        if !self.overwritten.is_empty() && !self.keys.get(name).is_some_and(waits) {
+            self.overwritten.remove(name);
+        }
     }
 
     fn release(&mut self, key: &HoldKey) -> Verdict {
         // A reader that misses the bind finds nothing, or an older one.
         let held = self.keys.entry(key.name.clone()).or_insert_with(|| Held {
             epoch: Epoch(0),
-            ..Held::of(&Hold { key: key.clone(), digest: None })
+            ..Held::of(&Hold { key: key.clone(), digest: None, overwrites: false })
         });
         let holds = held.holder == key.task && held.epoch == key.epoch && !held.released;
         if !holds && key.epoch <= held.epoch {
@@ -451,7 +422,7 @@ impl Keys {
     fn begin(&mut self, period: Period) {
         let last = Period(period.0.saturating_sub(LASTS));
         self.period = period;
-        let Self { keys, held_by, expired, .. } = self;
+        let Self { keys, held_by, expired, overwritten, .. } = self;
         keys.retain(|name, held| {
             let is_over = held.period < last && !name.is_permanent();
             if is_over {
@@ -481,5 +452,6 @@ impl Keys {
             }
             !is_over
         });
+        overwritten.retain(|name| keys.get(name).is_some_and(|it| it.next_overwriter().is_some()));
     }
 }

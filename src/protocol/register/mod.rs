@@ -28,7 +28,9 @@ pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, Standing, Ticket};
 #[cfg(feature = "internals")]
 pub use keys::Holding;
-pub use keys::{Admission, Ignored, Keys, Submitting, Verdict};
+pub use keys::{Admission, Ignored, Keys, Overwriting, Submitting, Verdict};
+#[cfg(feature = "internals")]
+pub use queue_task::Lane;
 pub use queue_task::QueueTask;
 #[cfg(feature = "internals")]
 pub use queue_task::QueueTaskError;

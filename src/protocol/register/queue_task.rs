@@ -14,6 +14,9 @@ pub struct QueueTask {
     pub id: TaskId,
 }
 
+/// Which of the queue's topics, and which partition of that, or -1: of two tasks of one lane the higher id is the later message.
+pub type Lane = (Priority, i32);
+
 /// The text names no task of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueTaskError;
@@ -23,6 +26,18 @@ impl QueueTask {
     #[must_use]
     pub const fn normal(id: TaskId) -> Self {
         Self { level: Priority::Normal, id }
+    }
+
+    /// Where its message is.
+    #[must_use]
+    pub const fn lane(self) -> Lane {
+        (self.level, self.id.partition)
+    }
+
+    /// Whether an overwriter takes the place of this task: it is a later one of the same lane.
+    #[must_use]
+    pub fn makes_room_for(self, overwriter: Self) -> bool {
+        self.lane() == overwriter.lane() && self.id < overwriter.id
     }
 }
 

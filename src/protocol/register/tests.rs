@@ -8,6 +8,8 @@ use crate::topics::Priority;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+mod overwriting;
+
 fn name(text: &str) -> KeyName {
     KeyName::new(KeyKind::Idempotency, text).unwrap()
 }
@@ -23,7 +25,7 @@ fn hold(text: &str, epoch: u32, entry: u64, serial: u64) -> HoldKey {
 }
 
 fn bind(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
-    Entry::Bind(Hold { key: hold(text, epoch, entry, serial), digest: None })
+    Entry::Bind(Hold { key: hold(text, epoch, entry, serial), digest: None, overwrites: false })
 }
 
 fn release(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
@@ -72,11 +74,13 @@ fn any_document() -> impl Strategy<Value = Document> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let bind = (any_hold(), any::<Option<u128>>());
+    let bind = (any_hold(), any::<(Option<u128>, bool)>());
     prop_oneof![
         any_stamp().prop_map(Entry::Start),
         (any::<u32>(), any_stamp()).prop_map(|(it, stamp)| Entry::Period(Period(it), stamp)),
-        bind.prop_map(|(key, digest)| Entry::Bind(Hold { key, digest: digest.map(Digest) })),
+        bind.prop_map(|(key, (digest, overwrites))| {
+            Entry::Bind(Hold { key, digest: digest.map(Digest), overwrites })
+        }),
         any_hold().prop_map(Entry::Release),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Hold(key))),
         any_hold().prop_map(|key| Entry::Tombstone(Key::Release(key))),
@@ -123,7 +127,11 @@ fn the_first_bind_of_a_free_key_holds_it() {
 fn a_task_of_another_level_is_another_task() {
     let high = |serial| {
         let task = QueueTask { level: Priority::High, ..task(7) };
-        Entry::Bind(Hold { key: HoldKey { task, ..hold("k", 1, 7, serial) }, digest: None })
+        Entry::Bind(Hold {
+            key: HoldKey { task, ..hold("k", 1, 7, serial) },
+            digest: None,
+            overwrites: false,
+        })
     };
     assert_eq!(high(0).key().to_string(), format!("bind/idem/k/1/high:0:7:-1/{:032x}/0", 7));
     let log = [bind("k", 1, 7, 1), high(2), release("k", 1, 7, 3)];
@@ -309,14 +317,14 @@ proptest! {
     /// C-13, and C-02: no key repeats, so that compaction removes nothing.
     #[test]
     fn reading_the_register_again_changes_nothing(
-        log in vec((0..3_u8, 1..3_u32, 0..4_u64, 0..4_u8), 0..20),
+        log in vec((0..3_u8, 1..3_u32, 0..4_u64, 0..5_u8), 0..20),
     ) {
         let log: Vec<Entry> = log
             .into_iter()
             .zip(0..)
             .map(|((key, epoch, entry, kind), serial)| match kind {
                 0 => release(&key.to_string(), epoch, entry, serial),
-                _ => bind(&key.to_string(), epoch, entry, serial),
+                kind => bind(&key.to_string(), epoch, entry, serial).overwriting(kind == 1),
             })
             .collect();
         let keys: std::collections::BTreeSet<_> = log.iter().map(Entry::key).collect();

@@ -2,6 +2,7 @@
 
 use super::growth::Counts;
 use super::lanes::LaneId;
+use super::overwriting::OverwritingEvent;
 use super::parking::ParkedEvent;
 #[cfg(feature = "schedules")]
 use super::schedules::ScheduleEvent;
@@ -152,6 +153,11 @@ pub(in crate::worker) enum Event {
     KeyNotKept {
         register: usize,
         id: QueueTask,
+    },
+    /// About overwriters, at the register with this number.
+    Overwriting {
+        register: usize,
+        event: OverwritingEvent,
     },
     /// The keys of the register with this number are to be looked at.
     KeysDue(usize),

@@ -59,7 +59,7 @@ impl Driver {
     }
 
     /// Publishes that a task holds its key no longer, or that it goes on holding it.
-    fn keep_key(&mut self, number: usize, task: QueueTask, is_over: bool) {
+    pub(super) fn keep_key(&mut self, number: usize, task: QueueTask, is_over: bool) {
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         if register.keeping.underway.contains_key(&task) {
@@ -159,6 +159,7 @@ impl Driver {
         let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
         let dedupe: Vec<_> = register.fold.keys().holders(KeyKind::Dedupe).collect();
         self.look_at_holders(number, dedupe);
+        self.look_at_overwriters(number);
         let now_ms = self.env.clock.wall_ms();
         let Some(register) = self.registers.get_mut(number) else { return };
         let retention_ms = millis(self.config.key_period());
@@ -246,7 +247,7 @@ impl Driver {
     }
 
     /// The same, asked by the worker that looks after the tasks of that lane. `None`: this worker cannot tell, or another one looks after them.
-    fn is_over_here(&self, number: usize, task: QueueTask) -> Option<bool> {
+    pub(super) fn is_over_here(&self, number: usize, task: QueueTask) -> Option<bool> {
         let lane = self.lane_of(number, task)?;
         let mine = lane.core.machine().is_ready() && lane.core.keeps_metadata();
         mine.then(|| self.is_over(number, task))

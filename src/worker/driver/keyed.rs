@@ -38,6 +38,11 @@ impl Waiting {
         self.0.get(name)?.get(&of).copied()
     }
 
+    /// Whether this task waits for this key.
+    pub(super) fn has(&self, name: &KeyName, of: (LaneId, TaskId)) -> bool {
+        self.get(name, of).is_some()
+    }
+
     fn remove(&mut self, name: &KeyName, of: (LaneId, TaskId)) {
         if let Some(tasks) = self.0.get_mut(name) {
             tasks.remove(&of);
@@ -126,6 +131,11 @@ impl Driver {
                 register.waiting.remove(name, of);
                 lane.core.reject(task, holder, now);
             }
+            Admission::Behind(_) => {
+                // Whoever keeps the keys of the lane makes room. When that is read the task is bound.
+                lane.core.wait_for_key(task);
+                register.waiting.set(name, of, Wait::Due);
+            }
             Admission::Bind => {
                 lane.core.wait_for_key(task);
                 match register.waiting.get(name, of) {
@@ -156,7 +166,9 @@ impl Driver {
         let readable = payload.filter(plain);
         let digest = readable.map(|payload| Digest::of(&payload.bytes));
         let stamp = register.next_stamp();
+        let overwrites = payload.is_some_and(TaskPayload::overwrites);
         let entry = register.fold.keys().bind_of(name, topic.queue_task(task), digest, stamp);
+        let entry = entry.overwriting(overwrites);
         register.waiting.set(name, (id, task), Wait::Bind(stamp));
         let (answers, name) = (env.answers.clone(), name.clone());
         let on_receipt = OnReceipt::new(move |published| {

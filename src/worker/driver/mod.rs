@@ -17,6 +17,7 @@ mod leaving;
 mod legacy;
 mod letter_keeping;
 mod named;
+mod overwriting;
 mod paces;
 mod parked;
 mod parking;
@@ -359,6 +360,7 @@ impl Driver {
             #[cfg(feature = "schedules")]
             Event::Schedule { register, event } => self.handle_schedule(register, event, now),
             Event::KeyNotKept { register, id } => self.handle_key_not_kept(register, id),
+            Event::Overwriting { register, event } => self.handle_overwriting(register, event),
             Event::KeysDue(register) => self.handle_keys_due(register),
             Event::KeyDue { lane, id, name } => self.handle_key_due(lane, id, &name, now),
             Event::TicketDue { lane, id } => self.handle_ticket_due(lane, id, now),

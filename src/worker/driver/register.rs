@@ -8,6 +8,7 @@ use super::key_keeping::KeyKeeping;
 use super::keyed::Waiting;
 use super::lane::Lane;
 use super::lanes::LaneId;
+use super::overwriting::Underway;
 use super::settings::OwnSettings;
 use super::tickets::Tickets;
 use super::{Driver, Environment, Event};
@@ -34,6 +35,11 @@ impl Stamps {
         Stamp { writer: self.writer, serial: self.serial }
     }
 
+    /// Who publishes.
+    pub(super) const fn writer(&self) -> OwnerId {
+        self.writer
+    }
+
     pub(super) fn is_own(&self, stamp: Stamp) -> bool {
         self.writer == stamp.writer
     }
@@ -56,6 +62,8 @@ pub(super) struct OwnRegister {
     /// Tasks that are held here and wait for their keys.
     pub(super) waiting: Waiting,
     pub(super) keeping: KeyKeeping,
+    /// What is under way about tasks that make room for others.
+    pub(super) overwriting: Underway,
     #[cfg(feature = "schedules")]
     pub(super) schedules: super::schedules::Schedules,
     pub(super) tickets: Tickets,
@@ -77,6 +85,7 @@ impl OwnRegister {
             stamps: Stamps { writer: Lane::draw_owner(env), serial: 0 },
             waiting: Waiting::default(),
             keeping: KeyKeeping::default(),
+            overwriting: Underway::default(),
             #[cfg(feature = "schedules")]
             schedules: super::schedules::Schedules::default(),
             tickets: Tickets::default(),
@@ -211,6 +220,9 @@ impl Driver {
                     self.note_key(number, key, now);
                 }
                 self.keep_keys(number, &entry);
+                if let Some(key) = entry.key().hold() {
+                    self.overwrite(number, &key.name);
+                }
                 #[cfg(feature = "schedules")]
                 self.firing_was_read(number, &entry, now);
                 self.ticket_was_read(number, &entry, now);
@@ -239,6 +251,7 @@ impl Driver {
         self.look_at_all_tickets(number, now);
         self.look_at_all_keys(number, now);
         self.look_at_ends(number);
+        self.look_at_overwriters(number);
         self.look_at_keys_later(number);
         let lanes: Vec<LaneId> = self.lanes.keys().collect();
         for id in lanes {

@@ -32,6 +32,8 @@ impl Lane {
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
         metadata.duplicate_of =
             metadata.failure_reason.as_deref().and_then(text::holder_of).map(str::to_owned);
+        metadata.superseded_by =
+            metadata.failure_reason.as_deref().and_then(text::superseder_of).map(str::to_owned);
         if let Some(reason) = &metadata.failure_reason
             && let Some(task) = self.core.machine().task(id)
         {
@@ -50,6 +52,12 @@ impl Lane {
             {
                 warn(metadata, text::key_ignored(property, key.len()));
             }
+        }
+        if let Some(cause) = payload.overwrite_problem() {
+            warn(
+                metadata,
+                text::property_ignored(text::OVERWRITE, cause, "the task takes nobody's place"),
+            );
         }
         if let Some(key) = payload.properties.get(text::LIMIT_KEY)
             && payload.limit_key().is_none()

@@ -305,7 +305,12 @@ impl Driver {
     /// Keeps M in order, if this worker is to do so.
     pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.follow_metadata(&mut self.env, &mut self.services);
+        if lane.follow_metadata(&mut self.env, &mut self.services)
+            && let Some(topic) = self.topics.get(usize::from(id.topic))
+        {
+            // Nobody may have looked after its keys before.
+            self.look_at_overwriters(topic.register);
+        }
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
             let (core, metadata) = (&lane.core, &mut lane.metadata);
@@ -370,15 +375,16 @@ impl Driver {
 }
 
 impl Lane {
-    /// Follows M if this worker is the first by rank, and else no more.
-    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    /// Follows M if this worker is the first by rank, and else no more. Returns whether it has become the first.
+    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
-            None => {}
+            None => false,
             Some(Following::Stop) => {
                 if let Some(follower) = self.metadata_follower.take() {
                     follower.abort();
                 }
                 self.leave_letters();
+                false
             }
             Some(Following::Start(follower)) => {
                 let lane = self.id();
@@ -392,6 +398,7 @@ impl Lane {
                 let following = Self::follow(env, services, topic, None, asked, sink);
                 self.metadata_follower = Some(following);
                 self.keep_letters(env, services);
+                true
             }
         }
     }

@@ -38,6 +38,7 @@ mod limits;
 mod lines;
 #[cfg(feature = "metrics")]
 mod measuring;
+mod overwriting;
 mod parked;
 mod register;
 mod repairing;

@@ -315,6 +315,14 @@ impl Partition {
         }
     }
 
+    /// Closes a finished task whose end was published for this worker, under an id that has no heartbeats.
+    pub fn close_own(&mut self, id: TaskId) {
+        if self.mode == Mode::Live {
+            self.machine.close(id);
+            self.settle();
+        }
+    }
+
     /// A delivered entry was acknowledged and its tasks are not run: they are nobody's here. A seal names it soon.
     pub fn handle_dropped(&mut self, entry: EntryId, now: Moment) {
         self.machine.drop_entry(entry);

@@ -10,7 +10,8 @@ impl Binding {
             return;
         }
         let waits = !party.waits.is_empty();
-        match party.fold.keys().submitting(&self.name(), party.own.map(task)) {
+        let lane = self.overwrites(index).then(|| task(0).lane());
+        match party.fold.keys().submitting(&self.name(), party.own.map(task), lane) {
             Submitting::Answer(_) if party.answered => {}
             Submitting::Submit | Submitting::Bind(_) if waits || party.answered => {}
             Submitting::Submit | Submitting::Bind(_) | Submitting::Answer(_) => {
@@ -29,11 +30,13 @@ impl Binding {
             let shown_first = self.fault == BindingFault::ShownFirst;
             match message.phase {
                 Phase::New => {
-                    let bind = keys.admission(&name, task(number)) == Admission::Bind;
+                    let admission = keys.admission(&name, task(number));
+                    let bind = admission == Admission::Bind;
                     let submitter =
                         |it: &&Party| it.own == Some(number) && !it.dead && !it.answered;
                     let leaves = !self.eager && state.parties.iter().any(|it| submitter(&it));
-                    if !(bind && (waits || leaves)) {
+                    let behind = matches!(admission, Admission::Behind(_));
+                    if !behind && !(bind && (waits || leaves)) {
                         into.push(Move::Look(index, number));
                     }
                 }

@@ -33,8 +33,8 @@ impl Binding {
             put(&mut state, &|fold, stamp| fold.keys().release_of(task(0), stamp));
         }
         let ended = Some(Period(0));
-        state.messages.push(Message { phase: Phase::Shown, after: 0, ended });
-        state.messages.push(Message { phase: Phase::Closed, after: 0, ended });
+        state.messages.push(Message { phase: Phase::Shown, after: 0, overwrites: false, ended });
+        state.messages.push(Message { phase: Phase::Closed, after: 0, overwrites: false, ended });
         state.ran = 1;
         state
     }
@@ -95,6 +95,27 @@ impl Binding {
             key.period = period(state);
         }
         entry
+    }
+
+    /// Of the messages with an idempotency key one runs, and every answer names it.
+    pub(super) fn agree(self, state: &State, violations: &mut Vec<Violation>) {
+        // Where keys are forgotten: see `runs_alone`.
+        if self.kind != KeyKind::Idempotency || self.periods > 0 {
+            return;
+        }
+        if state.ran.count_ones() > 1 {
+            violated(BINDING, "two messages of one key were run", violations);
+        }
+        if state.answers.count_ones() > 1 {
+            violated(BINDING, "two answers for one key", violations);
+        }
+        if state.ran != 0 && state.answers & !state.ran != 0 {
+            violated(
+                BINDING,
+                "the answer names another message than the one that was run",
+                violations,
+            );
+        }
     }
 
     /// While a key is remembered no second task of it runs.

@@ -33,7 +33,7 @@ impl Bench {
             task: QueueTask::normal(task),
             stamp,
         };
-        let entry = RegisterEntry::Bind(Hold { key, digest: None });
+        let entry = RegisterEntry::Bind(Hold { key, digest: None, overwrites: false });
         self.broker.publish(&self.register(), register::message(&entry));
     }
 

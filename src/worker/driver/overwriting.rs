@@ -1,0 +1,239 @@
+//! Tasks that take the place of an earlier one with the same dedupe key. The register says who waits for whom
+//! ([`Overwriting`]); the worker that keeps the keys of the lane does what follows, whoever holds the deliveries, for a task that is scheduled
+//! has none.
+//!
+//! A task that makes room is closed by a claim of the next epoch, as an operator closes one (`protocol/operator.rs`): if a worker claims it at the
+//! same time, one of both claims counts. One that runs is not touched.
+
+use super::lane::{Lane, TaskPayload};
+use super::lanes::LaneId;
+use super::{Driver, Event};
+use crate::ledger;
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
+use crate::protocol::fold::{Phase, TaskFold};
+use crate::protocol::key::{Epoch, OnceKey};
+use crate::protocol::register::{Digest, KeyKind, KeyName, Overwriting, QueueTask};
+use crate::task::text;
+use crate::transport::OnReceipt;
+use crate::worker::session::Publish;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What came to nothing is done again after this time.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What was published last for each key whose overwriters wait, until it is looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Underway(BTreeMap<KeyName, Step>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A closing claim, or what is read for it.
+    Close(QueueTask, Epoch),
+    /// A bind.
+    Bind(QueueTask),
+}
+
+/// What can happen about the overwriters of a key.
+#[derive(Debug)]
+pub(in crate::worker) enum OverwritingEvent {
+    /// What was published may have come to nothing.
+    Due(KeyName),
+    /// The message of the task that makes room was read, or is gone: how many tasks its entry has.
+    Read(KeyName, QueueTask, Option<u32>),
+}
+
+impl TaskPayload {
+    /// Whether the task takes the place of the one that holds its dedupe key.
+    pub(super) fn overwrites(&self) -> bool {
+        let says = self.properties.get(text::OVERWRITE).is_some_and(|value| value == "true");
+        says && self.key().is_some_and(|name| name.kind() == KeyKind::Dedupe)
+    }
+
+    /// Why what the task says of that cannot be used.
+    pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
+        match self.properties.get(text::OVERWRITE)?.as_str() {
+            "false" => None,
+            "true" if self.overwrites() => None,
+            "true" => Some("the task has no dedupe key"),
+            _ => Some("it is neither `true` nor `false`"),
+        }
+    }
+}
+
+impl Driver {
+    /// An entry of the ledger was accepted: a task that overwriters wait for may have ended, or run no more.
+    pub(super) fn note_overwritten(&mut self, id: LaneId, entry: &Entry) {
+        let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
+        let number = topic.register;
+        let Some(register) = self.registers.get(number) else { return };
+        let keys = register.fold.keys();
+        if !keys.has_overwriters() {
+            return;
+        }
+        let held = entry.task().and_then(|task| keys.held_by(topic.queue_task(task)));
+        if let Some(name) = held.cloned() {
+            self.overwrite(number, &name);
+        }
+    }
+
+    /// Looks at all keys for which overwriters wait.
+    pub(super) fn look_at_overwriters(&mut self, number: usize) {
+        let Some(register) = self.registers.get(number) else { return };
+        let names: Vec<KeyName> = register.fold.keys().overwritten().cloned().collect();
+        for name in names {
+            self.overwrite(number, &name);
+        }
+    }
+
+    pub(super) fn handle_overwriting(&mut self, number: usize, event: OverwritingEvent) {
+        match event {
+            OverwritingEvent::Due(name) => {
+                if let Some(register) = self.registers.get_mut(number) {
+                    register.overwriting.0.remove(&name);
+                    self.overwrite(number, &name);
+                }
+            }
+            OverwritingEvent::Read(name, task, batch_size) => {
+                self.handle_read_to_close(number, &name, task, batch_size);
+            }
+        }
+    }
+
+    /// Does what is to be done next about the overwriters of a key, if this worker keeps the keys of that lane.
+    pub(super) fn overwrite(&mut self, number: usize, name: &KeyName) {
+        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let Some(overwriting) = register.fold.keys().overwriting(name) else { return };
+        let (Overwriting::Over { holder: task, .. } | Overwriting::Bind(task, _)) = overwriting;
+        let Some(is_over) = self.is_over_here(number, task) else { return };
+        match overwriting {
+            Overwriting::Over { holder, .. } if is_over => {
+                self.see_to_end(number, holder);
+                self.keep_key(number, holder, true);
+            }
+            Overwriting::Over { holder, by } => self.make_room(number, name, holder, by),
+            // Whoever holds its delivery binds it.
+            Overwriting::Bind(task, _) if self.waits_here(number, name, task) => {}
+            Overwriting::Bind(task, digest) => self.bind_overwriter(number, name, task, digest),
+        }
+    }
+
+    /// Closes a task unless it runs. The claim says how many tasks its entry has, as each first claim does.
+    fn make_room(&mut self, number: usize, name: &KeyName, holder: QueueTask, by: QueueTask) {
+        let Some(lane) = self.lane_of(number, holder) else { return };
+        let fold = lane.core.machine().fold(holder.id);
+        if fold.phase == Phase::Running
+            || !self.begin(number, name, Step::Close(holder, fold.epoch))
+        {
+            return;
+        }
+        let Some(lane) = self.lane_of(number, holder) else { return };
+        let known = lane.core.machine().task(holder.id);
+        let known = known.filter(|task| task.held || fold.epoch > Epoch(0));
+        if let Some(task) = known {
+            let batch_size = task.batch_size;
+            return self.close_for(number, (holder, by), fold, batch_size);
+        }
+        let read = lane.topics.task.clone();
+        let read = self.env.fetch_at_last(read, holder.id.position());
+        let name = name.clone();
+        self.pending.push(Box::pin(async move {
+            let batch_size = read.await.and_then(|message| message.batch_size);
+            let event = OverwritingEvent::Read(name, holder, batch_size);
+            Event::Overwriting { register: number, event }
+        }));
+    }
+
+    /// The message of a task that makes room was read, or is gone: then nobody knows whether it was ever run, and it is closed all the same.
+    fn handle_read_to_close(
+        &mut self,
+        number: usize,
+        name: &KeyName,
+        task: QueueTask,
+        batch_size: Option<u32>,
+    ) {
+        let Some(register) = self.registers.get(number) else { return };
+        let Some(Overwriting::Over { holder, by }) = register.fold.keys().overwriting(name) else {
+            return;
+        };
+        let Some(lane) = self.lane_of(number, task) else { return };
+        let fold = lane.core.machine().fold(task.id);
+        if holder == task && lane.core.machine().is_ready() && fold.phase == Phase::New {
+            self.close_for(number, (holder, by), fold, batch_size);
+        }
+    }
+
+    fn close_for(
+        &mut self,
+        number: usize,
+        (holder, by): (QueueTask, QueueTask),
+        fold: TaskFold,
+        batch_size: Option<u32>,
+    ) {
+        let Some(register) = self.registers.get_mut(number) else { return };
+        let stamp = register.next_stamp();
+        let (epoch, owner, serial) = (fold.epoch.next(), stamp.writer, stamp.serial);
+        let key = OnceKey { task: holder.id, epoch, owner, serial };
+        let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
+        let entry = Entry::Claim(Claim { batch_size, ..claim });
+        let message = ledger::message(&entry, text::superseded_by(by.id).as_bytes());
+        let expires = Some(self.env.clock.now() + self.config.heartbeat);
+        let Some(lane) = self.lane_of(number, holder).map(Lane::id) else { return };
+        let Some(lane) = self.lanes.get_mut(&lane) else { return };
+        let id = lane.id();
+        let on_receipt = lane.tell_with_pause(move |fate| Event::Published { lane: id, fate });
+        lane.ledger.put(Publish { message, on_receipt, expires });
+    }
+
+    /// A task that this worker has closed: nobody else may have a delivery of it, and see to what follows.
+    fn see_to_end(&mut self, number: usize, task: QueueTask) {
+        let Some(register) = self.registers.get(number) else { return };
+        let own = register.stamps.writer();
+        let lane = self.lane_of(number, task).map(Lane::id);
+        let Some(lane) = lane.and_then(|id| self.lanes.get_mut(&id)) else { return };
+        if lane.core.machine().fold(task.id).owner == own {
+            lane.core.close_own(task.id);
+        }
+    }
+
+    /// Publishes that an overwriter is to hold the key, so that it holds it or is known to have lost.
+    fn bind_overwriter(
+        &mut self,
+        number: usize,
+        name: &KeyName,
+        task: QueueTask,
+        digest: Option<Digest>,
+    ) {
+        if !self.begin(number, name, Step::Bind(task)) {
+            return;
+        }
+        let Self { registers, env, services, .. } = self;
+        let Some(register) = registers.get_mut(number) else { return };
+        let stamp = register.next_stamp();
+        let entry = register.fold.keys().bind_of(name, task, digest, stamp).overwriting(true);
+        // Should it get lost it is published again.
+        register.publish(env, services, &entry, OnReceipt::ignored());
+    }
+
+    /// Notes what is about to be published. False if that is under way.
+    fn begin(&mut self, number: usize, name: &KeyName, step: Step) -> bool {
+        let Some(register) = self.registers.get_mut(number) else { return false };
+        let before = register.overwriting.0.insert(name.clone(), step);
+        if before.is_none() {
+            let (clock, name) = (self.env.clock, name.clone());
+            let at = clock.now() + AGAIN;
+            self.pending.push(Box::pin(async move {
+                clock.sleep_until(at).await;
+                Event::Overwriting { register: number, event: OverwritingEvent::Due(name) }
+            }));
+        }
+        before != Some(step)
+    }
+
+    /// Whether this worker holds a delivery of the task, which waits for the key.
+    fn waits_here(&self, number: usize, name: &KeyName, task: QueueTask) -> bool {
+        let lane = self.lane_of(number, task).map(Lane::id);
+        let register = self.registers.get(number);
+        lane.zip(register).is_some_and(|(lane, it)| it.waiting.has(name, (lane, task.id)))
+    }
+}

@@ -1,0 +1,210 @@
+//! Tasks that take the place of an earlier one with the same dedupe key.
+
+use super::*;
+use crate::protocol::fold::Phase;
+use crate::protocol::register::{
+    Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
+};
+use crate::register;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
+const OVER: (&str, &str) = ("OVERWRITE", "true");
+
+/// A worker that says which tasks it has begun. They take as many seconds as they say, and fail so often.
+fn noting() -> (Bench, Diary) {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+        notes.note(context.task_id().to_string());
+        let number = |name| context.properties().get(name).map_or(0, |it| it.parse().unwrap());
+        let (takes, fails, attempt) = (number("takes"), number("fails"), context.attempt());
+        async move {
+            tokio::time::sleep(takes * SECOND).await;
+            if attempt <= fails {
+                return Err(TaskError::retry_after(HOUR, "not yet"));
+            }
+            Ok(Text("done".to_owned()))
+        }
+    });
+    (bench, diary)
+}
+
+impl Bench {
+    /// What a client writes that has submitted this task.
+    fn bind_as_client(&self, task: TaskId, overwrites: bool, serial: u64) {
+        let name = KeyName::new(KeyKind::Dedupe, "k").unwrap();
+        let stamp = Stamp { writer: OwnerId(99), serial };
+        let task = QueueTask::normal(task);
+        let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
+        let entry = RegisterEntry::Bind(Hold { key, digest: None, overwrites });
+        self.broker.publish(&self.register(), register::message(&entry));
+    }
+
+    fn fold(&self, task: TaskId) -> (Phase, Epoch) {
+        let fold = self.driver.lanes[-1].core.machine().fold(task);
+        (fold.phase, fold.epoch)
+    }
+
+    #[track_caller]
+    fn check_superseded(&self, task: TaskId, by: TaskId) {
+        assert_eq!(self.fold(task).0, Phase::Cancelled);
+        let of_task = |entry: &TaskMetadata| entry.message_id == task.to_string();
+        let last = self.shown().into_iter().map(|(_, entry)| entry).rfind(of_task);
+        let last = last.expect("it is shown");
+        assert_eq!(last.outcome, Some(TaskOutcome::Cancelled));
+        assert_eq!(last.superseded_by, Some(by.to_string()));
+        assert_eq!(last.failure_reason, Some(format!("Superseded by {by}")));
+        assert_eq!((last.duplicate_of, last.warning), (None, None));
+    }
+
+    #[track_caller]
+    fn check_end(&self) {
+        let at = self.at(&self.names.task, -1);
+        assert_eq!(self.broker.backlog(&at, "longhaul"), []);
+        assert_eq!(self.driver.stats.read().violations, 0);
+        assert!(!self.driver.registers[0].fold.keys().has_overwriters());
+    }
+
+    async fn run_for_hours(&mut self, hours: u32) {
+        for _ in 0..hours * 4 {
+            self.turns = 0;
+            self.run_for(HOUR / 4).await;
+        }
+    }
+}
+
+/// The updates of a document came by the minute, and each made a task, or none of them counted.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_scheduled_makes_room_at_once() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    let first = bench.submit(&[KEY, ("DELAY", "PT1H")]);
+    bench.bind_as_client(first, false, 1);
+    bench.run_for(5 * SECOND).await;
+    let second = bench.submit(&[KEY, OVER]);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(diary.lines(), [second.to_string()]);
+    bench.check_superseded(first, second);
+    bench.run_for_hours(2).await;
+    assert_eq!(diary.lines(), [second.to_string()]);
+    bench.check_end();
+}
+
+/// Nobody has a delivery of the task that takes the place, and it counts all the same: a task is put off.
+#[tokio::test(start_paused = true)]
+async fn a_task_is_put_off_by_one_that_is_scheduled_for_later() {
+    let (mut bench, diary) = noting();
+    let mut last = bench.submit(&[KEY, ("DELAY", "PT1H")]);
+    bench.bind_as_client(last, false, 1);
+    for serial in 2..5 {
+        bench.run_for(60 * SECOND).await;
+        let next = bench.submit(&[KEY, OVER, ("DELAY", "PT2H")]);
+        bench.bind_as_client(next, true, serial);
+        bench.run_for(10 * SECOND).await;
+        assert_eq!(bench.fold(last).0, Phase::Cancelled);
+        last = next;
+    }
+    bench.run_for_hours(3).await;
+    assert_eq!(diary.lines(), [last.to_string()]);
+    bench.check_end();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_between_two_attempts_makes_room() {
+    let (mut bench, diary) = noting();
+    let first = bench.submit(&[KEY, ("fails", "1")]);
+    bench.run_for(10 * SECOND).await;
+    assert_eq!(bench.fold(first), (Phase::Retry, Epoch(1)));
+    let second = bench.submit(&[KEY, OVER]);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), [first.to_string(), second.to_string()]);
+    bench.check_superseded(first, second);
+    bench.check_end();
+}
+
+/// An update that came while the task ran was lost.
+#[tokio::test(start_paused = true)]
+async fn what_runs_is_not_touched_and_the_later_task_runs_after_it() {
+    for fails in ["0", "1"] {
+        let (mut bench, diary) = noting();
+        let first = bench.submit(&[KEY, ("takes", "30"), ("fails", fails)]);
+        bench.run_for(5 * SECOND).await;
+        let second = bench.submit(&[KEY, OVER]);
+        bench.run_for(20 * SECOND).await;
+        assert_eq!((bench.fold(first).0, bench.fold(second).0), (Phase::Running, Phase::New));
+        bench.run_for(20 * SECOND).await;
+        assert_eq!(diary.lines(), [first.to_string(), second.to_string()]);
+        if fails == "1" {
+            bench.check_superseded(first, second);
+        } else {
+            assert_eq!(bench.fold(first).0, Phase::Completed);
+        }
+        bench.check_end();
+    }
+}
+
+/// Of two that overwrite each other while a third one runs, the later one counts.
+#[tokio::test(start_paused = true)]
+async fn the_last_of_several_overwriters_runs() {
+    let (mut bench, diary) = noting();
+    let first = bench.submit(&[KEY, ("takes", "30")]);
+    bench.run_for(5 * SECOND).await;
+    let second = bench.submit(&[KEY, OVER]);
+    let third = bench.submit(&[KEY, OVER]);
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(diary.lines(), [first.to_string(), third.to_string()]);
+    assert_eq!(bench.fold(second).0, Phase::Cancelled);
+    bench.check_end();
+}
+
+/// A message that came late is the earlier one: what was submitted after it has been done.
+#[tokio::test(start_paused = true)]
+async fn an_overwriter_loses_against_a_later_task() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    let [first, second] = [&[KEY, OVER][..], &[KEY, ("takes", "20")]].map(|it| bench.submit(it));
+    bench.bind_as_client(second, false, 1);
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(diary.lines(), [second.to_string()]);
+    let of_first = |entry: &TaskMetadata| entry.message_id == first.to_string();
+    let last = bench.shown().into_iter().map(|(_, entry)| entry).rfind(of_first).unwrap();
+    assert_eq!((last.duplicate_of, last.superseded_by), (Some(second.to_string()), None));
+    bench.check_end();
+}
+
+/// The message of the earlier task is gone, and its key would be held for ever.
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_message_is_gone_makes_room() {
+    let (mut bench, diary) = noting();
+    bench.run_for(SECOND).await;
+    let gone = TaskId { ledger: 0, entry: 0, partition: -1, batch_index: None };
+    bench.bind_as_client(gone, false, 1);
+    let task = bench.submit(&[KEY, OVER]);
+    assert!(gone < task);
+    bench.run_for(20 * SECOND).await;
+    assert_eq!(diary.lines(), [task.to_string()]);
+    assert_eq!(bench.fold(gone).0, Phase::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_used_of_overwriting_is_told() {
+    let (mut bench, diary) = noting();
+    let cases = [
+        (vec![OVER], Some("no dedupe key")),
+        (vec![OVER, ("IDEMPOTENCY_KEY", "i")], Some("no dedupe key")),
+        (vec![KEY, ("OVERWRITE", "yes")], Some("neither `true` nor `false`")),
+        (vec![("DEDUPE_KEY", "l"), ("OVERWRITE", "false")], None),
+    ];
+    for (properties, problem) in &cases {
+        let task = bench.submit(properties);
+        bench.run_for(5 * SECOND).await;
+        let (_, shown) = bench.shown().pop().unwrap();
+        assert_eq!(shown.message_id, task.to_string());
+        match problem {
+            Some(problem) => assert!(shown.warning.unwrap().contains(problem)),
+            None => assert_eq!(shown.warning, None),
+        }
+    }
+    assert_eq!(diary.lines().len(), cases.len());
+}
