@@ -91,3 +91,47 @@ async fn of_the_priorities_of_one_key_one_is_run() -> Result<()> {
     ensure!((done.0.as_str(), ran.as_slice()) == ("done", &[answers[0].id]), "{ran:?}");
     Ok(())
 }
+
+/// A document is indexed once, as it was last changed, whatever its task does when the next change comes. The topic has partitions.
+#[tokio::test]
+async fn a_task_is_overwritten_until_it_runs() -> Result<()> {
+    let Some(bench) = Bench::with_partitions("overwritten", Some(3)).await? else { return Ok(()) };
+    let scripted = Scripted::default();
+    let worker = bench.worker(scripted.clone()).await?.heartbeat(Duration::from_secs(2));
+    let worker = worker.start().await?;
+    let (client, topic) = (Client::connect(bench.service_url()).await?, &bench.names().task);
+    let submit = async |task: &str, delay: u64| {
+        let submission = client.submission(topic, &Text(task.to_owned())).dedupe_key("document");
+        let submission = submission.overwrite().delay(Duration::from_secs(delay));
+        anyhow::Ok(submission.send().await?)
+    };
+    let mut tasks = vec![submit("0|ok 0", 3_600).await?];
+    for number in 1..3 {
+        tasks.push(submit(&format!("{number}|ok {number}"), 3_600).await?);
+        // Its message lies at the broker, which delivers it in an hour.
+        let end = client.wait::<Text>(&tasks[number - 1]).await;
+        ensure!(end.is_err(), "{number}: {end:?}");
+    }
+    let runs = submit("3|sleep 3000,ok 3", 0).await?;
+    let begun = async || Ok(scripted.runs().iter().any(|run| run.task == runs.id));
+    crate::support::until("the task to begin", begun).await?;
+    let (late, last) = (submit("4|ok 4", 0).await?, submit("5|ok 5", 0).await?);
+    let done: Text = client.wait(&runs).await?;
+    ensure!(done.0 == "3", "what runs is not touched: {done:?}");
+    let done: Text = client.wait(&last).await?;
+    ensure!(done.0 == "5", "{done:?}");
+    bench.all_acknowledged().await?;
+    drain([worker]).await?;
+    let ran: Vec<TaskId> = scripted.runs().iter().map(|run| run.task).collect();
+    ensure!(ran == [runs.id, last.id], "{ran:?} of {tasks:?}, {runs}, {late}, {last}");
+    let audit = bench.audit().await?;
+    tasks.push(runs);
+    for pair in tasks.windows(2) {
+        let shown = audit.get(&pair[0].id).and_then(|task| task.shown.last());
+        let shown = shown.and_then(|it| it.metadata.as_ref()).context("none")?;
+        ensure!(shown.superseded_by == Some(pair[1].id.to_string()), "{shown:?}");
+    }
+    let found = client.verify(topic).await?;
+    ensure!(found.is_sound(), "{found:?}");
+    Ok(())
+}
