@@ -20,9 +20,9 @@ pub use documents::DocumentNameError;
 pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
 #[cfg(feature = "internals")]
 pub use entry::KeyNameError;
-pub use entry::{Digest, Entry, EntryError, HoldKey, Key, KeyKind, KeyName, Stamp};
 #[cfg(any(test, feature = "internals"))]
-pub use entry::{Hold, Period};
+pub use entry::Period;
+pub use entry::{Digest, Entry, EntryError, Hold, HoldKey, Key, KeyKind, KeyName, Stamp};
 #[cfg(feature = "internals")]
 pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, Standing, Ticket};

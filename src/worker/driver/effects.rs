@@ -123,7 +123,13 @@ impl Driver {
                         let topic = self.topics.get(usize::from(id.topic));
                         let apart =
                             topic.is_some_and(|topic| topic.queue_task(holder.id) != holder);
-                        text::duplicate_of(holder.id, apart.then(|| holder.level.word())).into()
+                        let overwrites =
+                            lane.payloads.get(task).is_some_and(TaskPayload::overwrites);
+                        if overwrites && !apart && task.partition == holder.id.partition {
+                            text::superseded_by(holder.id).into()
+                        } else {
+                            text::duplicate_of(holder.id, apart.then(|| holder.level.word())).into()
+                        }
                     }
                     (None, Some(reason)) => Bytes::copy_from_slice(reason.as_bytes()),
                     (None, None) => Bytes::from_static(entry::closing_reason(claim).as_bytes()),

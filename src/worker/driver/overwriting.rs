@@ -12,7 +12,7 @@ use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{Digest, KeyKind, KeyName, Overwriting, QueueTask};
+use crate::protocol::register::{Digest, Hold, KeyKind, KeyName, Overwriting, QueueTask};
 use crate::task::text;
 use crate::transport::OnReceipt;
 use crate::worker::session::Publish;
@@ -39,8 +39,8 @@ enum Step {
 pub(in crate::worker) enum OverwritingEvent {
     /// What was published may have come to nothing.
     Due(KeyName),
-    /// The message of the task that makes room was read, or is gone: how many tasks its entry has.
-    Read(KeyName, QueueTask, Option<u32>),
+    /// The message of a task that makes room for another one was read, or is gone: how many tasks its entry has.
+    Read(QueueTask, QueueTask, Option<u32>),
 }
 
 impl TaskPayload {
@@ -67,6 +67,13 @@ impl Driver {
         let Some(topic) = self.topics.get(usize::from(id.topic)) else { return };
         let number = topic.register;
         let Some(register) = self.registers.get(number) else { return };
+        if let Entry::Claim(claim) = entry
+            && claim.key.owner == register.stamps.writer()
+            && let Some(lane) = self.lanes.get_mut(&id)
+        {
+            // Closed by this worker: nobody else may have a delivery of it, and see to what follows.
+            lane.core.close_own(claim.key.task);
+        }
         let keys = register.fold.keys();
         if !keys.has_overwriters() {
             return;
@@ -94,8 +101,8 @@ impl Driver {
                     self.overwrite(number, &name);
                 }
             }
-            OverwritingEvent::Read(name, task, batch_size) => {
-                self.handle_read_to_close(number, &name, task, batch_size);
+            OverwritingEvent::Read(task, by, batch_size) => {
+                self.close_new(number, (task, by), batch_size);
             }
         }
     }
@@ -107,10 +114,7 @@ impl Driver {
         let (Overwriting::Over { holder: task, .. } | Overwriting::Bind(task, _)) = overwriting;
         let Some(is_over) = self.is_over_here(number, task) else { return };
         match overwriting {
-            Overwriting::Over { holder, .. } if is_over => {
-                self.see_to_end(number, holder);
-                self.keep_key(number, holder, true);
-            }
+            Overwriting::Over { holder, .. } if is_over => self.keep_key(number, holder, true),
             Overwriting::Over { holder, by } => self.make_room(number, name, holder, by),
             // Whoever holds its delivery binds it.
             Overwriting::Bind(task, _) if self.waits_here(number, name, task) => {}
@@ -127,73 +131,75 @@ impl Driver {
         {
             return;
         }
-        let Some(lane) = self.lane_of(number, holder) else { return };
-        let known = lane.core.machine().task(holder.id);
-        let known = known.filter(|task| task.held || fold.epoch > Epoch(0));
-        if let Some(task) = known {
-            let batch_size = task.batch_size;
-            return self.close_for(number, (holder, by), fold, batch_size);
+        self.read_and_close(number, holder, by);
+    }
+
+    /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when that it has lost is forgotten.
+    pub(super) fn note_lost(&mut self, number: usize, hold: &Hold, to: QueueTask) {
+        let task = hold.key.task;
+        let held = |lane: &Lane| lane.core.machine().task(task.id).is_some_and(|task| task.held);
+        // Who holds its delivery closes it.
+        if hold.overwrites
+            && !self.lane_of(number, task).is_some_and(held)
+            && task.makes_room_for(to)
+            && self.is_over_here(number, task) == Some(false)
+        {
+            self.read_and_close(number, task, to);
+        }
+    }
+
+    /// Reads how many tasks the entry of a task has that nobody has claimed, unless that is known, and closes the task.
+    fn read_and_close(&mut self, number: usize, task: QueueTask, by: QueueTask) {
+        let Some(lane) = self.lane_of(number, task) else { return };
+        let known = lane.core.machine().task(task.id);
+        let known = known.filter(|task| task.held || task.fold.epoch > Epoch(0));
+        if let Some(known) = known {
+            let (fold, batch_size) = (known.fold, known.batch_size);
+            return self.close_for(number, (task, by), fold, batch_size);
         }
         let read = lane.topics.task.clone();
-        let read = self.env.fetch_at_last(read, holder.id.position());
-        let name = name.clone();
+        let read = self.env.fetch_at_last(read, task.id.position());
         self.pending.push(Box::pin(async move {
             let batch_size = read.await.and_then(|message| message.batch_size);
-            let event = OverwritingEvent::Read(name, holder, batch_size);
+            let event = OverwritingEvent::Read(task, by, batch_size);
             Event::Overwriting { register: number, event }
         }));
     }
 
-    /// The message of a task that makes room was read, or is gone: then nobody knows whether it was ever run, and it is closed all the same.
-    fn handle_read_to_close(
+    /// The message of a task that nobody had claimed was read, or is gone: then nobody knows whether it was ever run, and it is closed all the same.
+    fn close_new(
         &mut self,
         number: usize,
-        name: &KeyName,
-        task: QueueTask,
+        (task, by): (QueueTask, QueueTask),
         batch_size: Option<u32>,
     ) {
-        let Some(register) = self.registers.get(number) else { return };
-        let Some(Overwriting::Over { holder, by }) = register.fold.keys().overwriting(name) else {
-            return;
-        };
         let Some(lane) = self.lane_of(number, task) else { return };
         let fold = lane.core.machine().fold(task.id);
-        if holder == task && lane.core.machine().is_ready() && fold.phase == Phase::New {
-            self.close_for(number, (holder, by), fold, batch_size);
+        if lane.core.machine().is_ready() && fold.phase == Phase::New {
+            self.close_for(number, (task, by), fold, batch_size);
         }
     }
 
     fn close_for(
         &mut self,
         number: usize,
-        (holder, by): (QueueTask, QueueTask),
+        (task, by): (QueueTask, QueueTask),
         fold: TaskFold,
         batch_size: Option<u32>,
     ) {
         let Some(register) = self.registers.get_mut(number) else { return };
         let stamp = register.next_stamp();
         let (epoch, owner, serial) = (fold.epoch.next(), stamp.writer, stamp.serial);
-        let key = OnceKey { task: holder.id, epoch, owner, serial };
+        let key = OnceKey { task: task.id, epoch, owner, serial };
         let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..claim });
         let message = ledger::message(&entry, text::superseded_by(by.id).as_bytes());
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
-        let Some(lane) = self.lane_of(number, holder).map(Lane::id) else { return };
+        let Some(lane) = self.lane_of(number, task).map(Lane::id) else { return };
         let Some(lane) = self.lanes.get_mut(&lane) else { return };
         let id = lane.id();
         let on_receipt = lane.tell_with_pause(move |fate| Event::Published { lane: id, fate });
         lane.ledger.put(Publish { message, on_receipt, expires });
-    }
-
-    /// A task that this worker has closed: nobody else may have a delivery of it, and see to what follows.
-    fn see_to_end(&mut self, number: usize, task: QueueTask) {
-        let Some(register) = self.registers.get(number) else { return };
-        let own = register.stamps.writer();
-        let lane = self.lane_of(number, task).map(Lane::id);
-        let Some(lane) = lane.and_then(|id| self.lanes.get_mut(&id)) else { return };
-        if lane.core.machine().fold(task.id).owner == own {
-            lane.core.close_own(task.id);
-        }
     }
 
     /// Publishes that an overwriter is to hold the key, so that it holds it or is known to have lost.

@@ -220,6 +220,9 @@ impl Driver {
                     self.note_key(number, key, now);
                 }
                 self.keep_keys(number, &entry);
+                if let (Entry::Bind(hold), Some(Verdict::Lost(to))) = (&entry, verdict) {
+                    self.note_lost(number, hold, to);
+                }
                 if let Some(key) = entry.key().hold() {
                     self.overwrite(number, &key.name);
                 }

@@ -158,6 +158,21 @@ async fn the_last_of_several_overwriters_runs() {
     bench.check_end();
 }
 
+/// An overwriter that was scheduled for later than losses are remembered ran after the task that had taken its place.
+#[tokio::test(start_paused = true)]
+async fn an_overwriter_that_has_lost_is_closed_before_its_time() {
+    let (mut bench, diary) = noting();
+    let first = bench.submit(&[KEY, ("takes", "30")]);
+    bench.run_for(5 * SECOND).await;
+    let second = bench.submit(&[KEY, OVER, ("DELAY", "PT1000H")]);
+    bench.bind_as_client(second, true, 1);
+    let third = bench.submit(&[KEY, OVER]);
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(diary.lines(), [first.to_string(), third.to_string()]);
+    bench.check_superseded(second, third);
+    bench.check_end();
+}
+
 /// A message that came late is the earlier one: what was submitted after it has been done.
 #[tokio::test(start_paused = true)]
 async fn an_overwriter_loses_against_a_later_task() {
@@ -167,9 +182,7 @@ async fn an_overwriter_loses_against_a_later_task() {
     bench.bind_as_client(second, false, 1);
     bench.run_for(60 * SECOND).await;
     assert_eq!(diary.lines(), [second.to_string()]);
-    let of_first = |entry: &TaskMetadata| entry.message_id == first.to_string();
-    let last = bench.shown().into_iter().map(|(_, entry)| entry).rfind(of_first).unwrap();
-    assert_eq!((last.duplicate_of, last.superseded_by), (Some(second.to_string()), None));
+    bench.check_superseded(first, second);
     bench.check_end();
 }
 
