@@ -63,6 +63,9 @@ struct Held {
     holder: QueueTask,
     epoch: Epoch,
     released: bool,
+    /// It has not been renewed for so long that it is over: the key is free. That changes nothing of what an entry decides: whoever has read the same and binds the
+    /// key says the next epoch. A bind of this epoch was written by somebody who has read a renewal that a compaction has taken from this reader.
+    lapsed: bool,
     /// Of the newest entry that counts.
     period: Period,
     digest: Option<Digest>,
@@ -143,11 +146,21 @@ impl Held {
             holder: key.task,
             epoch: key.epoch,
             released: false,
+            lapsed: false,
             period: key.period,
             digest: *digest,
             bound: (key.period, key.stamp),
             rest: Vec::new(),
         }
+    }
+
+    /// Whether its holder holds it now.
+    const fn is_held(&self) -> bool {
+        !self.released && !self.lapsed
+    }
+
+    fn is_held_by(&self, task: QueueTask) -> bool {
+        self.is_held() && self.holder == task
     }
 
     /// The task against which a bind of this one has lost.
@@ -187,7 +200,7 @@ impl Keys {
     #[must_use]
     pub fn admission(&self, name: &KeyName, task: QueueTask) -> Admission {
         let Some(held) = self.keys.get(name) else { return Admission::Bind };
-        if held.holder == task && !held.released || self.has_released(name, task) {
+        if held.is_held_by(task) || self.has_released(name, task) {
             return Admission::Holds;
         }
         // While another task holds the key, too: it may be released before a bind of this one lands, and then nobody has lost. That a message
@@ -223,7 +236,7 @@ impl Keys {
     /// The task that holds a key now.
     #[must_use]
     pub fn holder(&self, name: &KeyName) -> Option<Holding> {
-        let held = self.keys.get(name).filter(|held| !held.released)?;
+        let held = self.keys.get(name).filter(|held| held.is_held())?;
         Some(Holding { task: held.holder, epoch: held.epoch, digest: held.digest })
     }
 
@@ -308,11 +321,11 @@ impl Keys {
         stamp: Stamp,
     ) -> Entry {
         let known = self.keys.get(name);
-        let holds = known.filter(|held| held.holder == task && !held.released);
+        let holds = known.filter(|held| held.is_held_by(task));
         let digest = digest.or_else(|| holds?.digest);
         // While another task holds the key the epoch is that one's: a bind that is to lose must not be accepted behind the release.
         let epoch = match known {
-            Some(held) if !held.released => held.epoch,
+            Some(held) if held.is_held() => held.epoch,
             Some(held) => held.epoch.next(),
             None => Epoch(0).next(),
         };
@@ -413,7 +426,7 @@ impl Keys {
         }
         self.held_by.remove(held.holder, &key.name);
         (held.holder, held.epoch) = (key.task, key.epoch);
-        (held.released, held.period) = (true, key.period);
+        (held.released, held.lapsed, held.period) = (true, false, key.period);
         held.push(RestKind::Released, key);
         Verdict::Accepted
     }
@@ -426,7 +439,7 @@ impl Keys {
         keys.retain(|name, held| {
             let is_over = held.period < last && !name.is_permanent();
             if is_over {
-                held.released = true;
+                held.lapsed = true;
                 held_by.remove(held.holder, name);
             }
             let (gone, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut held.rest)

@@ -211,6 +211,45 @@ fn a_hold_that_nobody_renews_is_over_after_two_periods() {
     assert_eq!(verdicts(&log), expected);
 }
 
+/// A worker that had stood still for three periods read on behind a compaction, which had taken the renewals in between. It took the held key for a free one
+/// from then on, whatever it read, and the next task with the key ran beside the first.
+#[test]
+fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
+    let x = |period| in_period(period, bind("k", 1, 7, u64::from(period)));
+    let y = in_period(1, bind("k", 1, 8, 10));
+    let lost = in_period(3, bind("k", 1, 9, 11));
+    let before = [bind("k", 1, 7, 0), period(1), y];
+    let removed = [x(1), x(2)];
+    let behind = [lost, x(3), period(4), in_period(4, bind("k", 1, 6, 12)), x(4)];
+    let whole = [&before[..], &[x(1), period(2), x(2), period(3)], &behind];
+    let misses = [&before[..], &[period(2), period(3)], &behind];
+    let [whole, misses] = [whole, misses].map(|log| {
+        let mut register = Register::default();
+        for (entry, at) in log.concat().iter().zip(1..) {
+            register.apply(entry, position(at));
+        }
+        for (gone, at) in removed.iter().zip(100..) {
+            register.apply(&Entry::Tombstone(gone.key()), position(at));
+        }
+        register
+    });
+    for it in [&whole, &misses] {
+        let keys = it.keys();
+        let holding = keys.holder(&name("k")).unwrap();
+        assert_eq!((holding.task, holding.epoch), (task(7), Epoch(1)));
+        assert_eq!(keys.held_by(task(7)), Some(&name("k")));
+        for (loser, to) in [(8, Admission::Bind), (9, Admission::Lost(task(7)))] {
+            assert_eq!(keys.admission(&name("k"), task(loser)), to, "{loser}");
+        }
+        let next = keys.bind_of(&name("k"), task(5), None, Stamp::default());
+        let expected = in_period(4, bind("k", 1, 5, 0)).key().hold().cloned();
+        assert_eq!(
+            next.key().hold().map(|it| (it.epoch, it.period)),
+            expected.map(|it| (it.epoch, it.period))
+        );
+    }
+}
+
 /// Several keys of a kind may be bound to one task, as slots of a schedule are. When an older one was over the task passed for one that holds
 /// none, and nobody renewed the newest.
 #[test]

@@ -29,7 +29,7 @@ impl Held {
     /// Whether this overwriter waits for the holder: its bind was read, and decided nothing.
     pub(super) fn is_behind(&self, task: QueueTask) -> bool {
         let behind = |rest: &Rest| rest.task == task && rest.is_behind();
-        !self.released && self.holder.makes_room_for(task) && self.rest.iter().any(behind)
+        self.is_held() && self.holder.makes_room_for(task) && self.rest.iter().any(behind)
     }
 
     /// The highest overwriter that has stood behind a holder and is not decided since.
@@ -47,7 +47,7 @@ impl Held {
 
     /// Whether a task neither holds the key, nor has held or lost it.
     fn is_open(&self, task: QueueTask) -> bool {
-        let holds = self.holder == task && !self.released;
+        let holds = self.is_held_by(task);
         let decides = |rest: &Rest| {
             rest.task == task && matches!(rest.kind, RestKind::Released | RestKind::Lost { .. })
         };
@@ -73,7 +73,7 @@ impl Keys {
         let held = self.keys.get(name).filter(|_| self.overwritten.contains(name))?;
         let (by, digest) = held.next_overwriter()?;
         let holder = held.holder;
-        let is_behind = !held.released && holder.makes_room_for(by);
+        let is_behind = held.is_held() && holder.makes_room_for(by);
         Some(if is_behind {
             Overwriting::Over { holder, by }
         } else {
