@@ -44,8 +44,7 @@ pub struct WorkerConfig {
     /// R: how long a finished task stays in the ledger. Default 1 h.
     pub ledger_retention: Duration,
     /// How long an idempotency key is remembered at least, from the end of its task, and how long a period of the register is: at most three
-    /// times as long. The shortest one of all workers of a
-    /// queue counts. Never less than 10 heartbeats; default 7 days.
+    /// times as long. That of the worker which is first by rank counts. Never less than 10 heartbeats; default 7 days.
     pub key_retention: Duration,
     /// G: a worker cut off from the ledger for longer starts afresh; what it runs goes on if it is still its own. At most R/4.
     /// Default 10 min.

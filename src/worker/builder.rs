@@ -242,8 +242,9 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// How long an idempotency key is remembered at least, from the end of its task; at most three times as long. The shortest one of all
-    /// workers of a queue counts. Never less than 10 heartbeats; default 7 days.
+    /// How long an idempotency key is remembered at least, from the end of its task; at most three times as long. Set it alike for all workers of a queue: the
+    /// one that is first by rank decides. Longer than a message may lie on the task topic: when a message comes whose loss was forgotten, it is run.
+    /// Never less than 10 heartbeats; default 7 days.
     pub fn key_retention(mut self, retention: Duration) -> Self {
         self.setup.config.key_retention = retention;
         self

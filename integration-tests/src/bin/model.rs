@@ -152,6 +152,12 @@ fn periods(name: &str) -> Option<(Binding, &'static str)> {
         "dedupe-periods-one" => {
             (Binding { submitters: 1, periods: 3, compact: 1, ..dedupe }, "by one submitter")
         }
+        "idem-periods-long" => {
+            (Binding { submitters: 1, periods: 8, ..idem }, "for long, by one submitter")
+        }
+        "dedupe-periods-long" => {
+            (Binding { submitters: 1, periods: 8, ..dedupe }, "for long, by one submitter")
+        }
         "idem-periods-crash" => (Binding { workers: 2, crash: 1, ..idem }, "the same with a crash"),
         "dedupe-periods" => (dedupe, "dedupe keys that are forgotten"),
         "dedupe-periods-crash" => {
@@ -197,7 +203,7 @@ fn list() {
     println!("{:18} of three tasks", "dedupe-three");
     println!("{:18} with a crash", "dedupe-crash");
     println!("{:18} tasks that take the place of others; -crash, -three, -periods", "over");
-    println!("{:18} that are forgotten; -one, -crash, and dedupe-…", "idem-periods");
+    println!("{:18} that are forgotten; -one, -long, -crash, and dedupe-…", "idem-periods");
     println!("{:18} the same with a shared compaction key", "idem-bind-shared");
 }
 

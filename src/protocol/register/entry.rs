@@ -75,7 +75,7 @@ impl fmt::Display for Period {
 /// What a key is for. The same text may be a key of each kind: they have nothing to do with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
-    /// One task ever.
+    /// One task, until the key is forgotten, long after its end.
     Idempotency,
     /// One task that is not over.
     Dedupe,

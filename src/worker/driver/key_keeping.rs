@@ -6,6 +6,7 @@
 use super::lane::Lane;
 use super::lanes::LaneId;
 use super::{Driver, Event, PublishResult, Showing};
+use crate::protocol::moment::Moment;
 use crate::protocol::register::{Entry, Key, KeyKind, QueueTask, Stamp};
 use crate::task::TaskId;
 use crate::task::terms::millis;
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// How often the keys are looked at, or more often where they are kept for a short time.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(60);
 
-/// Tombstones of one look.
-const REMOVED_AT_ONCE_MAX: usize = 10_000;
+/// Releases and renewals of one look, and tombstones that are on their way: entries of others are to come in between.
+const AT_ONCE_MAX: usize = 10_000;
 
 /// What this worker does about the keys of a register.
 #[derive(Debug, Default)]
@@ -29,10 +30,12 @@ pub(super) struct KeyKeeping {
     scheduled: bool,
     /// When the current period began, in wall-clock ms of who began it.
     pub(super) began_ms: Option<u64>,
-    /// When the holds of idempotency keys were looked at last, in own wall-clock ms.
-    renewed_ms: u64,
+    /// When all holds of idempotency keys had been looked at last.
+    renewed_at: Option<Moment>,
+    /// When the next period was begun last, whether or not that was read.
+    begun_at: Option<Moment>,
     /// The last of the tombstones on their way, and when they were published.
-    removing: Option<(Key, u64)>,
+    removing: Option<(Key, Moment)>,
 }
 
 impl Driver {
@@ -113,11 +116,8 @@ impl Driver {
         let key = match entry {
             Entry::Bind(hold) => &hold.key,
             Entry::Release(key) => key,
-            Entry::Start(_)
-            | Entry::Period(..)
-            | Entry::Document(_)
-            | Entry::Ticket(..)
-            | Entry::Tombstone(_) => return,
+            Entry::Tombstone(key) => return self.go_on_removing(number, key),
+            Entry::Start(_) | Entry::Period(..) | Entry::Document(_) | Entry::Ticket(..) => return,
         };
         let Some(register) = self.registers.get_mut(number) else { return };
         let keeping = &mut register.keeping;
@@ -159,70 +159,90 @@ impl Driver {
         let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
         let dedupe: Vec<_> = register.fold.keys().holders(KeyKind::Dedupe).collect();
         self.look_at_holders(number, dedupe);
-        self.look_at_overwriters(number);
-        let now_ms = self.env.clock.wall_ms();
-        let Some(register) = self.registers.get_mut(number) else { return };
-        let retention_ms = millis(self.config.key_period());
+        let (now, now_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
+        let Some(register) = self.registers.get(number) else { return };
+        let period = self.config.key_period();
         let began_ms = register.keeping.began_ms.unwrap_or(now_ms);
-        let is_due = began_ms.saturating_add(retention_ms) <= now_ms;
+        let is_due = began_ms.saturating_add(millis(period)) <= now_ms;
         // These may be many, and mostly those of tasks that are over.
-        if is_due || register.keeping.renewed_ms.saturating_add(retention_ms / 8) <= now_ms {
-            register.keeping.renewed_ms = now_ms;
+        if is_due || register.keeping.renewed_at.is_none_or(|at| now.since(at) >= period / 8) {
             let keys = register.fold.keys();
             let idempotency = keys.holders(KeyKind::Idempotency);
             let old: Vec<_> = idempotency.filter(|task| keys.is_to_be_renewed(*task)).collect();
-            self.look_at_holders(number, old);
+            let all = self.look_at_holders(number, old);
+            if let Some(register) = self.registers.get_mut(number).filter(|_| all) {
+                register.keeping.renewed_at = Some(now);
+            }
         }
         if self.is_first(number) {
             if is_due {
-                self.begin_period(number);
+                self.begin_period(number, now);
             }
-            self.remove_expired(number, now_ms);
+            self.remove_expired(number, now);
         }
     }
 
-    /// Releases or renews the keys of those of these holders for which this worker is the first.
-    fn look_at_holders(&mut self, number: usize, holders: Vec<QueueTask>) {
+    /// Releases or renews the keys of those of these holders for which this worker is the first, so many at a time. Returns whether it looked at all.
+    fn look_at_holders(&mut self, number: usize, holders: Vec<QueueTask>) -> bool {
+        let mut left = AT_ONCE_MAX;
         for task in holders {
             let Some(is_over) = self.is_over_here(number, task) else { continue };
-            let Some(register) = self.registers.get(number) else { return };
+            let Some(register) = self.registers.get(number) else { return false };
             let is_old = register.fold.keys().is_to_be_renewed(task);
             if is_over && self.holds_dedupe_key(number, task) || !is_over && is_old {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
                 self.keep_key(number, task, is_over);
             }
         }
+        true
     }
 
     /// Begins the next period when all holds are renewed of tasks that are not over: so when a task ends its hold is one period old at most.
-    fn begin_period(&mut self, number: usize) {
+    fn begin_period(&mut self, number: usize, now: Moment) {
         let Some(register) = self.registers.get(number) else { return };
         let keys = register.fold.keys();
         let old = |it| keys.is_to_be_renewed(it) && self.is_over_here(number, it) == Some(false);
         if [KeyKind::Dedupe, KeyKind::Idempotency].iter().any(|kind| keys.holders(*kind).any(old)) {
             return;
         }
+        let patience = self.config.key_period() / 8;
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
+        // It may be long on its way, and each of them stays on the register.
+        if register.keeping.begun_at.is_some_and(|at| now.since(at) < patience) {
+            return;
+        }
+        register.keeping.begun_at = Some(now);
         let stamp = register.next_stamp();
         let entry = Entry::Period(register.fold.keys().period().next(), stamp);
-        // Should it get lost the next look finds that it is due.
+        // Should it get lost a later look finds that it is due.
         register.publish(env, services, &entry, OnReceipt::ignored());
     }
 
+    /// A tombstone was read: the next ones follow the last one of those on their way.
+    fn go_on_removing(&mut self, number: usize, removed: &Key) {
+        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let last = register.keeping.removing.as_ref().map(|(last, _)| last);
+        if last == Some(removed) && self.is_first(number) {
+            self.remove_expired(number, self.env.clock.now());
+        }
+    }
+
     /// Publishes the tombstones of what is over, so many at a time.
-    fn remove_expired(&mut self, number: usize, now_ms: u64) {
+    fn remove_expired(&mut self, number: usize, now: Moment) {
         let Self { registers, env, services, config, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };
         let expired = register.fold.keys().expired();
-        let patience_ms = millis(config.key_period()) / 8;
+        let patience = config.key_period() / 8;
         let removing = register.keeping.removing.as_ref();
-        if removing.is_some_and(|(last, at_ms)| {
-            expired.contains(last) && at_ms.saturating_add(patience_ms) > now_ms
-        }) {
+        if removing.is_some_and(|(last, at)| expired.contains(last) && now.since(*at) < patience) {
             return;
         }
-        let keys: Vec<Key> = expired.next().take(REMOVED_AT_ONCE_MAX).cloned().collect();
-        register.keeping.removing = keys.last().map(|last| (last.clone(), now_ms));
+        let keys: Vec<Key> = expired.next().take(AT_ONCE_MAX).cloned().collect();
+        register.keeping.removing = keys.last().map(|last| (last.clone(), now));
         for key in keys {
             register.publish(env, services, &Entry::Tombstone(key), OnReceipt::ignored());
         }
@@ -230,12 +250,8 @@ impl Driver {
 
     /// The lane of a task, if it is one of this worker's.
     pub(super) fn lane_of(&self, number: usize, task: QueueTask) -> Option<&Lane> {
-        let of_task = |id: &LaneId| {
-            let topic = self.topics.get(usize::from(id.topic));
-            topic.is_some_and(|it| it.register == number && it.queue_task(task.id) == task)
-        };
-        let mut lanes = self.lanes.range(..).filter(|(id, _)| of_task(id)).map(|(_, lane)| lane);
-        lanes.find(|lane| lane.partition() == task.id.partition)
+        let topic = *self.registers.get(number)?.topics.get(&task.level)?;
+        self.lanes.get(&LaneId::new(topic, task.id.partition))
     }
 
     /// Whether the ledger says that the task is over.

@@ -61,6 +61,15 @@ impl Waiting {
         tasks.keys().copied().collect()
     }
 
+    /// What was published may be read by nobody.
+    fn forget_binds(&mut self) {
+        for wait in self.0.values_mut().flat_map(BTreeMap::values_mut) {
+            if matches!(wait, Wait::Bind(_)) {
+                *wait = Wait::Due;
+            }
+        }
+    }
+
     fn all(&self) -> Vec<(KeyName, LaneId, TaskId)> {
         let all = self.0.iter().flat_map(|(name, tasks)| {
             tasks.keys().map(|(lane, task)| (name.clone(), *lane, *task))
@@ -98,7 +107,9 @@ impl Driver {
 
     /// The register was read to its end, perhaps another one than before.
     pub(super) fn look_at_all_keys(&mut self, number: usize, now: Moment) {
-        let Some(register) = self.registers.get(number) else { return };
+        let Some(register) = self.registers.get_mut(number) else { return };
+        // A bind of another register is read nowhere.
+        register.waiting.forget_binds();
         for (name, lane, task) in register.waiting.all() {
             self.weigh(&name, lane, task, now);
         }

@@ -17,9 +17,11 @@ use crate::protocol::moment::Moment;
 use crate::protocol::register::{DocumentName, Entry, EntryError, Register, Stamp, Verdict};
 use crate::register;
 use crate::supervise::Landmark;
+use crate::topics::Priority;
 use crate::transport::{Batching, Message, OnReceipt, Schema, TopicPartition};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use std::collections::BTreeMap;
 use tokio::task::{AbortHandle, JoinSet};
 
 /// Makes stamps that no other entry has.
@@ -51,6 +53,8 @@ pub(super) struct OwnRegister {
     topic: TopicPartition,
     /// Its place among the worker's.
     number: usize,
+    /// The worker's topics of its queue, by their levels.
+    pub(super) topics: BTreeMap<Priority, u16>,
     /// It was read to its end.
     read: bool,
     /// Counts the followers, so that what an ended one left in the queue is told from the new one's.
@@ -76,6 +80,7 @@ impl OwnRegister {
         let mut opened = Self {
             fold: Register::default(),
             number,
+            topics: BTreeMap::new(),
             topic: TopicPartition { topic: topic.to_owned(), partition: -1 },
             read: false,
             generation: 0,
@@ -207,7 +212,9 @@ impl Driver {
                 let is_accepted = verdict == Some(Verdict::Accepted);
                 let begins = matches!(entry, Entry::Period(..)) && is_accepted;
                 if begins || register.keeping.began_ms.is_none() {
-                    register.keeping.began_ms = Some(message.publish_time_ms);
+                    // Whoever has begun it may have a clock that is fast by a year.
+                    let own_ms = self.env.clock.wall_ms();
+                    register.keeping.began_ms = Some(message.publish_time_ms.min(own_ms));
                 }
                 if let Entry::Document(document) = &entry
                     && (is_accepted || document.key.name == DocumentName::queue_settings())

@@ -51,6 +51,9 @@ impl Driver {
     pub(super) fn add_topic(&mut self, names: TopicNames, share: Share, partitions: Option<u32>) {
         let Ok(topic) = u16::try_from(self.topics.len()) else { return };
         let register = self.open_register(&names.register);
+        if let Some(register) = self.registers.get_mut(register) {
+            register.topics.insert(names.priority, topic);
+        }
         self.topics.push(TaskTopic { names, growth: Growth::default(), register, served: None });
         self.shares.add(share);
         self.open_lanes(topic, partitions);
