@@ -8,6 +8,7 @@ use crate::topics::Priority;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+mod compaction;
 mod overwriting;
 
 fn name(text: &str) -> KeyName {
