@@ -34,6 +34,9 @@ const REST_LIMIT: Duration = Duration::from_secs(180);
 /// Pause of a submitter between two groups of tasks, and for how long it goes on without any fault.
 const SUBMIT_EVERY: Duration = Duration::from_millis(700);
 const CALM: Duration = Duration::from_secs(7);
+/// Tasks of the queue's own topic that run while the first faults come, and for how many ms: a worker that is killed or frozen has something to lose.
+const LONG: usize = 8;
+const LONG_MS: u64 = 5_000;
 /// A task that polls gives its attempt back so often: enough for claims with a base.
 const POLLS: u32 = 10;
 const SCHEDULE: &str = "chaos";
@@ -43,6 +46,7 @@ const DEDUPE_KEYS: u32 = 2;
 /// Where the submitters submit. They share the keys, which belong to the queue, whatever its levels.
 const SUBMITTERS: [Priority; 4] =
     [Priority::Normal, Priority::Normal, Priority::High, Priority::Low];
+const NORMAL_SUBMITTERS: usize = 2;
 
 /// What a submitter submits in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +163,7 @@ async fn set_up_levels(bench: &mut Bench) -> Result<Vec<TopicNames>> {
 /// Submits groups of tasks, whatever happens to the broker.
 struct Submitter<'a> {
     transport: PulsarTransport,
+    level: Priority,
     topic: TopicPartition,
     publisher: Option<Box<dyn Publisher>>,
     rng: fastrand::Rng,
@@ -179,6 +184,7 @@ impl<'a> Submitter<'a> {
     ) -> Self {
         Self {
             transport: bench.transport.clone(),
+            level,
             topic: whole(&bench.names.task_of(level)),
             publisher: None,
             rng: bench.rng.fork(),
@@ -189,6 +195,11 @@ impl<'a> Submitter<'a> {
     }
 
     async fn run(mut self, load: &Load) {
+        if self.level == Priority::Normal {
+            for _ in 0..LONG / NORMAL_SUBMITTERS {
+                self.long().await.ok();
+            }
+        }
         let mut kinds = KINDS.into_iter().cycle().skip(self.first);
         while !load.has_ended() {
             let kind = kinds.next().unwrap_or(Kind::Plain);
@@ -251,6 +262,12 @@ impl<'a> Submitter<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    async fn long(&mut self) -> Result<()> {
+        let done = Promise::Result("done".to_owned());
+        self.put(format!("sleep {LONG_MS},ok done"), vec![done], &[]).await?;
         Ok(())
     }
 
