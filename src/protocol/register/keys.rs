@@ -73,6 +73,8 @@ struct Held {
     bound: (Period, Stamp),
     /// Everything else that stands there of the key. Mostly nothing.
     rest: Vec<Rest>,
+    /// Overwriters that have stood behind a holder, until something is decided of them.
+    behind: BTreeMap<QueueTask, Option<Digest>>,
 }
 
 /// What a fold made of an entry.
@@ -151,6 +153,7 @@ impl Held {
             digest: *digest,
             bound: (key.period, key.stamp),
             rest: Vec::new(),
+            behind: BTreeMap::new(),
         }
     }
 
@@ -170,7 +173,7 @@ impl Held {
             RestKind::Bound
             | RestKind::Released
             | RestKind::Lost { .. }
-            | RestKind::Behind { .. }
+            | RestKind::Behind
             | RestKind::Void { .. } => None,
         })
     }
@@ -188,10 +191,12 @@ impl Held {
 
     /// Another bind takes the place of the one that counted.
     fn rebind(&mut self, hold: &Hold) {
-        let mut rest = std::mem::take(&mut self.rest);
+        let (mut rest, mut behind) =
+            (std::mem::take(&mut self.rest), std::mem::take(&mut self.behind));
         rest.push(self.last_bound());
+        behind.remove(&hold.key.task);
         let digest = hold.digest.or_else(|| self.digest.filter(|_| self.holder == hold.key.task));
-        *self = Self { rest, digest, ..Self::of(hold) };
+        *self = Self { rest, behind, digest, ..Self::of(hold) };
     }
 }
 
@@ -383,12 +388,17 @@ impl Keys {
             && lost.is_none()
             && holder.is_some_and(|holder| holder.makes_room_for(key.task))
         {
-            held.push(RestKind::Behind { digest: hold.digest }, key);
-            self.overwritten.insert(key.name.clone());
+            let was_holder = |rest: &Rest| rest.task == key.task && rest.kind == RestKind::Released;
+            if !held.rest.iter().any(was_holder) {
+                held.behind.insert(key.task, hold.digest);
+                self.overwritten.insert(key.name.clone());
+            }
+            held.push(RestKind::Behind, key);
             return Verdict::Ignored(Ignored::Behind);
         }
         if let Some(to) = lost.or(holder) {
             held.push(RestKind::Lost { to }, key);
+            held.behind.remove(&key.task);
             self.decided(&key.name);
             return Verdict::Lost(to);
         }
@@ -428,6 +438,7 @@ impl Keys {
         (held.holder, held.epoch) = (key.task, key.epoch);
         (held.released, held.lapsed, held.period) = (true, false, key.period);
         held.push(RestKind::Released, key);
+        held.behind.remove(&key.task);
         Verdict::Accepted
     }
 
@@ -446,6 +457,9 @@ impl Keys {
                 .into_iter()
                 .partition(|rest| rest.is_rejected() && rest.period < last);
             held.rest = rest;
+            if gone.iter().any(Rest::is_behind) {
+                held.forget_overwriters();
+            }
             for rest in gone {
                 expired.reject(rest.key(name));
             }

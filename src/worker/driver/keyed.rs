@@ -147,6 +147,10 @@ impl Driver {
                 lane.core.wait_for_key(task);
                 register.waiting.set(name, of, Wait::Due);
             }
+            Admission::Bind if register.fold.keys().binds_before(name, topic.queue_task(task)) => {
+                lane.core.wait_for_key(task);
+                register.waiting.set(name, of, Wait::Due);
+            }
             Admission::Bind => {
                 lane.core.wait_for_key(task);
                 match register.waiting.get(name, of) {

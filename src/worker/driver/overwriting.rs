@@ -12,19 +12,26 @@ use crate::ledger;
 use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey};
-use crate::protocol::register::{Digest, Hold, KeyKind, KeyName, Overwriting, QueueTask};
+use crate::protocol::register::{
+    Admission, Digest, Hold, KeyKind, KeyName, Overwriting, QueueTask,
+};
 use crate::task::text;
 use crate::transport::OnReceipt;
 use crate::worker::session::Publish;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What came to nothing is done again after this time.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What was published last for each key whose overwriters wait, until it is looked at again.
+/// What is under way about overwriters.
 #[derive(Debug, Default)]
-pub(super) struct Underway(BTreeMap<KeyName, Step>);
+pub(super) struct Underway {
+    /// What was published last for each key whose overwriters wait, until it is looked at again.
+    steps: BTreeMap<KeyName, Step>,
+    /// Tasks whose messages are read, which may take as long as the broker is away.
+    reading: BTreeSet<QueueTask>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -55,7 +62,7 @@ impl TaskPayload {
         match self.properties.get(text::OVERWRITE)?.as_str() {
             "false" => None,
             "true" if self.overwrites() => None,
-            "true" => Some("the task has no dedupe key"),
+            "true" => Some("the task has no dedupe key, or an idempotency key as well"),
             _ => Some("it is neither `true` nor `false`"),
         }
     }
@@ -97,11 +104,14 @@ impl Driver {
         match event {
             OverwritingEvent::Due(name) => {
                 if let Some(register) = self.registers.get_mut(number) {
-                    register.overwriting.0.remove(&name);
+                    register.overwriting.steps.remove(&name);
                     self.overwrite(number, &name);
                 }
             }
             OverwritingEvent::Read(task, by, batch_size) => {
+                if let Some(register) = self.registers.get_mut(number) {
+                    register.overwriting.reading.remove(&task);
+                }
                 self.close_new(number, (task, by), batch_size);
             }
         }
@@ -122,11 +132,14 @@ impl Driver {
         }
     }
 
-    /// Closes a task unless it runs. The claim says how many tasks its entry has, as each first claim does.
+    /// Closes a task unless it runs, or the one that is to take its place is over already. Beside Java workers it may run although the ledger does not say
+    /// so: there it is left to end. The claim says how many tasks its entry has, as each first claim does.
     fn make_room(&mut self, number: usize, name: &KeyName, holder: QueueTask, by: QueueTask) {
         let Some(lane) = self.lane_of(number, holder) else { return };
         let fold = lane.core.machine().fold(holder.id);
         if fold.phase == Phase::Running
+            || self.config.legacy
+            || self.is_over(number, by)
             || !self.begin(number, name, Step::Close(holder, fold.epoch))
         {
             return;
@@ -136,10 +149,15 @@ impl Driver {
 
     /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when that it has lost is forgotten.
     pub(super) fn note_lost(&mut self, number: usize, hold: &Hold, to: QueueTask) {
-        let task = hold.key.task;
+        let Some(register) = self.registers.get(number).filter(|it| it.is_read()) else { return };
+        let (task, name) = (hold.key.task, &hold.key.name);
+        let runs = |lane: &Lane| lane.core.machine().fold(task.id).phase == Phase::Running;
         let held = |lane: &Lane| lane.core.machine().task(task.id).is_some_and(|task| task.held);
         // Who holds its delivery closes it.
         if hold.overwrites
+            && !self.config.legacy
+            && register.fold.keys().admission(name, task) == Admission::Lost(to)
+            && !self.lane_of(number, task).is_some_and(runs)
             && !self.lane_of(number, task).is_some_and(held)
             && task.makes_room_for(to)
             && self.is_over_here(number, task) == Some(false)
@@ -158,6 +176,10 @@ impl Driver {
             return self.close_for(number, (task, by), fold, batch_size);
         }
         let read = lane.topics.task.clone();
+        let Some(register) = self.registers.get_mut(number) else { return };
+        if !register.overwriting.reading.insert(task) {
+            return;
+        }
         let read = self.env.fetch_at_last(read, task.id.position());
         self.pending.push(Box::pin(async move {
             let batch_size = read.await.and_then(|message| message.batch_size);
@@ -224,7 +246,7 @@ impl Driver {
     /// Notes what is about to be published. False if that is under way.
     fn begin(&mut self, number: usize, name: &KeyName, step: Step) -> bool {
         let Some(register) = self.registers.get_mut(number) else { return false };
-        let before = register.overwriting.0.insert(name.clone(), step);
+        let before = register.overwriting.steps.insert(name.clone(), step);
         if before.is_none() {
             let (clock, name) = (self.env.clock, name.clone());
             let at = clock.now() + AGAIN;

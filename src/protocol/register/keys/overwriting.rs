@@ -7,7 +7,7 @@
 //! All else makes progress and decides nothing: whoever keeps the keys of that lane closes the holder if it does not run, waits for its end
 //! if it does, releases the key, and binds the overwriter, the highest one first.
 
-use super::{Held, Keys, Rest, RestKind};
+use super::{Held, Keys};
 use crate::protocol::register::entry::{Digest, KeyName};
 use crate::protocol::register::queue_task::QueueTask;
 
@@ -28,30 +28,19 @@ pub enum Overwriting {
 impl Held {
     /// Whether this overwriter waits for the holder: its bind was read, and decided nothing.
     pub(super) fn is_behind(&self, task: QueueTask) -> bool {
-        let behind = |rest: &Rest| rest.task == task && rest.is_behind();
-        self.is_held() && self.holder.makes_room_for(task) && self.rest.iter().any(behind)
+        self.is_held() && self.holder.makes_room_for(task) && self.behind.contains_key(&task)
     }
 
     /// The highest overwriter that has stood behind a holder and is not decided since.
     pub(super) fn next_overwriter(&self) -> Option<(QueueTask, Option<Digest>)> {
-        let of = |rest: &Rest| match rest.kind {
-            RestKind::Behind { digest } if self.is_open(rest.task) => Some((rest.task, digest)),
-            RestKind::Bound
-            | RestKind::Released
-            | RestKind::Behind { .. }
-            | RestKind::Lost { .. }
-            | RestKind::Void { .. } => None,
-        };
-        self.rest.iter().filter_map(of).max_by_key(|(task, _)| *task)
+        self.behind.last_key_value().map(|(task, digest)| (*task, *digest))
     }
 
-    /// Whether a task neither holds the key, nor has held or lost it.
-    fn is_open(&self, task: QueueTask) -> bool {
-        let holds = self.is_held_by(task);
-        let decides = |rest: &Rest| {
-            rest.task == task && matches!(rest.kind, RestKind::Released | RestKind::Lost { .. })
-        };
-        !holds && !self.rest.iter().any(decides)
+    /// Overwriters are forgotten whose binds are.
+    pub(super) fn forget_overwriters(&mut self) {
+        let Self { behind, rest, .. } = self;
+        let stands = |task: QueueTask| rest.iter().any(|it| it.task == task && it.is_behind());
+        behind.retain(|task, _| stands(*task));
     }
 }
 
@@ -65,6 +54,13 @@ impl Keys {
     /// The keys for which overwriters wait.
     pub fn overwritten(&self) -> impl Iterator<Item = &KeyName> {
         self.overwritten.iter()
+    }
+
+    /// Whether the key is free for an overwriter that is later than this task: that one is bound first.
+    #[must_use]
+    pub fn binds_before(&self, name: &KeyName, task: QueueTask) -> bool {
+        let next = self.overwriting(name);
+        matches!(next, Some(Overwriting::Bind(by, _)) if task.makes_room_for(by))
     }
 
     /// What is to be done next about the overwriters of a key.

@@ -1,7 +1,7 @@
 //! What stands on the register of a key besides the entry that bound it.
 
 use crate::protocol::key::Epoch;
-use crate::protocol::register::entry::{Digest, HoldKey, Key, KeyName, Period, Stamp};
+use crate::protocol::register::entry::{HoldKey, Key, KeyName, Period, Stamp};
 use crate::protocol::register::queue_task::QueueTask;
 
 /// An entry of a key besides the one that bound it.
@@ -23,14 +23,14 @@ pub(super) enum RestKind {
     /// A bind that was rejected because another task held the key: this one.
     Lost { to: QueueTask },
     /// A bind of an overwriter while a task held the key that makes room for it.
-    Behind { digest: Option<Digest> },
+    Behind,
     /// A bind or release that changed nothing.
     Void { release: bool },
 }
 
 impl Rest {
     pub(super) const fn is_rejected(&self) -> bool {
-        matches!(self.kind, RestKind::Lost { .. } | RestKind::Behind { .. } | RestKind::Void { .. })
+        matches!(self.kind, RestKind::Lost { .. } | RestKind::Behind | RestKind::Void { .. })
     }
 
     pub(super) fn key(&self, name: &KeyName) -> Key {
@@ -38,14 +38,13 @@ impl Rest {
         let key = HoldKey { name: name.clone(), period, epoch, task, stamp };
         match kind {
             RestKind::Released | RestKind::Void { release: true } => Key::Release(key),
-            RestKind::Bound
-            | RestKind::Lost { .. }
-            | RestKind::Behind { .. }
-            | RestKind::Void { .. } => Key::Hold(key),
+            RestKind::Bound | RestKind::Lost { .. } | RestKind::Behind | RestKind::Void { .. } => {
+                Key::Hold(key)
+            }
         }
     }
 
     pub(super) const fn is_behind(&self) -> bool {
-        matches!(self.kind, RestKind::Behind { .. })
+        matches!(self.kind, RestKind::Behind)
     }
 }
