@@ -59,7 +59,7 @@ impl Submission {
     ///
     /// All of the earlier task is replaced: payload, headers, scheduled time, expiry and limits. Whoever wants to change one thing and to keep the rest
     /// submits the rest again. Of two that overwrite each other the later message counts, and the answer is the task of this one, which may be superseded in its
-    /// turn.
+    /// turn, or the later one if that stands already. A task that waits for the earlier one (`AFTER`) finds that it has no result.
     ///
     /// Ids say which of two messages is the later one where both are in one partition of one topic. So all tasks with a dedupe key go to the partition of the key,
     /// and a task with the key that is elsewhere is not overwritten: the answer is that one, as it is without this. It may be on the

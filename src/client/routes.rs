@@ -51,8 +51,8 @@ impl Routes {
         self.partition(topic, |turn| turn.fetch_add(1, Ordering::Relaxed)).await
     }
 
-    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which Pulsar's clients for Java, Go and Python send messages with
-    /// that key, unless they are told otherwise.
+    /// The partition for tasks with this key; -1 on a topic that has none. It is the one to which Pulsar's client for Java sends messages with
+    /// that key, unless it is told otherwise.
     pub(super) async fn of_key(&self, topic: &str, key: &str) -> Result<i32, TransportError> {
         self.partition(topic, |_| java_hash(key)).await
     }

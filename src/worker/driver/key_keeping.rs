@@ -208,6 +208,17 @@ impl Driver {
         if [KeyKind::Dedupe, KeyKind::Idempotency].iter().any(|kind| keys.holders(*kind).any(old)) {
             return;
         }
+        // To workers of older versions an entry of a later period is none.
+        let of_queue = |id: &LaneId| register.topics.values().any(|topic| *topic == id.topic);
+        let ids = self.lanes.range(..).map(|(id, _)| *id).filter(of_queue);
+        let mut older = false;
+        for id in ids.collect::<Vec<_>>() {
+            let lane = self.lanes.get_mut(&id);
+            older |= lane.is_some_and(|lane| !lane.core.keeps_older_out(now));
+        }
+        if older {
+            return;
+        }
         let patience = self.config.key_period() / 8;
         let Self { registers, env, services, .. } = self;
         let Some(register) = registers.get_mut(number) else { return };

@@ -144,7 +144,13 @@ impl Driver {
         {
             return;
         }
-        self.read_and_close(number, holder, by);
+        let now = self.env.clock.now();
+        // Workers of older versions take the bind of an overwriter for one that has lost.
+        let id = self.lane_of(number, holder).map(Lane::id);
+        let lane = id.and_then(|id| self.lanes.get_mut(&id));
+        if lane.is_some_and(|lane| lane.core.keeps_older_out(now)) {
+            self.read_and_close(number, holder, by);
+        }
     }
 
     /// An overwriter has lost against a later task of its lane. Its delivery may be far away, when that it has lost is forgotten.

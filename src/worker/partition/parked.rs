@@ -56,18 +56,25 @@ impl Partition {
         self.waits.get(&id) == Some(&Standing::Waits) && !self.machine.fold(id).is_parked()
     }
 
-    /// Whether all workers of the ledger know claims of this kind. If not, its settings keep the others out from now on, and the task is looked at again
-    /// when that was read back.
+    /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at again when they do.
     pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
+        if kind != ClaimKind::Park || self.keeps_older_out(now) {
+            return true;
+        }
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        false
+    }
+
+    /// Whether the settings of the ledger keep out workers of the versions before this one. If not, they do from now on, and whoever needs that asks again when that
+    /// was read back.
+    pub fn keeps_older_out(&mut self, now: Moment) -> bool {
         let settings = match &self.config {
-            _ if kind != ClaimKind::Park => return true,
             Some(config) if config.parks() => return true,
             Some(config) => config.with_parking(),
             None => Some(self.settings.ledger.clone()),
         };
         let Some(settings) = settings else { return true };
         let pause = self.settings.ledger.heartbeat;
-        self.agenda.set(id, now + pause);
         if self.raised.is_none_or(|at| now.since(at) >= pause) && self.mode == Mode::Live {
             self.raised = Some(now);
             self.effects.push_back(Effect::Do(Action::Publish(Entry::Config(settings))));

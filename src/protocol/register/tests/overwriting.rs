@@ -126,3 +126,22 @@ fn that_a_bind_was_behind_is_forgotten_as_losses_are() {
     assert_eq!(register.keys().admission(&name("k"), task(8)), Admission::Bind);
     assert_eq!(register.keys().expired().next().collect::<Vec<_>>(), [&log[1].key()]);
 }
+
+/// Of two that were behind a task each was bound by whoever held its delivery, and the earlier one could be bound and run first.
+#[test]
+fn the_latest_overwriter_is_bound_first() {
+    let log = [
+        bind("k", 1, 7, 0),
+        over("k", 1, 8, 1),
+        over("k", 1, 9, 2),
+        release("k", 1, 7, 3),
+        over("k", 2, 9, 4),
+    ];
+    let before = |count: usize| {
+        let register = read(&log[..count]);
+        [8, 9, 10].map(|it| register.keys().binds_before(&name("k"), task(it)))
+    };
+    assert_eq!(before(3), [false; 3], "it is held");
+    assert_eq!(before(4), [true, false, false]);
+    assert_eq!(before(5), [false; 3]);
+}

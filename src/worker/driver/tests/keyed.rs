@@ -2,6 +2,7 @@
 
 use super::register::end;
 use super::*;
+use crate::protocol::config::LedgerConfig;
 use crate::protocol::fold::Phase;
 use crate::protocol::limits::Limits;
 use crate::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
@@ -244,6 +245,34 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     let is_key = |message: &Message| matches!(register::read(message), Ok(RegisterEntry::Bind(_)));
     assert!(!left.iter().any(is_key), "{left:?}");
     assert_eq!(bench.driver.stats.read().violations, 0);
+}
+
+/// To workers before version 3 a bind of a later period is no entry: they would run a second task of the key.
+#[tokio::test(start_paused = true)]
+async fn no_period_is_begun_beside_workers_of_earlier_versions() {
+    const R: Duration = Duration::from_secs(3600);
+    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
+    let earlier = LedgerConfig { version: 4, protocol_min: 2, ..config.ledger() };
+    let mut bench = Bench::new(config, None, |context| report(context, 5));
+    bench.broker.publish(&bench.ledger(), ledger::message(&Entry::Config(earlier), b""));
+    bench.run_for(SECOND).await;
+    bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    let mut before = (0, 0);
+    for _ in 0..200 {
+        bench.turns = 0;
+        bench.run_for(R / 100).await;
+        let period = bench.driver.registers[0].fold.keys().period().0;
+        let log = bench.broker.full_log(&bench.ledger());
+        let entries = log.iter().filter_map(|it| ledger::read(it).ok());
+        let version = |entry| {
+            if let Entry::Config(config) = entry { Some(config.protocol_min) } else { None }
+        };
+        let versions = entries.filter_map(version);
+        let now = (period, versions.max().unwrap());
+        assert!(now.0 == 0 || before.1 == 3, "{before:?} {now:?}");
+        before = now;
+    }
+    assert_eq!(before, (1, 3));
 }
 
 /// A letter may stay in its topic for longer than keys are remembered: its second replay would have run the task again.

@@ -144,6 +144,23 @@ async fn what_runs_is_not_touched_and_the_later_task_runs_after_it() {
     }
 }
 
+/// The later task was cancelled, and the earlier one, which had failed once, was closed for it: neither was run to its end.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_over_takes_nobodys_place() {
+    let (mut bench, diary) = noting();
+    let first = bench.submit(&[KEY, ("takes", "30"), ("fails", "1")]);
+    bench.run_for(5 * SECOND).await;
+    let second = bench.submit(&[KEY, OVER]);
+    bench.run_for(5 * SECOND).await;
+    bench.write(&Entry::Cancel(second));
+    bench.run_for(5 * SECOND).await;
+    assert_eq!((bench.fold(first).0, bench.fold(second).0), (Phase::Running, Phase::Cancelled));
+    bench.run_for_hours(2).await;
+    assert_eq!(diary.lines(), [first.to_string(), first.to_string()]);
+    assert_eq!(bench.fold(first).0, Phase::Completed);
+    bench.check_end();
+}
+
 /// Of two that overwrite each other while a third one runs, the later one counts.
 #[tokio::test(start_paused = true)]
 async fn the_last_of_several_overwriters_runs() {
