@@ -37,6 +37,14 @@ const fn position(entry: u64) -> Position {
     Position { ledger: 0, entry, batch_index: None }
 }
 
+fn read<'a>(log: impl IntoIterator<Item = &'a Entry>) -> Register {
+    let mut register = Register::default();
+    for (entry, at) in log.into_iter().zip(1..) {
+        register.apply(entry, position(at));
+    }
+    register
+}
+
 fn verdicts(log: &[Entry]) -> Vec<Verdict> {
     let mut register = Register::default();
     let apply = |(entry, at): (&Entry, u64)| register.apply(entry, position(at));
@@ -225,10 +233,7 @@ fn a_reader_that_misses_renewals_says_the_same_when_it_has_read_the_newest() {
     let whole = [&before[..], &[x(1), period(2), x(2), period(3)], &behind];
     let misses = [&before[..], &[period(2), period(3)], &behind];
     let [whole, misses] = [whole, misses].map(|log| {
-        let mut register = Register::default();
-        for (entry, at) in log.concat().iter().zip(1..) {
-            register.apply(entry, position(at));
-        }
+        let mut register = read(&log.concat());
         for (gone, at) in removed.iter().zip(100..) {
             register.apply(&Entry::Tombstone(gone.key()), position(at));
         }
@@ -259,10 +264,7 @@ fn a_task_goes_on_holding_its_newest_key_when_an_older_one_is_over() {
     let expires = [old.clone(), period(1), in_period(1, new.clone()), period(2), period(3)];
     let is_released = [old, new, release("old", 1, 7, 2), period(1)];
     for log in [expires.as_slice(), &is_released] {
-        let mut register = Register::default();
-        for (entry, at) in log.iter().zip(1..) {
-            register.apply(entry, position(at));
-        }
+        let register = read(log);
         let keys = register.keys();
         assert_eq!((keys.holder(&name("old")), keys.held_by(task(7))), (None, Some(&name("new"))));
         assert!(keys.is_to_be_renewed(task(7)));
@@ -369,10 +371,7 @@ proptest! {
             .collect();
         let keys: std::collections::BTreeSet<_> = log.iter().map(Entry::key).collect();
         prop_assert_eq!(keys.len(), log.len());
-        let mut once = Register::default();
-        for (entry, at) in log.iter().zip(1..) {
-            once.apply(entry, position(at));
-        }
+        let once = read(&log);
         let mut twice = once.clone();
         for (entry, at) in log.iter().zip(1..) {
             prop_assert_eq!(twice.apply(entry, position(at)), None);

@@ -209,10 +209,11 @@ impl Driver {
             return;
         }
         // To workers of older versions an entry of a later period is none.
-        let of_queue = |id: &LaneId| register.topics.values().any(|topic| *topic == id.topic);
-        let ids = self.lanes.range(..).map(|(id, _)| *id).filter(of_queue);
+        let topics = register.topics.values();
+        let lanes = topics.flat_map(|topic| self.lanes.range(LaneId::all_of(*topic)));
+        let ids: Vec<LaneId> = lanes.map(|(id, _)| *id).collect();
         let mut older = false;
-        for id in ids.collect::<Vec<_>>() {
+        for id in ids {
             let lane = self.lanes.get_mut(&id);
             older |= lane.is_some_and(|lane| !lane.core.keeps_older_out(now));
         }

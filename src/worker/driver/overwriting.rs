@@ -78,7 +78,7 @@ impl Driver {
             && claim.key.owner == register.stamps.writer()
             && let Some(lane) = self.lanes.get_mut(&id)
         {
-            // Closed by this worker: nobody else may have a delivery of it, and see to what follows.
+            // It was closed by this worker, which sees to what follows: it may be that nobody has a delivery of it.
             lane.core.close_own(claim.key.task);
         }
         let keys = register.fold.keys();

@@ -192,6 +192,14 @@ impl Bench {
         self.broker.publish(&self.ledger(), ledger::message(entry, b""));
     }
 
+    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as many turns.
+    async fn run_long(&mut self, time: Duration) {
+        for _ in 0..time.as_secs() / 600 {
+            self.turns = 0;
+            self.run_for(600 * SECOND).await;
+        }
+    }
+
     /// Lets the worker work for so long, or until it has ended. Returns how long that took.
     async fn run_for(&mut self, time: Duration) -> Duration {
         let clock = self.broker.clock();

@@ -119,10 +119,7 @@ proptest! {
         let is_tombstone = |it: &&Entry| matches!(it, Entry::Tombstone(_));
         let removed: Vec<Key> = writing.log.iter().filter(is_tombstone).map(Entry::key).collect();
         let left = after.iter().filter(|it| !removed.contains(&it.key()));
-        let mut late = Register::default();
-        for (entry, at) in before.iter().chain(left).zip(0..) {
-            late.apply(entry, position(at));
-        }
+        let late = read(before.iter().chain(left));
         let log = &writing.log;
         prop_assert_eq!(said(&late, kind, log), said(&writing.fold, kind, log), "{:#?}", log);
     }

@@ -7,14 +7,6 @@ fn over(text: &str, epoch: u32, entry: u64, serial: u64) -> Entry {
     bind(text, epoch, entry, serial).overwriting(true)
 }
 
-fn read(log: &[Entry]) -> Register {
-    let mut register = Register::default();
-    for (entry, at) in log.iter().zip(1..) {
-        register.apply(entry, position(at));
-    }
-    register
-}
-
 fn elsewhere(mut entry: Entry, level: Priority, partition: i32) -> Entry {
     if let Entry::Bind(Hold { key, .. }) = &mut entry {
         key.task.level = level;

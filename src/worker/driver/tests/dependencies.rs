@@ -34,14 +34,6 @@ fn bench(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// As `run_for`, for hours: only a worker that does something each second for nothing takes as many turns.
-    async fn run_long(&mut self, time: Duration) {
-        for _ in 0..time.as_secs() / 600 {
-            self.turns = 0;
-            self.run_for(600 * SECOND).await;
-        }
-    }
-
     fn reason(&self, task: TaskId) -> (Option<TaskOutcome>, String) {
         let last = self.last_of(task);
         (last.outcome, last.failure_reason.unwrap_or_default())

@@ -8,11 +8,22 @@ use crate::protocol::limits::Limits;
 use crate::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
 use crate::register;
 
+/// For how long keys are remembered where a test waits until they are not.
+const R: Duration = Duration::from_secs(3600);
+
+fn forgetful() -> WorkerConfig {
+    WorkerConfig { key_retention: R, ..WorkerConfig::default() }
+}
+
 /// A worker that says which tasks it has run.
 fn noting() -> (Bench, Diary) {
+    noting_with(WorkerConfig::default())
+}
+
+fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
     let diary = Diary::default();
     let notes = diary.clone();
-    let bench = Bench::new(WorkerConfig::default(), None, move |context| {
+    let bench = Bench::new(config, None, move |context| {
         notes.note(context.task_id().to_string());
         end(context)
     });
@@ -202,11 +213,9 @@ async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
 /// Keys stayed for ever, on the register and in the memory of each worker.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_remembered_for_its_retention_and_then_removed() {
-    const R: Duration = Duration::from_secs(3600);
-    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
     let diary = Diary::default();
     let notes = diary.clone();
-    let mut bench = Bench::new(config, None, move |context| {
+    let mut bench = Bench::new(forgetful(), None, move |context| {
         notes.note(context.task_id().to_string());
         let times: u32 = context.properties().get("times").map_or(0, |it| it.parse().unwrap());
         async move {
@@ -216,28 +225,22 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     });
     let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
     let long = bench.submit(&[("IDEMPOTENCY_KEY", "l"), ("times", "5")]);
-    let run_for = async |bench: &mut Bench, times: u32| {
-        for _ in 0..times * 4 {
-            bench.turns = 0;
-            bench.run_for(R / 4).await;
-        }
-    };
-    run_for(&mut bench, 1).await;
+    bench.run_long(R).await;
     let duplicate = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
-    run_for(&mut bench, 3).await;
+    bench.run_long(3 * R).await;
     assert_eq!((bench.holder("k"), bench.holder("l")), (None, Some(long)));
     let of_long = bench.submit(&[("IDEMPOTENCY_KEY", "l")]);
-    run_for(&mut bench, 2).await;
+    bench.run_long(2 * R).await;
     assert_eq!(bench.phase(long), Phase::Completed);
     // The end of the task counts, and not its bind.
     let again = ["l", "k"].map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key)]));
-    run_for(&mut bench, 1).await;
+    bench.run_long(R).await;
     let ran = [first, long, again[1]].map(|task| task.to_string());
     assert_eq!(diary.lines(), ran);
     for (lost, holder) in [(duplicate, first), (of_long, long), (again[0], long)] {
         assert_eq!(bench.last_shown(lost).duplicate_of, Some(holder.to_string()));
     }
-    run_for(&mut bench, 5).await;
+    bench.run_long(5 * R).await;
     let keys = bench.driver.registers[0].fold.keys();
     assert!(keys.is_empty(), "{keys:?}");
     bench.broker.compact(&bench.register());
@@ -247,11 +250,32 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     assert_eq!(bench.driver.stats.read().violations, 0);
 }
 
+/// What was over went by 10,000 entries a minute at most, so a busy queue left more behind than was ever removed.
+#[tokio::test(start_paused = true)]
+async fn what_is_over_is_removed_in_batches_that_follow_each_other() {
+    let mut bench = Bench::new(forgetful(), None, |context| report(context, 1));
+    let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
+    bench.run_for(10 * SECOND).await;
+    for entry in 1_000..26_000 {
+        bench.bind_to(KeyKind::Idempotency, "k", TaskId { entry, ..first }, entry);
+    }
+    let left = |bench: &Bench| bench.driver.registers[0].fold.keys().expired().next().count();
+    let mut seconds = 0;
+    while left(&bench) < 25_000 {
+        seconds += 1;
+        assert!(seconds < 5 * R.as_secs(), "nothing is over");
+        bench.turns = 0;
+        bench.run_for(SECOND).await;
+    }
+    bench.run_for(61 * SECOND).await;
+    // The key's own entry follows those that have lost.
+    assert!(left(&bench) <= 1, "{}", left(&bench));
+}
+
 /// To workers before version 3 a bind of a later period is no entry: they would run a second task of the key.
 #[tokio::test(start_paused = true)]
 async fn no_period_is_begun_beside_workers_of_earlier_versions() {
-    const R: Duration = Duration::from_secs(3600);
-    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
+    let config = forgetful();
     let earlier = LedgerConfig { version: 4, protocol_min: 2, ..config.ledger() };
     let mut bench = Bench::new(config, None, |context| report(context, 5));
     bench.broker.publish(&bench.ledger(), ledger::message(&Entry::Config(earlier), b""));
@@ -278,21 +302,11 @@ async fn no_period_is_begun_beside_workers_of_earlier_versions() {
 /// A letter may stay in its topic for longer than keys are remembered: its second replay would have run the task again.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_replay_is_never_forgotten() {
-    const R: Duration = Duration::from_secs(3600);
-    let config = WorkerConfig { key_retention: R, ..WorkerConfig::default() };
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(config, None, move |context| {
-        notes.note(context.task_id().to_string());
-        end(context)
-    });
+    let (mut bench, diary) = noting_with(forgetful());
     let submit =
         |bench: &Bench| ["dlq/1:2:-1", "k"].map(|key| bench.submit(&[("IDEMPOTENCY_KEY", key)]));
     let first = submit(&bench);
-    for _ in 0..24 {
-        bench.turns = 0;
-        bench.run_for(R / 4).await;
-    }
+    bench.run_long(6 * R).await;
     let second = submit(&bench);
     bench.run_for(5 * SECOND).await;
     let ran = [first[0], first[1], second[1]].map(|task| task.to_string());

@@ -6,6 +6,7 @@ use crate::protocol::register::{
     Entry as RegisterEntry, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, Stamp,
 };
 use crate::register;
+use longhaul_memory::Fate;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KEY: (&str, &str) = ("DEDUPE_KEY", "k");
@@ -65,13 +66,6 @@ impl Bench {
         assert_eq!(self.driver.stats.read().violations, 0);
         assert!(!self.driver.registers[0].fold.keys().has_overwriters());
     }
-
-    async fn run_for_hours(&mut self, hours: u32) {
-        for _ in 0..hours * 4 {
-            self.turns = 0;
-            self.run_for(HOUR / 4).await;
-        }
-    }
 }
 
 /// The updates of a document came by the minute, and each made a task, or none of them counted.
@@ -86,7 +80,7 @@ async fn a_task_that_is_scheduled_makes_room_at_once() {
     bench.run_for(10 * SECOND).await;
     assert_eq!(diary.lines(), [second.to_string()]);
     bench.check_superseded(first, second);
-    bench.run_for_hours(2).await;
+    bench.run_long(2 * HOUR).await;
     assert_eq!(diary.lines(), [second.to_string()]);
     bench.check_end();
 }
@@ -105,7 +99,7 @@ async fn a_task_is_put_off_by_one_that_is_scheduled_for_later() {
         assert_eq!(bench.fold(last).0, Phase::Cancelled);
         last = next;
     }
-    bench.run_for_hours(3).await;
+    bench.run_long(3 * HOUR).await;
     assert_eq!(diary.lines(), [last.to_string()]);
     bench.check_end();
 }
@@ -155,10 +149,40 @@ async fn a_task_that_is_over_takes_nobodys_place() {
     bench.write(&Entry::Cancel(second));
     bench.run_for(5 * SECOND).await;
     assert_eq!((bench.fold(first).0, bench.fold(second).0), (Phase::Running, Phase::Cancelled));
-    bench.run_for_hours(2).await;
+    bench.run_long(2 * HOUR).await;
     assert_eq!(diary.lines(), [first.to_string(), first.to_string()]);
     assert_eq!(bench.fold(first).0, Phase::Completed);
     bench.check_end();
+}
+
+/// The broker went away with the claim that was to close the earlier task, with the release of its key, and with the bind of the later one, in turn.
+#[tokio::test(start_paused = true)]
+async fn what_gets_lost_on_the_way_is_published_again() {
+    for lost in 0..3 {
+        let (mut bench, diary) = noting();
+        bench.run_for(SECOND).await;
+        let first = bench.submit(&[KEY, ("DELAY", "PT1H")]);
+        bench.bind_as_client(first, false, 1);
+        bench.run_for(5 * SECOND).await;
+        let second = bench.submit(&[KEY, OVER, ("DELAY", "PT2H")]);
+        bench.bind_as_client(second, true, 2);
+        let fates = [Fate::Stored, Fate::Lost];
+        let (topic, fates) = match lost {
+            0 => (bench.ledger(), &fates[1..]),
+            1 => (bench.register(), &fates[1..]),
+            _ => (bench.register(), &fates[..]),
+        };
+        for fate in fates {
+            bench.broker.next_publish(&topic, *fate);
+        }
+        bench.run_for(60 * SECOND).await;
+        bench.check_superseded(first, second);
+        let keys = bench.driver.registers[0].fold.keys();
+        assert!(keys.held_by(QueueTask::normal(second)).is_some(), "{lost}");
+        bench.run_long(3 * HOUR).await;
+        assert_eq!(diary.lines(), [second.to_string()], "{lost}");
+        bench.check_end();
+    }
 }
 
 /// Of two that overwrite each other while a third one runs, the later one counts.

@@ -175,20 +175,14 @@ async fn a_slot_is_never_forgotten() {
         r#"{{"every":"PT1H","createdAt":{now},"since":{now},"triggers":[{now}],"catchUpWindow":"PT720H","task":{{"text":"tick"}}}}"#
     );
     bench.schedule("tick", 1, &json);
-    let run_for = async |bench: &mut Bench, times: u32| {
-        for _ in 0..times * 4 {
-            bench.turns = 0;
-            bench.run_for(R / 4).await;
-        }
-    };
-    run_for(&mut bench, 2).await;
+    bench.run_long(2 * R).await;
     let fired = diary.lines();
     // No further slot says that these were settled.
     bench.schedule("tick", 2, &json.replace(r#""since""#, r#""paused":true,"since""#));
-    run_for(&mut bench, 6).await;
+    bench.run_long(6 * R).await;
     assert_eq!(diary.lines(), fired);
     bench.schedule("tick", 3, &json);
-    run_for(&mut bench, 1).await;
+    bench.run_long(R).await;
     let mut slots = diary.lines();
     slots.sort();
     slots.dedup();
