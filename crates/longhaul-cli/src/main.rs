@@ -1,0 +1,3 @@
+//! The program `longhaul`.
+
+fn main() {}

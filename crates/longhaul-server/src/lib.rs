@@ -1,0 +1,1 @@
+//! HTTP gateway of longhaul.
