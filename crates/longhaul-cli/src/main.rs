@@ -1,3 +1,60 @@
-//! The program `longhaul`.
+//! The program `longhaul`: what a person types to see, feed and mend a queue of tasks, from the first minute to the bad night.
+//!
+//! ```text
+//! cli.rs ── the tree of commands and the global options
+//! settings/ ── flag, environment, context, file, Pulsar's own configuration, default: one value each, and where it came from
+//! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
+//! service/ ── what the commands ask: small traits, and the side of them that speaks to Pulsar
+//! output/ ── tables, JSON and lines for standard output; notes and errors for standard error
+//! ```
+//!
+//! Results go to standard output, everything else to standard error. Exit codes are in `exit.rs`.
+#![expect(dead_code, reason = "the commands that use it follow in the next commits")]
 
-fn main() {}
+mod cli;
+mod clock;
+mod commands;
+mod connect;
+mod context;
+mod exit;
+mod globals;
+mod output;
+mod service;
+mod settings;
+mod telemetry;
+mod times;
+
+use clap::Parser;
+use cli::Cli;
+use context::Context;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where standard output or error is closed there is nobody to tell.
+            error.print().ok();
+            return exit::of_usage(&error);
+        }
+    };
+    let context = match Context::new(&cli.globals) {
+        Ok(context) => context,
+        Err(error) => return exit::report(&error),
+    };
+    telemetry::start(&context, cli.command.is_service());
+    let ended = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let ended = match ended {
+        Ok(runtime) => {
+            let ended = runtime.block_on(Box::pin(commands::run(cli.command, &context)));
+            // What still reads from a broker is not waited for.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(error.into()),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::report(&error),
+    }
+}

@@ -1,0 +1,59 @@
+//! The tree of commands.
+
+use crate::commands::{config, context, meta, worker};
+use crate::globals::Globals;
+use clap::{Parser, Subcommand};
+
+/// Long-running tasks on Apache Pulsar: submit them, see them, mend them.
+#[derive(Debug, Parser)]
+#[command(name = "longhaul", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(after_help = "\
+Examples:
+  longhaul version
+  longhaul config show
+
+Every option in Output, Acting and Connection may also be said by a variable (--service-url is
+LONGHAUL_SERVICE_URL) or in a context. Exit codes: 0 well, 1 a task failed or a check found something,
+2 usage, 3 not found, 4 conflict, 5 not reachable, 124 the time of --timeout is over.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See the workers of a queue, and be one.
+    #[command(subcommand)]
+    Worker(worker::Worker),
+    /// Keep the settings of several clusters, and choose between them.
+    #[command(subcommand)]
+    Context(context::ContextCommand),
+    /// See which settings apply, and where each came from.
+    #[command(subcommand)]
+    Config(config::Config),
+    /// Print completions for a shell.
+    Completions(meta::Completions),
+    /// Print the manual page, or write those of all commands into a folder.
+    Man(meta::Man),
+    /// Print the version.
+    Version(meta::Version),
+}
+
+impl Command {
+    /// Whether it runs until it is told to stop.
+    pub(crate) const fn is_service(&self) -> bool {
+        match self {
+            Self::Worker(worker) => worker.is_service(),
+            Self::Context(_)
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Version(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+use clap::CommandFactory;
+
+/// Every command that does something, with the words that lead to it.
+fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+    let path = format!("{path}{}", command.get_name());
+    if !command.has_subcommands() {
+        found.push((path.clone(), command.clone()));
+    }
+    for child in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        leaves(child, &format!("{path} "), found);
+    }
+}
+
+#[test]
+fn the_tree_is_sound() {
+    Cli::command().debug_assert();
+}
+
+/// Examples that were wrong since an option was renamed are found here.
+#[test]
+fn each_help_has_two_examples_that_can_be_typed() {
+    let mut found = Vec::new();
+    leaves(&Cli::command(), "", &mut found);
+    assert!(found.len() > 5, "{found:?}");
+    for (path, command) in found {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let examples: Vec<_> =
+            help.lines().filter_map(|it| it.strip_prefix("  longhaul ")).collect();
+        assert!(examples.len() >= 2, "`{path}` has {} examples", examples.len());
+        for example in examples {
+            let words = words(&format!("longhaul {example}"));
+            assert!(words.join(" ").starts_with(&path), "`{example}` is no example of `{path}`");
+            if let Err(error) = Cli::try_parse_from(&words) {
+                panic!("`{example}` cannot be typed: {error}");
+            }
+        }
+    }
+}
+
+/// The words of a line as a shell divides them, up to a pipe; quotes and redirections are all that is known.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for it in line.chars() {
+        match quote {
+            Some(end) if it == end => quote = None,
+            Some(_) => word.push(it),
+            None if matches!(it, '\'' | '"') => quote = Some(it),
+            None if matches!(it, '|' | '<' | '>') => break,
+            None if it == ' ' => {
+                words.extend((!word.is_empty()).then(|| std::mem::take(&mut word)))
+            }
+            None => word.push(it),
+        }
+    }
+    words.extend((!word.is_empty()).then_some(word));
+    words
+}

@@ -1,0 +1,55 @@
+//! `longhaul config`: which settings apply, and where each came from.
+
+use crate::context::Context;
+use crate::output::Row;
+use crate::settings::SETTINGS;
+use clap::Subcommand;
+use serde::Serialize;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Show each setting, its value, and where that came from. Secrets are not shown.
+    #[command(after_help = "\
+Examples:
+  longhaul config show
+  longhaul config show --context prod -o json")]
+    Show,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    name: &'static str,
+    value: Option<String>,
+    from: Option<String>,
+}
+
+impl Row for Shown {
+    const HEADS: &'static [&'static str] = &["SETTING", "VALUE", "FROM"];
+
+    fn cells(&self) -> Vec<String> {
+        let text = |it: &Option<String>| it.clone().unwrap_or_else(|| "-".to_owned());
+        vec![self.name.to_owned(), text(&self.value), text(&self.from)]
+    }
+}
+
+/// What stands for a secret.
+pub(crate) const HIDDEN: &str = "(hidden)";
+
+/// # Errors
+/// When standard output is closed.
+pub(crate) fn run(config: &Config, context: &Context) -> anyhow::Result<()> {
+    let Config::Show = config;
+    let shown = SETTINGS.iter().map(|setting| {
+        let value = context.settings.value(setting.name);
+        let text = |it: &crate::settings::Value| match setting.is_secret {
+            true => HIDDEN.to_owned(),
+            false => it.text.clone(),
+        };
+        Shown {
+            name: setting.name,
+            value: value.map(text),
+            from: value.map(|it| it.source.to_string()),
+        }
+    });
+    Ok(context.output.list(&shown.collect::<Vec<_>>())?)
+}

@@ -1,0 +1,176 @@
+//! `longhaul context`: the settings of several clusters under names.
+
+use super::config::HIDDEN;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::output::{Row, Tone};
+use crate::settings::SETTINGS;
+use clap::Subcommand;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// Make a context of the settings on this command line.
+    #[command(after_help = "\
+Examples:
+  longhaul context add prod --service-url pulsar+ssl://pulsar.example.com:6651 --token-file /run/secrets/pulsar
+  longhaul context add here --service-url pulsar://127.0.0.1:6650 --select")]
+    Add {
+        /// The name of the context.
+        name: String,
+        /// Selects it as well.
+        #[arg(long)]
+        select: bool,
+        /// Takes the place of a context of this name.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// List the contexts.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  longhaul context list
+  longhaul context list -o json"
+    )]
+    List,
+    /// Use a context from now on, or none.
+    #[command(after_help = "\
+Examples:
+  longhaul context select prod
+  longhaul context select --none")]
+    Select {
+        /// The name of the context.
+        #[arg(required_unless_present = "none")]
+        name: Option<String>,
+        /// Uses none.
+        #[arg(long, conflicts_with = "name")]
+        none: bool,
+    },
+    /// Show the settings of a context.
+    #[command(after_help = "\
+Examples:
+  longhaul context show prod
+  longhaul context show prod -o json")]
+    Show {
+        /// The name of the context.
+        name: String,
+    },
+    /// Remove a context.
+    #[command(
+        name = "rm",
+        after_help = "\
+Examples:
+  longhaul context rm prod
+  longhaul context rm old -q"
+    )]
+    Remove {
+        /// The name of the context.
+        name: String,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    selected: bool,
+    service_url: Option<String>,
+}
+
+impl Row for Listed {
+    const HEADS: &'static [&'static str] = &["NAME", "SELECTED", "SERVICE URL"];
+
+    fn cells(&self) -> Vec<String> {
+        let selected = if self.selected { "yes" } else { "" };
+        let url = self.service_url.clone().unwrap_or_default();
+        vec![self.name.clone(), selected.to_owned(), url]
+    }
+
+    fn tone(&self) -> Tone {
+        if self.selected { Tone::Good } else { Tone::Plain }
+    }
+}
+
+/// # Errors
+/// When there is no such context, or the file cannot be written.
+pub(crate) fn run(command: ContextCommand, context: &Context) -> anyhow::Result<()> {
+    let mut file = context.settings.file.clone();
+    match command {
+        ContextCommand::Add { name, select, replace } => {
+            check_name(&name)?;
+            if file.context(&name).is_some() && !replace {
+                let what = format!("there is a context `{name}` already");
+                return Err(Failure::new(Code::Conflict, what)
+                    .help("--replace overwrites it")
+                    .into());
+            }
+            let settings = of_command_line(context)?;
+            file.put(&name, settings);
+            if select {
+                file.select(Some(&name));
+            }
+            file.write()?;
+            context.output.note(&format!("the context {name} is in {}", file.path.display()));
+        }
+        ContextCommand::List => {
+            let listed = file.names().map(|name| Listed {
+                name: name.to_owned(),
+                selected: file.selected() == Some(name),
+                service_url: file.context(name).and_then(|it| it.get("service-url").cloned()),
+            });
+            context.output.list(&listed.collect::<Vec<_>>())?;
+        }
+        ContextCommand::Select { name, .. } => {
+            if let Some(name) = &name {
+                file.require(name)?;
+            }
+            file.select(name.as_deref());
+            file.write()?;
+        }
+        ContextCommand::Show { name } => {
+            file.require(&name)?;
+            show(file.context(&name).cloned().unwrap_or_default(), context)?;
+        }
+        ContextCommand::Remove { name } => {
+            file.require(&name)?;
+            file.remove(&name);
+            file.write()?;
+        }
+    }
+    Ok(())
+}
+
+/// The settings that were said on the command line, which a context may hold.
+fn of_command_line(context: &Context) -> Result<BTreeMap<String, String>, Failure> {
+    const NOT_KEPT: [&str; 4] = ["context", "yes", "reason", "quiet"];
+    let kept = context.flags.iter().filter(|(name, _)| !NOT_KEPT.contains(name));
+    let kept: BTreeMap<_, _> =
+        kept.map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
+    if kept.is_empty() {
+        return Err(Failure::usage(
+            "the command line names no setting that the context could hold",
+        )
+        .help("say --service-url at least"));
+    }
+    Ok(kept)
+}
+
+fn show(mut settings: BTreeMap<String, String>, context: &Context) -> anyhow::Result<()> {
+    for setting in SETTINGS.iter().filter(|it| it.is_secret) {
+        if let Some(text) = settings.get_mut(setting.name) {
+            HIDDEN.clone_into(text);
+        }
+    }
+    let fields: Vec<_> =
+        settings.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+    Ok(context.output.one(&settings, &fields)?)
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
+    if (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Failure::usage("the name of a context has 1 to 64 letters, digits, `-`, `_` and `.`"))
+}

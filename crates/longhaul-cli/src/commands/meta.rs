@@ -1,0 +1,66 @@
+//! What the program says of itself: completions, manual pages, version.
+
+use crate::cli::Cli;
+use crate::context::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man as Page;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul completions bash > /etc/bash_completion.d/longhaul
+  longhaul completions zsh > ~/.zfunc/_longhaul")]
+pub(crate) struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul man | man -l -
+  longhaul man /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// The folder for the pages of all commands.
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul version
+  longhaul version -o json")]
+pub(crate) struct Version {}
+
+/// # Errors
+/// When standard output is closed.
+pub(crate) fn completions(arguments: &Completions) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "longhaul", &mut text);
+    Ok(io::Write::write_all(&mut io::stdout().lock(), &text)?)
+}
+
+/// # Errors
+/// When standard output is closed, or the folder cannot be written.
+pub(crate) fn man(arguments: &Man) -> anyhow::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    match &arguments.folder {
+        None => Ok(Page::new(command).render(&mut io::stdout().lock())?),
+        Some(folder) => {
+            std::fs::create_dir_all(folder)?;
+            Ok(clap_mangen::generate_to(command, folder)?)
+        }
+    }
+}
+
+/// # Errors
+/// When standard output is closed.
+pub(crate) fn version(_: &Version, context: &Context) -> anyhow::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let record = serde_json::json!({ "name": "longhaul", "version": version });
+    Ok(context.output.one(&record, &[("longhaul", version.to_owned())])?)
+}

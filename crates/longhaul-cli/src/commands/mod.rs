@@ -1,0 +1,42 @@
+//! What the commands do, one file per noun.
+
+pub(crate) mod config;
+pub(crate) mod context;
+pub(crate) mod meta;
+pub(crate) mod ports;
+pub(crate) mod worker;
+
+use crate::cli::Command;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::times;
+
+/// Runs a command.
+///
+/// # Errors
+/// What it meets; `exit.rs` says with which code the program then ends.
+pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<()> {
+    // A service ends when it is told to.
+    let limit = context.timeout.filter(|_| !command.is_service());
+    let running = dispatch(command, context);
+    let Some(limit) = limit else { return running.await };
+    match tokio::time::timeout(limit, running).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            let what = format!("it was not done within {}", times::human(limit));
+            let help = "--timeout sets the limit; what was submitted or asked for by then stands";
+            Err(Failure::new(Code::TimedOut, what).help(help).into())
+        }
+    }
+}
+
+async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
+    match command {
+        Command::Worker(it) => worker::run(it, context).await,
+        Command::Context(it) => context::run(it, context),
+        Command::Config(it) => config::run(&it, context),
+        Command::Completions(it) => meta::completions(&it),
+        Command::Man(it) => meta::man(&it),
+        Command::Version(it) => meta::version(&it, context),
+    }
+}

@@ -1,0 +1,83 @@
+//! `longhaul worker`: who works on a queue.
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::service::Pulsar;
+use crate::service::workers::{Worker as Record, Workers};
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Worker {
+    /// List the workers of a queue.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  longhaul worker list tasks
+  longhaul worker list tasks -o json"
+    )]
+    List {
+        /// The task topic.
+        queue: String,
+    },
+    /// Show one worker, and what it runs.
+    #[command(after_help = "\
+Examples:
+  longhaul worker show tasks worker-7
+  longhaul worker show tasks worker-7 -o json")]
+    Show {
+        /// The task topic.
+        queue: String,
+        /// The worker's name, or one of its owner ids.
+        name: String,
+    },
+}
+
+impl Worker {
+    /// Whether it runs until it is told to stop.
+    pub(crate) const fn is_service(&self) -> bool {
+        match self {
+            Self::List { .. } | Self::Show { .. } => false,
+        }
+    }
+}
+
+/// # Errors
+/// When the queue cannot be read, or there is no such worker.
+pub(crate) async fn run(command: Worker, context: &Context) -> anyhow::Result<()> {
+    let service = Pulsar::connect(context).await?;
+    match command {
+        Worker::List { queue } => Ok(context.output.list(&service.workers(&queue).await?)?),
+        Worker::Show { queue, name } => show(&service, &queue, &name, context).await,
+    }
+}
+
+async fn show(
+    service: &impl Workers,
+    queue: &str,
+    name: &str,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let is_it = |it: &Record| it.name == name || it.owners.values().any(|owner| owner == name);
+    let mut workers = service.workers(queue).await?;
+    workers.retain(is_it);
+    if workers.is_empty() {
+        let help = format!("`longhaul worker list {queue}` lists those that there are");
+        return Err(Failure::not_found(format!("no worker `{name}`")).help(help).into());
+    }
+    for worker in &workers {
+        let owners = worker.owners.iter().map(|(partition, owner)| format!("{partition}: {owner}"));
+        let fields = [
+            ("name", worker.name.clone()),
+            ("host", worker.host.clone()),
+            ("process", worker.process.map(|it| it.to_string()).unwrap_or_default()),
+            ("version", worker.version.clone()),
+            ("label", worker.label.clone()),
+            ("heartbeat", worker.heartbeat()),
+            ("owner ids", owners.collect::<Vec<_>>().join("\n")),
+            ("running", worker.running.join("\n")),
+        ];
+        context.output.one(worker, &fields)?;
+    }
+    Ok(())
+}

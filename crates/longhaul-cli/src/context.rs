@@ -1,0 +1,74 @@
+//! What every command has at hand: the settings, the output, and a client that connects when it is asked for.
+
+use crate::connect;
+use crate::exit::{Code, Failure};
+use crate::globals::Globals;
+use crate::output::Output;
+use crate::settings::{Settings, Sources};
+use longhaul::Client;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) output: Output,
+    /// How long the command may take.
+    pub(crate) timeout: Option<Duration>,
+    /// What the command line said, by name.
+    pub(crate) flags: Vec<(&'static str, String)>,
+    yes: bool,
+}
+
+impl Context {
+    /// # Errors
+    /// When a setting is wrong.
+    pub(crate) fn new(globals: &Globals) -> Result<Self, anyhow::Error> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let flags = globals.said();
+        let said = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+        let settings = Settings::read(&Sources { flags, environment: &environment })?;
+        let format = settings.parsed("output", str::parse)?.unwrap_or(crate::output::Format::Table);
+        let quiet = settings.is("quiet")?;
+        let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;
+        let timeout = settings.duration("timeout")?;
+        let yes = settings.is("yes")?;
+        for note in &settings.notes {
+            output.note(&format!("note: {note}"));
+        }
+        Ok(Self { settings, output, timeout, flags: said, yes })
+    }
+
+    /// A client that is connected.
+    ///
+    /// # Errors
+    /// When a setting is wrong, or the broker cannot be reached.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(connect::builder(&self.settings)?.connect().await?)
+    }
+
+    /// Why somebody acts.
+    pub(crate) fn reason(&self) -> &str {
+        self.settings.text("reason").unwrap_or_default()
+    }
+
+    /// Asks before much is changed.
+    ///
+    /// # Errors
+    /// When the answer is no, or there is nobody to ask and `--yes` was not said.
+    pub(crate) fn confirm(&self, what: &str) -> Result<(), Failure> {
+        if self.yes {
+            return Ok(());
+        }
+        let refused = || Failure::new(Code::Usage, "nothing was changed");
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage(format!("{what}: nobody can be asked"))
+                .help("say --yes where no person types"));
+        }
+        // Where standard error is closed the answer will be no.
+        write!(io::stderr().lock(), "{} [y/N] ", crate::output::text::line(what)).ok();
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map_err(|_| refused())?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
+    }
+}

@@ -1,0 +1,326 @@
+//! Exit codes, and how an error is told: what happened, why, and what to do.
+
+use crate::output::text::clean;
+use anyhow::Error;
+use longhaul::topics::{AdminError, AdminErrorKind, SetupError};
+use longhaul::{
+    CancelError, ConnectError, DeadLetterError, DocumentError, GetError, HistoryError,
+    OperatorError, PublishError, SchedulesError, SetupTopicsError, SubmitError, TaskRefError,
+    TaskViewError, TransportError, TransportErrorKind, WaitError, WatchError,
+};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// What a script may branch on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// A task failed, a check found something, or anything without a number of its own.
+    Failed = 1,
+    /// The command line, a setting or a value is wrong: nothing was tried.
+    Usage = 2,
+    /// There is no such task, dead letter, schedule or context.
+    NotFound = 3,
+    /// Somebody else was first: another version, another epoch, a task that is over, a key that is taken.
+    Conflict = 4,
+    /// The broker or the gateway cannot be reached.
+    Unreachable = 5,
+    /// The time of `--timeout` is over.
+    TimedOut = 124,
+}
+
+/// An error of the program itself.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(crate) struct Failure {
+    code: Code,
+    what: String,
+    /// What to do.
+    help: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
+        Self { code, what: what.into(), help: None }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::new(Code::Usage, what)
+    }
+
+    pub(crate) fn not_found(what: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, what)
+    }
+
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// After an error of the command line, or after help was asked for.
+pub(crate) fn of_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() { ExitCode::from(Code::Usage as u8) } else { ExitCode::SUCCESS }
+}
+
+/// Tells an error on standard error, and says with which code to exit.
+pub(crate) fn report(error: &Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        // Whoever read the results has seen enough: `longhaul task list | head`.
+        return ExitCode::SUCCESS;
+    }
+    let mut err = io::stderr().lock();
+    // Where standard error is closed there is nobody to tell.
+    err.write_all(told(error).as_bytes()).ok();
+    ExitCode::from(code_of(error) as u8)
+}
+
+/// The text of an error: one line for what happened, one for each cause, one for what to do.
+fn told(error: &Error) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // A transparent error says what its cause says.
+        if lines.last().is_none_or(|last| !last.ends_with(&text)) {
+            lines.push(text);
+        }
+    }
+    let mut told = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let label = if index == 0 { "error" } else { "  because" };
+        told.push_str(&format!("{label}: {}\n", clean(line)));
+    }
+    if let Some(help) = help_of(error) {
+        told.push_str(&format!("  what to do: {}\n", clean(&help)));
+    }
+    told
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let is = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<io::Error>().is_some_and(is)
+}
+
+/// The code of the first error of the chain that has one.
+pub(crate) fn code_of(error: &Error) -> Code {
+    error.chain().find_map(code_of_one).unwrap_or(Code::Failed)
+}
+
+fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
+    if let Some(it) = error.downcast_ref::<Failure>() {
+        return Some(it.code);
+    }
+    if let Some(it) = error.downcast_ref::<TransportError>() {
+        return Some(of_transport(it.kind));
+    }
+    if let Some(it) = error.downcast_ref::<AdminError>() {
+        return Some(of_admin(it.kind));
+    }
+    if let Some(it) = error.downcast_ref::<SubmitError>() {
+        return of_submit(it);
+    }
+    if let Some(it) = error.downcast_ref::<OperatorError>() {
+        return of_operator(it);
+    }
+    if let Some(it) = error.downcast_ref::<DocumentError>() {
+        return of_document(it);
+    }
+    if let Some(it) = error.downcast_ref::<SchedulesError>() {
+        return of_schedules(it);
+    }
+    if let Some(it) = error.downcast_ref::<WaitError>() {
+        return of_wait(it);
+    }
+    if let Some(ConnectError::Transport(it)) = error.downcast_ref::<ConnectError>() {
+        return Some(of_transport(it.kind));
+    }
+    of_others(error)
+}
+
+/// Errors that carry those of the transport, or name what cannot be.
+fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
+    let is_topic = matches!(error.downcast_ref(), Some(CancelError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(GetError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(WatchError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(TaskViewError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(HistoryError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(DeadLetterError::Topic(_)))
+        || matches!(error.downcast_ref(), Some(ConnectError::Topic(_)))
+        || error.is::<longhaul::topics::TopicNameError>()
+        || error.is::<TaskRefError>();
+    if is_topic {
+        return Some(Code::Usage);
+    }
+    match error.downcast_ref() {
+        Some(SetupTopicsError::NoAdminUrl | SetupTopicsError::Topic(_)) => Some(Code::Usage),
+        Some(SetupTopicsError::Setup(SetupError::Settings(_))) => Some(Code::Usage),
+        _ => error.is::<PublishError>().then_some(Code::Unreachable),
+    }
+}
+
+/// The code of the first case that holds.
+fn first(cases: &[(bool, Code)]) -> Option<Code> {
+    cases.iter().find(|(holds, _)| *holds).map(|(_, code)| *code)
+}
+
+fn of_transport(kind: TransportErrorKind) -> Code {
+    use TransportErrorKind::{Invalid, NotFound, Unreachable};
+    first(&[
+        (kind == Unreachable, Code::Unreachable),
+        (kind == Invalid, Code::Usage),
+        (kind == NotFound, Code::NotFound),
+    ])
+    .unwrap_or(Code::Failed)
+}
+
+fn of_admin(kind: AdminErrorKind) -> Code {
+    use AdminErrorKind::{Conflict, Invalid, NotFound, Unavailable, Unreachable};
+    first(&[
+        (matches!(kind, Unreachable | Unavailable), Code::Unreachable),
+        (kind == Invalid, Code::Usage),
+        (kind == NotFound, Code::NotFound),
+        (kind == Conflict, Code::Conflict),
+    ])
+    .unwrap_or(Code::Failed)
+}
+
+fn of_submit(error: &SubmitError) -> Option<Code> {
+    use SubmitError::{Conflict, Refused, Transport, Unbound, Unknown};
+    if let Transport(cause) = error {
+        return Some(of_transport(cause.kind));
+    }
+    first(&[
+        (matches!(error, Conflict(_)), Code::Conflict),
+        (matches!(error, Unknown(_) | Unbound(_)), Code::Unreachable),
+        (matches!(error, Refused(_)), Code::Failed),
+        (true, Code::Usage),
+    ])
+}
+
+fn of_operator(error: &OperatorError) -> Option<Code> {
+    use OperatorError::{Contended, NoReceipt, NoSuchTask, NotRunning, Over, Stale, Topic};
+    first(&[
+        (matches!(error, NoSuchTask { .. }), Code::NotFound),
+        (matches!(error, Over(_) | Stale { .. } | NotRunning | Contended), Code::Conflict),
+        (matches!(error, Topic(_)), Code::Usage),
+        (matches!(error, NoReceipt(_)), Code::Unreachable),
+    ])
+}
+
+fn of_document(error: &DocumentError) -> Option<Code> {
+    use DocumentError::{Invalid, Name, TooLarge, Topic, Unknown, VersionConflict};
+    first(&[
+        (matches!(error, VersionConflict { .. }), Code::Conflict),
+        (matches!(error, Unknown(_)), Code::Unreachable),
+        (matches!(error, Topic(_) | Name(_) | Invalid(_) | TooLarge(_)), Code::Usage),
+    ])
+}
+
+fn of_schedules(error: &SchedulesError) -> Option<Code> {
+    use SchedulesError::{Document, Exists, NotFound, TooManyTriggers};
+    if let Document(cause) = error {
+        return of_document(cause);
+    }
+    first(&[
+        (matches!(error, NotFound), Code::NotFound),
+        (matches!(error, Exists | TooManyTriggers), Code::Conflict),
+        (true, Code::Usage),
+    ])
+}
+
+fn of_wait(error: &WaitError) -> Option<Code> {
+    use WaitError::{Evicted, Failed, NoSuchTask, Topic};
+    first(&[
+        (matches!(error, NoSuchTask { .. } | Evicted), Code::NotFound),
+        (matches!(error, Failed { .. }), Code::Failed),
+        (matches!(error, Topic(_)), Code::Usage),
+    ])
+}
+
+/// What to do about it.
+fn help_of(error: &Error) -> Option<String> {
+    let own = error.chain().find_map(|it| it.downcast_ref::<Failure>()?.help.clone());
+    own.or_else(|| help_by_kind(error).map(str::to_owned))
+}
+
+fn help_by_kind(error: &Error) -> Option<&'static str> {
+    let has = |code| code_of(error) == code;
+    let transport = error.chain().find_map(|it| it.downcast_ref::<TransportError>());
+    let kind = transport.map(|it| it.kind);
+    if matches!(error.downcast_ref(), Some(SetupTopicsError::NoAdminUrl)) {
+        return Some("say where Pulsar's admin API is: --admin-url http://HOST:8080");
+    }
+    match kind {
+        Some(TransportErrorKind::Unauthorized) => {
+            return Some(
+                "give credentials with --token-file, or --auth-plugin and --auth-params; \
+                 `longhaul config show` says which ones were used, and where they came from",
+            );
+        }
+        Some(TransportErrorKind::Invalid) => {
+            return Some("`longhaul config show` says where each setting came from");
+        }
+        _ => {}
+    }
+    if has(Code::Unreachable) {
+        return Some(
+            "see that the broker runs and that the address is right (--service-url; `longhaul config show` \
+             says where it came from); `longhaul dev` starts one on this machine",
+        );
+    }
+    if let Some(OperatorError::Stale { .. }) = error.downcast_ref() {
+        return Some("look at the task again, and act upon the epoch that it is in now");
+    }
+    if let Some(DocumentError::VersionConflict { .. }) = error.downcast_ref() {
+        return Some("read it again, see whether your change still makes sense, and repeat it");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable() -> TransportError {
+        TransportError::new(TransportErrorKind::Unreachable, "pulsar://b:6650", "refused \u{1b}[2J")
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_code() {
+        for (error, code) in [
+            (Error::from(Failure::usage("bad")), Code::Usage),
+            (Error::from(ConnectError::Transport(unreachable())), Code::Unreachable),
+            (Error::from(SubmitError::Transport(unreachable())).context("x"), Code::Unreachable),
+            (Error::from(SubmitError::KeyLength(0)), Code::Usage),
+            (Error::from(OperatorError::Stale { current: 3 }), Code::Conflict),
+            (Error::from(OperatorError::Transport(unreachable())), Code::Unreachable),
+            (Error::from(DocumentError::VersionConflict { current: 2 }), Code::Conflict),
+            (Error::from(DocumentError::Transport(unreachable())), Code::Unreachable),
+            (Error::from(SchedulesError::NotFound), Code::NotFound),
+            (Error::from(SetupTopicsError::NoAdminUrl), Code::Usage),
+            (Error::from(WaitError::Evicted), Code::NotFound),
+            (anyhow::anyhow!("anything"), Code::Failed),
+        ] {
+            assert_eq!(code_of(&error), code, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_why_and_what_to_do_and_sends_nothing_raw_to_the_terminal() {
+        let error = Error::from(SubmitError::Transport(unreachable())).context("task 7");
+        let told = told(&error);
+        let lines: Vec<_> = told.lines().collect();
+        assert_eq!(lines[0], "error: task 7");
+        assert_eq!(lines[1], "  because: the task was not submitted");
+        assert_eq!(lines[2], "  because: pulsar://b:6650: cannot be reached: refused \\u{1b}[2J");
+        assert!(lines[3].starts_with("  what to do: see that the broker runs"), "{told}");
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn what_a_transparent_error_repeats_is_said_once() {
+        let error = Error::from(ConnectError::Transport(unreachable()));
+        assert_eq!(told(&error).matches("cannot be reached").count(), 1);
+    }
+}

@@ -1,0 +1,276 @@
+//! What the program writes: results to standard output, in the form that was asked for; notes to standard error.
+
+mod progress;
+pub(crate) mod text;
+
+use crate::exit::Failure;
+use comfy_table::presets;
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::str::FromStr;
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// One document.
+    Json,
+    /// One document per line.
+    JsonLines,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "table" => Ok(Self::Table),
+            "json" => Ok(Self::Json),
+            "jsonl" => Ok(Self::JsonLines),
+            _ => Err("expected table, json or jsonl".to_owned()),
+        }
+    }
+}
+
+/// How a text stands out, where there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Good,
+    Bad,
+    Busy,
+    Faint,
+}
+
+/// What a record shows in a table.
+pub(crate) trait Row: Serialize {
+    /// The heads of the columns; the first one is what `--quiet` shows.
+    const HEADS: &'static [&'static str];
+
+    /// One text for each column.
+    fn cells(&self) -> Vec<String>;
+
+    /// How the whole row stands out.
+    fn tone(&self) -> Tone {
+        Tone::Plain
+    }
+}
+
+/// Writes results and notes.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) format: Format,
+    pub(crate) quiet: bool,
+    /// Colours on standard output.
+    pub(crate) colours: bool,
+}
+
+impl Output {
+    /// # Errors
+    /// When it is not known when there are colours.
+    pub(crate) fn new(format: Format, quiet: bool, colours: &str) -> Result<Self, Failure> {
+        let no = || std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+        let colours = match colours {
+            "auto" => io::stdout().is_terminal() && !no(),
+            "always" => true,
+            "never" => false,
+            other => {
+                let what = format!("color is `{other}`: expected auto, always or never");
+                return Err(Failure::usage(what));
+            }
+        };
+        Ok(Self { format, quiet, colours })
+    }
+
+    /// Whether people look at standard output, and want tables.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.format == Format::Table
+    }
+
+    /// Several records.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub(crate) fn list<R: Row>(&self, rows: &[R]) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.json(&rows),
+            Format::JsonLines => rows.iter().try_for_each(|row| self.json_line(row)),
+            Format::Table if self.quiet => {
+                let firsts = rows.iter().filter_map(|row| row.cells().into_iter().next());
+                firsts.into_iter().try_for_each(|first| write_line(&text::line(&first)))
+            }
+            Format::Table if rows.is_empty() => {
+                self.note("nothing to show");
+                Ok(())
+            }
+            Format::Table => write_line(&self.table(rows)),
+        }
+    }
+
+    /// One record of many that come one after the other: a line each, in whatever form.
+    ///
+    /// # Errors
+    /// As [`Output::list`].
+    pub(crate) fn each<R: Row>(&self, row: &R) -> io::Result<()> {
+        if !self.is_for_people() {
+            return self.json_line(row);
+        }
+        let mut cells = row.cells();
+        cells.truncate(if self.quiet { 1 } else { cells.len() });
+        let cells: Vec<_> =
+            cells.iter().filter(|it| !it.is_empty()).map(|it| text::line(it)).collect();
+        write_line(&self.painted(&cells.join("  "), row.tone()))
+    }
+
+    /// One record: its fields below each other.
+    ///
+    /// # Errors
+    /// As [`Output::list`].
+    pub(crate) fn one(&self, record: &impl Serialize, fields: &[(&str, String)]) -> io::Result<()> {
+        match self.format {
+            Format::Json => self.json(record),
+            Format::JsonLines => self.json_line(record),
+            Format::Table if self.quiet => {
+                fields.first().map_or(Ok(()), |(_, value)| write_line(&text::line(value)))
+            }
+            Format::Table => {
+                let shown = |it: &&(&str, String)| !it.1.is_empty();
+                let width = fields.iter().filter(shown).map(|it| it.0.len()).max().unwrap_or(0);
+                for (label, value) in fields.iter().filter(shown) {
+                    let value = text::document(value);
+                    let indented = value.replace('\n', &format!("\n{:width$}  ", ""));
+                    let label = self.painted(&format!("{label:width$}"), Tone::Faint);
+                    write_line(&format!("{label}  {indented}"))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes as they are, or as text that does a terminal no harm.
+    ///
+    /// # Errors
+    /// As [`Output::list`].
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if out.is_terminal() {
+            let shown = String::from_utf8_lossy(bytes);
+            writeln!(out, "{}", text::document(&shown))
+        } else {
+            out.write_all(bytes)?;
+            out.flush()
+        }
+    }
+
+    /// Something to know that is no result, on standard error.
+    pub(crate) fn note(&self, note: &str) {
+        if !self.quiet {
+            // Where standard error is closed there is nobody to tell.
+            writeln!(io::stderr().lock(), "{}", text::clean(note)).ok();
+        }
+    }
+
+    fn json(&self, record: &impl Serialize) -> io::Result<()> {
+        write_line(&text::clean_json(serde_json::to_string_pretty(record)?))
+    }
+
+    fn json_line(&self, record: &impl Serialize) -> io::Result<()> {
+        write_line(&text::clean_json(serde_json::to_string(record)?))
+    }
+
+    fn table<R: Row>(&self, rows: &[R]) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        // Cut to the width of the terminal; where there is none each row is one line.
+        let arrangement = if io::stdout().is_terminal() {
+            ContentArrangement::Dynamic
+        } else {
+            ContentArrangement::Disabled
+        };
+        table.set_content_arrangement(arrangement);
+        if !self.colours {
+            table.force_no_tty();
+        }
+        let head = |text: &&str| Cell::new(text).add_attribute(Attribute::Bold);
+        table.set_header(R::HEADS.iter().map(head));
+        for row in rows {
+            let colour = colour(row.tone());
+            let cell = |(index, value): (usize, String)| {
+                let cell = Cell::new(text::line(&value));
+                colour.filter(|_| index == 1).map_or_else(|| cell.clone(), |it| cell.clone().fg(it))
+            };
+            table.add_row(row.cells().into_iter().enumerate().map(cell));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        lines.join("\n")
+    }
+
+    fn painted(&self, text: &str, tone: Tone) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Good => 32,
+            Tone::Bad => 31,
+            Tone::Busy => 36,
+            Tone::Faint => 2,
+        };
+        if self.colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+const fn colour(tone: Tone) -> Option<Color> {
+    match tone {
+        Tone::Plain => None,
+        Tone::Good => Some(Color::Green),
+        Tone::Bad => Some(Color::Red),
+        Tone::Busy => Some(Color::Cyan),
+        Tone::Faint => Some(Color::DarkGrey),
+    }
+}
+
+fn write_line(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Named {
+        name: String,
+    }
+
+    impl Row for Named {
+        const HEADS: &'static [&'static str] = &["NAME", "LENGTH"];
+
+        fn cells(&self) -> Vec<String> {
+            vec![self.name.clone(), self.name.len().to_string()]
+        }
+    }
+
+    fn named(name: &str) -> Named {
+        Named { name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_table_has_a_head_and_a_line_for_each_record() {
+        let output = Output { format: Format::Table, quiet: false, colours: false };
+        let table = output.table(&[named("one"), named("x\u{1b}[2Jy\nz")]);
+        let lines: Vec<_> = table.lines().collect();
+        assert_eq!(lines, ["NAME           LENGTH", "one            3", "x\\u{1b}[2Jy z  8"]);
+    }
+
+    #[test]
+    fn colours_are_for_those_who_want_them() {
+        let output = Output { format: Format::Table, quiet: false, colours: true };
+        assert_eq!(output.painted("a", Tone::Bad), "\u{1b}[31ma\u{1b}[0m");
+        let plain = Output { colours: false, ..output };
+        assert_eq!(plain.painted("a", Tone::Bad), "a");
+        assert!(Output::new(Format::Table, false, "sometimes").is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! How far something is, for people who look at a terminal.
+
+use super::{Output, text};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal};
+
+/// A line on standard error that changes in place; nothing where standard error is no terminal, or `--quiet` was said.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Output {
+    /// Progress towards so many steps; zero if their number is not known.
+    pub(crate) fn progress(&self, total: u64) -> Progress {
+        let is_seen = !self.quiet && io::stderr().is_terminal();
+        let target = if is_seen {
+            ProgressDrawTarget::stderr_with_hz(8)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target((total > 0).then_some(total), target);
+        let form =
+            if total > 0 { "{bar:30} {pos}/{len} {wide_msg}" } else { "{spinner} {wide_msg}" };
+        if let Ok(style) = ProgressStyle::with_template(form) {
+            bar.set_style(style);
+        }
+        Progress { bar }
+    }
+}
+
+impl Progress {
+    /// So many steps are done, of so many.
+    pub(crate) fn set(&self, done: u64, total: u64, message: &str) {
+        if total > 0 {
+            self.bar.set_length(total);
+        }
+        self.bar.set_position(done);
+        self.bar.set_message(text::line(message).into_owned());
+    }
+
+    /// One step more.
+    pub(crate) fn step(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

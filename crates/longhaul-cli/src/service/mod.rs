@@ -1,0 +1,28 @@
+//! What the commands ask for, and who answers.
+//!
+//! A trait for each noun, with plain records in and out, so that a command neither knows nor cares who answers. [`Pulsar`] does, by the library's
+//! client. The records are also what `-o json` shows, so their names are an interface.
+
+pub(crate) mod workers;
+
+use crate::context::Context;
+use longhaul::Client;
+
+/// Answers by reading and writing the topics.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulsar {
+    pub(crate) client: Client,
+}
+
+impl Pulsar {
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub(crate) async fn connect(context: &Context) -> anyhow::Result<Self> {
+        Ok(Self { client: context.client().await? })
+    }
+}
+
+/// A topic as people write it: without what is the same everywhere.
+pub(crate) fn short_topic(topic: &str) -> &str {
+    topic.strip_prefix("persistent://public/default/").unwrap_or(topic)
+}

@@ -1,0 +1,196 @@
+//! The file with settings and contexts: TOML, such as
+//!
+//! ```toml
+//! context = "prod"
+//! output = "json"
+//!
+//! [contexts.prod]
+//! service-url = "pulsar+ssl://pulsar.example.com:6651"
+//! token-file = "/run/secrets/pulsar"
+//! ```
+//!
+//! It is written whole and then put in place, readable by its owner alone, since credentials may be in it.
+
+use super::{SETTINGS, Source, Value};
+use crate::exit::Failure;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use toml::Table;
+
+/// The largest file that is read.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// What the file says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    selected: Option<String>,
+    top: BTreeMap<String, String>,
+    contexts: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl File {
+    /// Reads the file that `LONGHAUL_CONFIG` names, or `longhaul/config.toml` in the folder of configurations. One that does not exist says nothing,
+    /// unless it was named.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn open(environment: &dyn Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let named = environment("LONGHAUL_CONFIG").map(PathBuf::from);
+        let home = || Some(Path::new(&environment("HOME")?).join(".config"));
+        let folder = || environment("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+        let usual = || Some(folder()?.join("longhaul").join("config.toml"));
+        let Some(path) = named.or_else(usual) else { return Ok(Self::default()) };
+        let failed = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        if text.len() > BYTES_MAX {
+            return Err(failed(format!("it has more than {BYTES_MAX} bytes")));
+        }
+        let table: Table = text.parse().map_err(|it: toml::de::Error| failed(it.to_string()))?;
+        Self { path: path.clone(), ..Self::default() }.take(table).map_err(failed)
+    }
+
+    fn take(mut self, table: Table) -> Result<Self, String> {
+        for (key, value) in table {
+            match (key.as_str(), value) {
+                ("context", toml::Value::String(name)) => self.selected = Some(name),
+                ("contexts", toml::Value::Table(contexts)) => {
+                    for (name, settings) in contexts {
+                        let toml::Value::Table(settings) = settings else {
+                            return Err(format!("contexts.{name} is not a table"));
+                        };
+                        let settings = settings.into_iter().map(|(key, value)| setting(key, value));
+                        self.contexts.insert(name, settings.collect::<Result<_, _>>()?);
+                    }
+                }
+                (_, value) => {
+                    let (name, text) = setting(key, value)?;
+                    self.top.insert(name, text);
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The context that counts if none is named.
+    pub(crate) fn selected(&self) -> Option<&str> {
+        self.selected.as_deref()
+    }
+
+    /// The names of the contexts.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.contexts.keys().map(String::as_str)
+    }
+
+    /// What a context says.
+    pub(crate) fn context(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.contexts.get(name)
+    }
+
+    /// Whether there is such a context.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn require(&self, name: &str) -> Result<(), Failure> {
+        if self.contexts.contains_key(name) {
+            return Ok(());
+        }
+        let names: Vec<_> = self.names().collect();
+        let help = if names.is_empty() {
+            "there are no contexts yet; `longhaul context add NAME --service-url URL` makes one"
+                .to_owned()
+        } else {
+            format!("the contexts are: {}", names.join(", "))
+        };
+        Err(Failure::not_found(format!("there is no context `{name}`")).help(help))
+    }
+
+    /// The value of a setting: that of the context, or else that of the top of the file.
+    pub(super) fn value(&self, context: Option<&str>, name: &str) -> Option<Value> {
+        let of_context = context.and_then(|context| {
+            let text = self.contexts.get(context)?.get(name)?.clone();
+            Some(Value { text, source: Source::Context(context.to_owned()) })
+        });
+        let of_top = || {
+            let text = self.top.get(name)?.clone();
+            Some(Value { text, source: Source::File(self.path.clone()) })
+        };
+        of_context.or_else(of_top)
+    }
+
+    /// Adds a context, or takes the place of the one of this name.
+    pub(crate) fn put(&mut self, name: &str, settings: BTreeMap<String, String>) {
+        self.contexts.insert(name.to_owned(), settings);
+    }
+
+    /// Takes a context away; it is not selected then, either.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.contexts.remove(name);
+        self.selected.take_if(|selected| selected == name);
+    }
+
+    pub(crate) fn select(&mut self, name: Option<&str>) {
+        self.selected = name.map(str::to_owned);
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let failed = |problem: &dyn std::fmt::Display| {
+            let what = format!("cannot write {}: {problem}", self.path.display());
+            Failure::usage(what).help("LONGHAUL_CONFIG names another file")
+        };
+        let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new("."));
+        if self.path.as_os_str().is_empty() {
+            return Err(failed(&"neither HOME nor LONGHAUL_CONFIG is set"));
+        }
+        std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+        // Others may not read it: that is how temporary files are made.
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+        file.write_all(self.text().as_bytes()).map_err(|error| failed(&error))?;
+        file.as_file().sync_all().map_err(|error| failed(&error))?;
+        file.persist(&self.path).map_err(|error| failed(&error))?;
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let table = |settings: &BTreeMap<String, String>| -> Table {
+            settings.iter().map(|(key, text)| (key.clone(), text.clone().into())).collect()
+        };
+        let mut whole = table(&self.top);
+        whole.extend(self.selected.clone().map(|name| ("context".to_owned(), name.into())));
+        let contexts: Table =
+            self.contexts.iter().map(|(name, it)| (name.clone(), table(it).into())).collect();
+        if !contexts.is_empty() {
+            whole.insert("contexts".to_owned(), contexts.into());
+        }
+        whole.to_string()
+    }
+}
+
+/// Reads one setting: a text, or what has an obvious one.
+fn setting(key: String, value: toml::Value) -> Result<(String, String), String> {
+    if !SETTINGS.iter().any(|setting| setting.name == key) {
+        let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+        return Err(format!("`{key}` is not a setting; those are {}", names.join(", ")));
+    }
+    match value {
+        toml::Value::String(text) => Ok((key, text)),
+        toml::Value::Boolean(_) | toml::Value::Integer(_) => {
+            let text = value.to_string();
+            Ok((key, text))
+        }
+        toml::Value::Float(_)
+        | toml::Value::Datetime(_)
+        | toml::Value::Array(_)
+        | toml::Value::Table(_) => Err(format!("`{key}` is not a text")),
+    }
+}

@@ -1,0 +1,258 @@
+//! Every setting, where it may be said, and where its value came from.
+//!
+//! The first that says it counts: flag, `LONGHAUL_*`, the context, the top of the file, then what Pulsar's own tools read
+//! (`PULSAR_SERVICE_URL`, the `client.conf` of `PULSAR_CLIENT_CONF`), then the default.
+//!
+//! Invariant: credentials go nowhere that they were not meant for. Those of Pulsar's own configuration are used only with an address
+//! that comes from there as well, and of two ways to authenticate the one counts that was said more specifically.
+
+pub(crate) mod client_conf;
+pub(crate) mod file;
+mod source;
+
+use crate::exit::Failure;
+use crate::globals::Said;
+use crate::times;
+use client_conf::ClientConf;
+use file::File;
+pub(crate) use source::Source;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// As the flag and the file name it; `LONGHAUL_` and the same in capitals is the variable.
+    pub(crate) name: &'static str,
+    /// Not to be shown. It may also be in a file that a variable with `_FILE` at its end names.
+    pub(crate) is_secret: bool,
+    /// What counts if nobody says it.
+    pub(crate) default: Option<&'static str>,
+}
+
+const fn plain(name: &'static str) -> Setting {
+    Setting { name, is_secret: false, default: None }
+}
+
+const fn defaulting(name: &'static str, default: &'static str) -> Setting {
+    Setting { name, is_secret: false, default: Some(default) }
+}
+
+const fn secret(name: &'static str) -> Setting {
+    Setting { name, is_secret: true, default: None }
+}
+
+/// All settings, in the order in which they are shown.
+pub(crate) const SETTINGS: &[Setting] = &[
+    plain("service-url"),
+    plain("admin-url"),
+    defaulting("subscription", longhaul::topics::DEFAULT_SUBSCRIPTION),
+    plain("auth-plugin"),
+    secret("auth-params"),
+    secret("token"),
+    plain("token-file"),
+    plain("tls-trust-certs-file"),
+    plain("tls-certificate-file"),
+    plain("tls-key-file"),
+    plain("listener-name"),
+    defaulting("output", "table"),
+    defaulting("color", "auto"),
+    plain("log"),
+    defaulting("log-format", "text"),
+    defaulting("quiet", "false"),
+    defaulting("yes", "false"),
+    plain("reason"),
+    plain("operator"),
+    plain("timeout"),
+];
+
+/// Settings that say how to authenticate: they belong together.
+const CREDENTIALS: [&str; 4] = ["auth-plugin", "auth-params", "token", "token-file"];
+
+/// A value, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) text: String,
+    pub(crate) source: Source,
+}
+
+/// What the settings are read from.
+pub(crate) struct Sources<'a> {
+    pub(crate) flags: Said<'a>,
+    /// The variables of the environment.
+    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// All settings with their values.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    values: BTreeMap<&'static str, Value>,
+    /// The context whose settings these are.
+    pub(crate) context: Option<String>,
+    /// The file of contexts.
+    pub(crate) file: File,
+    /// What was found in Pulsar's own configuration and is not followed.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The variable of a setting.
+pub(crate) fn variable(name: &str) -> String {
+    format!("LONGHAUL_{}", name.replace('-', "_").to_uppercase())
+}
+
+impl Settings {
+    /// Reads all settings.
+    ///
+    /// # Errors
+    /// When the file, `client.conf` or a secret's file cannot be read, or the context does not exist.
+    pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, Failure> {
+        let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
+        let flag = |name: &str| sources.flags.iter().find(|it| it.0 == name).map(|it| it.1);
+        let file = File::open(&environment)?;
+        let named = flag("context").map(str::to_owned).or_else(|| environment("LONGHAUL_CONTEXT"));
+        let context = named.or_else(|| file.selected().map(str::to_owned));
+        if let Some(name) = &context {
+            file.require(name)?;
+        }
+        let mut values = BTreeMap::new();
+        for setting in SETTINGS {
+            let value = from_flag(flag(setting.name))
+                .map_or_else(|| from_environment(setting, &environment), |it| Ok(Some(it)))?
+                .or_else(|| file.value(context.as_deref(), setting.name));
+            values.extend(value.map(|value| (setting.name, value)));
+        }
+        let mut notes = Vec::new();
+        if !values.contains_key("service-url") {
+            notes = take_pulsars(&mut values, &environment)?;
+        }
+        settle_credentials(&mut values)?;
+        take_defaults(&mut values);
+        Ok(Self { values, context, file, notes })
+    }
+
+    /// The text of a setting.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.value(name).map(|it| it.text.as_str())
+    }
+
+    /// A setting with its source.
+    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
+        debug_assert!(SETTINGS.iter().any(|it| it.name == name), "no setting {name}");
+        self.values.get(name)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name).map(PathBuf::from)
+    }
+
+    /// A setting that is `true` or `false`.
+    pub(crate) fn is(&self, name: &'static str) -> Result<bool, Failure> {
+        self.parsed(name, |text| match text {
+            "true" | "1" | "yes" => Ok(true),
+            "false" | "0" | "no" => Ok(false),
+            _ => Err("expected true or false".to_owned()),
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    /// A setting that is a duration.
+    pub(crate) fn duration(&self, name: &'static str) -> Result<Option<Duration>, Failure> {
+        self.parsed(name, times::duration)
+    }
+
+    /// A setting that has a form; an error names the setting and where its value came from.
+    pub(crate) fn parsed<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Failure> {
+        let Some(Value { text, source }) = self.value(name) else { return Ok(None) };
+        let failed =
+            |problem| Failure::usage(format!("{name} is `{text}`, from {source}: {problem}"));
+        parse(text).map(Some).map_err(failed)
+    }
+}
+
+fn from_flag(text: Option<&str>) -> Option<Value> {
+    Some(Value { text: text?.to_owned(), source: Source::Flag })
+}
+
+fn from_environment(
+    setting: &Setting,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Value>, Failure> {
+    let variable = variable(setting.name);
+    if let Some(text) = environment(&variable) {
+        return Ok(Some(Value { text, source: Source::Environment(variable) }));
+    }
+    // A token's file is a setting of its own: it is read again for each connection.
+    if !setting.is_secret || setting.name == "token" {
+        return Ok(None);
+    }
+    let variable = format!("{variable}_FILE");
+    let Some(path) = environment(&variable) else { return Ok(None) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::usage(format!("{variable} names {path}: {error}")))?;
+    let source = Source::SecretFile(variable, path.into());
+    Ok(Some(Value { text: text.trim().to_owned(), source }))
+}
+
+/// What Pulsar's own tools read, where nobody says a service URL. Returns what of it is not followed.
+fn take_pulsars(
+    values: &mut BTreeMap<&'static str, Value>,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<String>, Failure> {
+    const VARIABLE: &str = "PULSAR_SERVICE_URL";
+    if let Some(text) = environment(VARIABLE) {
+        let source = Source::Environment(VARIABLE.to_owned());
+        values.insert("service-url", Value { text, source });
+    }
+    let Some(path) = environment("PULSAR_CLIENT_CONF") else { return Ok(Vec::new()) };
+    let found = ClientConf::open(&path)?;
+    for (name, text) in found.settings {
+        let source = Source::ClientConf(PathBuf::from(&path));
+        values.entry(name).or_insert(Value { text, source });
+    }
+    Ok(found.notes)
+}
+
+/// Of two ways to authenticate the more specific one counts.
+fn settle_credentials(values: &mut BTreeMap<&'static str, Value>) -> Result<(), Failure> {
+    let rank = |values: &BTreeMap<&'static str, Value>, names: &[&str]| {
+        names.iter().filter_map(|name| Some(values.get(name)?.source.rank())).min()
+    };
+    let ways: [&[&str]; 3] = [&["auth-plugin", "auth-params"], &["token"], &["token-file"]];
+    let Some(best) = rank(values, &CREDENTIALS) else { return Ok(()) };
+    let best_ways: Vec<_> = ways.iter().filter(|way| rank(values, way) == Some(best)).collect();
+    let [way] = best_ways.as_slice() else {
+        return Err(Failure::usage(
+            "two ways to authenticate were given in one place: a token, a token's file, or a plugin with its parameters",
+        ));
+    };
+    values.retain(|name, _| !CREDENTIALS.contains(name) || way.contains(name));
+    Ok(())
+}
+
+fn take_defaults(values: &mut BTreeMap<&'static str, Value>) {
+    let mut put = |name, text: String| {
+        values.entry(name).or_insert(Value { text, source: Source::Default });
+    };
+    for setting in SETTINGS {
+        if let Some(default) = setting.default {
+            put(setting.name, default.to_owned());
+        }
+    }
+    // Where `longhaul dev` listens.
+    if !values.contains_key("service-url") {
+        let ports = crate::commands::ports::DEFAULT;
+        let mut put = |name, text: String| {
+            values.entry(name).or_insert(Value { text, source: Source::Default });
+        };
+        put("service-url", format!("pulsar://{}", ports.broker));
+        put("admin-url", format!("http://{}", ports.admin));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Where the value of a setting came from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The command line.
+    Flag,
+    /// A variable.
+    Environment(String),
+    /// A file that a variable names.
+    SecretFile(String, PathBuf),
+    /// A context of the file.
+    Context(String),
+    /// The top of the file.
+    File(PathBuf),
+    /// Pulsar's `client.conf`.
+    ClientConf(PathBuf),
+    /// Nobody said it.
+    Default,
+}
+
+impl Source {
+    /// The smaller, the more specific.
+    pub(crate) const fn rank(&self) -> u8 {
+        match self {
+            Self::Flag => 0,
+            Self::Environment(_) | Self::SecretFile(..) => 1,
+            Self::Context(_) => 2,
+            Self::File(_) => 3,
+            Self::ClientConf(_) => 4,
+            Self::Default => 5,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("the command line"),
+            Self::Environment(variable) => write!(f, "{variable}"),
+            Self::SecretFile(variable, path) => write!(f, "{} ({variable})", path.display()),
+            Self::Context(name) => write!(f, "the context {name}"),
+            Self::File(path) | Self::ClientConf(path) => write!(f, "{}", path.display()),
+            Self::Default => f.write_str("the default"),
+        }
+    }
+}

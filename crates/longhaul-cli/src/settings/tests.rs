@@ -1,0 +1,167 @@
+use super::*;
+use std::fs;
+
+/// A folder with a file of contexts and a `client.conf`.
+struct World {
+    folder: tempfile::TempDir,
+    variables: BTreeMap<String, String>,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config.toml").display().to_string();
+        let variables = BTreeMap::from([("LONGHAUL_CONFIG".to_owned(), config)]);
+        Self { folder, variables }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn with(mut self, variable: &str, value: &str) -> Self {
+        self.variables.insert(variable.to_owned(), value.to_owned());
+        self
+    }
+
+    fn read(&self, flags: &[(&'static str, &str)]) -> Result<Settings, Failure> {
+        let environment = |name: &str| self.variables.get(name).cloned();
+        Settings::read(&Sources { flags: flags.to_vec(), environment: &environment })
+    }
+}
+
+fn told(settings: &Settings, name: &str) -> String {
+    let value = settings.value(name).unwrap();
+    format!("{} from {}", value.text, value.source)
+}
+
+#[test]
+fn the_first_that_says_a_setting_counts() {
+    let world = World::new();
+    world.file(
+        "config.toml",
+        "context = \"a\"\nsubscription = \"top\"\ntimeout = \"1m\"\n\
+         [contexts.a]\nservice-url = \"pulsar://a:1\"\nsubscription = \"of-a\"\n\
+         [contexts.b]\nservice-url = \"pulsar://b:1\"\n",
+    );
+    let world = world.with("PULSAR_SERVICE_URL", "pulsar://env:1");
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://a:1 from the context a");
+    assert_eq!(told(&settings, "subscription"), "of-a from the context a");
+    assert_eq!(settings.duration("timeout").unwrap(), Some(Duration::from_secs(60)));
+    assert_eq!(told(&settings, "output"), "table from the default");
+    // Whoever names brokers elsewhere has no admin API by default.
+    assert_eq!(settings.text("admin-url"), None);
+
+    let settings = world.read(&[("context", "b")]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://b:1 from the context b");
+    assert!(told(&settings, "subscription").starts_with("top from /"));
+
+    let world = world.with("LONGHAUL_SERVICE_URL", "pulsar://own:1");
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://own:1 from LONGHAUL_SERVICE_URL");
+    let settings = world.read(&[("service-url", "pulsar://flag:1")]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://flag:1 from the command line");
+}
+
+#[test]
+fn without_anything_it_is_the_broker_of_dev() {
+    let settings = World::new().read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://127.0.0.1:6650 from the default");
+    assert!(told(&settings, "admin-url").starts_with("http://127.0.0.1:"));
+}
+
+#[test]
+fn pulsars_own_configuration_counts_where_nobody_says_an_address() {
+    let world = World::new();
+    let conf = world.file(
+        "client.conf",
+        "brokerServiceUrl=pulsar://conf:6650/\nwebServiceUrl=http://conf:8080/\nauthPlugin=token\n\
+         authParams=token:secret\n",
+    );
+    let world = world.with("PULSAR_CLIENT_CONF", &conf);
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), format!("pulsar://conf:6650 from {conf}"));
+    assert_eq!(settings.text("auth-params"), Some("token:secret"));
+
+    let world = world.with("PULSAR_SERVICE_URL", "pulsar://env:1");
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://env:1 from PULSAR_SERVICE_URL");
+    assert_eq!(settings.text("auth-params"), Some("token:secret"));
+
+    // Its credentials are not for brokers that somebody names elsewhere.
+    let settings = world.read(&[("service-url", "pulsar://other:1")]).unwrap();
+    assert_eq!((settings.text("auth-params"), settings.text("admin-url")), (None, None));
+}
+
+#[test]
+fn secrets_may_be_in_files() {
+    let world = World::new();
+    let path = world.file("params", "token:abc\n");
+    let world =
+        world.with("LONGHAUL_AUTH_PARAMS_FILE", &path).with("LONGHAUL_AUTH_PLUGIN", "token");
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(
+        told(&settings, "auth-params"),
+        format!("token:abc from {path} (LONGHAUL_AUTH_PARAMS_FILE)")
+    );
+    let missing = world.with("LONGHAUL_AUTH_PARAMS_FILE", "/nowhere/params").read(&[]);
+    assert!(missing.unwrap_err().to_string().contains("/nowhere/params: No such file"));
+}
+
+#[test]
+fn of_two_ways_to_authenticate_the_more_specific_one_counts() {
+    let world = World::new();
+    world.file("config.toml", "[contexts.a]\nauth-plugin = \"token\"\nauth-params = \"token:x\"\n");
+    let settings = world.read(&[("context", "a"), ("token-file", "/t")]).unwrap();
+    assert_eq!((settings.text("token-file"), settings.text("auth-params")), (Some("/t"), None));
+    let both = world.read(&[("token-file", "/t"), ("auth-params", "token:x")]);
+    assert!(both.unwrap_err().to_string().starts_with("two ways to authenticate"));
+}
+
+#[test]
+fn what_is_wrong_names_the_place() {
+    let world = World::new();
+    world.file("config.toml", "timeout = \"soon\"\n");
+    let settings = world.read(&[]).unwrap();
+    let told = settings.duration("timeout").unwrap_err().to_string();
+    assert!(
+        told.starts_with("timeout is `soon`, from /") && told.contains("config.toml: expected")
+    );
+    for (text, problem) in [
+        ("speed = 1", "`speed` is not a setting; those are service-url, "),
+        ("output = [1]", "`output` is not a text"),
+        ("contexts = 1", "`contexts` is not a setting"),
+        ("[contexts]\na = 1", "contexts.a is not a table"),
+        ("output", "TOML parse error"),
+    ] {
+        world.file("config.toml", text);
+        let told = world.read(&[]).unwrap_err().to_string();
+        assert!(told.contains(problem), "{text}: {told}");
+    }
+    world.file("config.toml", "context = \"gone\"\n");
+    assert_eq!(world.read(&[]).unwrap_err().to_string(), "there is no context `gone`");
+}
+
+#[test]
+fn a_file_that_was_written_is_read_again() {
+    let world = World::new();
+    let mut file = world.read(&[]).unwrap().file;
+    file.put("a", BTreeMap::from([("service-url".to_owned(), "pulsar://a:1".to_owned())]));
+    file.select(Some("a"));
+    file.write().unwrap();
+    let settings = world.read(&[]).unwrap();
+    assert_eq!(told(&settings, "service-url"), "pulsar://a:1 from the context a");
+    let mut file = settings.file;
+    file.remove("a");
+    file.write().unwrap();
+    assert_eq!(world.read(&[]).unwrap().context, None);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(&file.path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "others may not read it");
+    }
+}
