@@ -2,8 +2,8 @@
 
 use super::{Client, ClientBuilder, Settings};
 use crate::topics::{
-    Admin, AdminError, AdminOptions, Priority, SetupError, SetupReport, TopicNameError,
-    TopicSettings, setup, setup_levels,
+    Admin, AdminError, AdminOptions, Finding, Priority, SetupError, SetupReport, Step,
+    TopicNameError, TopicSettings, check, dry_run, queues, setup, setup_levels,
 };
 use crate::transport::session::ConnectOptions;
 
@@ -25,6 +25,47 @@ pub enum SetupTopicsError {
 }
 
 impl Client {
+    /// The task topics of a namespace (`public/default`) that were set up for the client's subscription, by name.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn queues(&self, namespace: &str) -> Result<Vec<String>, SetupTopicsError> {
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let found = queues(admin, namespace, &self.inner.settings.subscription).await;
+        found.map_err(|error| SetupTopicsError::Setup(error.into()))
+    }
+
+    /// What is not as the task protocol needs it about the topics of a task topic, the worst first.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn check_topics(
+        &self,
+        task_topic: &str,
+        settings: TopicSettings,
+    ) -> Result<Vec<Finding>, SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let subscription = self.inner.settings.subscription.clone();
+        let found = check(admin, &names, &TopicSettings { subscription, ..settings }).await;
+        found.map_err(|error| SetupTopicsError::Setup(error.into()))
+    }
+
+    /// What [`setup_topics_with`](Self::setup_topics_with) would change, without changing it.
+    ///
+    /// # Errors
+    /// See [`SetupTopicsError`].
+    pub async fn plan_topics(
+        &self,
+        task_topic: &str,
+        settings: TopicSettings,
+    ) -> Result<Vec<Step>, SetupTopicsError> {
+        let names = self.names(task_topic)?;
+        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+        let subscription = self.inner.settings.subscription.clone();
+        Ok(dry_run(admin, &names, &TopicSettings { subscription, ..settings }).await?)
+    }
+
     /// Makes the topics of a task topic as the task protocol needs them, or puts right what is not, through the admin API
     /// ([`ClientBuilder::admin_url`]). What is right is left alone, so that it may be called at every start. It is what
     /// [`topics::setup`](crate::topics::setup) does with the default settings, and what a worker with an admin URL does by itself.

@@ -28,6 +28,7 @@ mod schedules;
 mod service;
 mod shared_view;
 mod submit;
+mod submitted;
 mod task_ref;
 mod tasks;
 mod terms;
@@ -53,6 +54,7 @@ pub use queue::{Queue, VersionedSettings};
 #[cfg(feature = "schedules")]
 pub use schedules::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use submit::{Submission, SubmitError};
+pub use submitted::{SubmittedError, SubmittedTask};
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{
     TaskCounts, TaskFilter, TaskInfo, TaskPage, TaskStatus, TaskView, TaskViewError, WorkerInfo,

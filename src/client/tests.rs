@@ -64,6 +64,7 @@ mod keyed;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod reading;
+mod submitted;
 mod submitting;
 mod tasks;
 #[cfg(feature = "otel")]

@@ -7,7 +7,7 @@
 mod testing;
 
 use super::http::{AdminError, AdminErrorKind, Call, Http};
-use super::names::TopicParts;
+use super::names::{TopicNameError, TopicParts};
 use super::policy::Policy;
 #[cfg(feature = "internals")]
 pub use testing::{Compaction, CompactionStatus};
@@ -250,8 +250,24 @@ impl AdminCalls {
         u32::try_from(bookies.bookies.len()).ok()
     }
 
+    /// A list of names in a namespace.
+    pub(super) async fn list(
+        &self,
+        [tenant, namespace]: &[&str; 2],
+        rest: &[&str],
+    ) -> Result<Vec<String>, AdminError> {
+        let mut path = vec!["persistent", tenant, namespace];
+        path.extend(rest);
+        self.http.json(&call(Method::GET, &path)).await
+    }
+
+    /// Why a call was not even sent.
+    pub(super) fn refuse(&self, method: &Method, cause: TopicNameError) -> AdminError {
+        self.http.refuse(method, cause.into())
+    }
+
     fn parts<'a>(&self, method: &Method, topic: &'a str) -> Result<TopicParts<'a>, AdminError> {
-        TopicParts::parse(topic).map_err(|e| self.http.refuse(method, e.into()))
+        TopicParts::parse(topic).map_err(|e| self.refuse(method, e))
     }
 
     fn topic_call(&self, method: Method, topic: &str, rest: &[&str]) -> Result<Call, AdminError> {

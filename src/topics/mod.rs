@@ -14,6 +14,8 @@ mod check;
 #[cfg(feature = "admin")]
 mod http;
 mod levels;
+#[cfg(feature = "admin")]
+mod listing;
 mod names;
 #[cfg(feature = "admin")]
 mod observe;
@@ -46,6 +48,8 @@ pub use levels::Priority;
 pub(crate) use levels::like;
 #[cfg(feature = "admin")]
 pub use levels::setup_levels;
+#[cfg(feature = "admin")]
+pub use listing::queues;
 pub use names::{
     DEAD_LETTER_SUBSCRIPTION, DEFAULT_SUBSCRIPTION, TOPIC_NAME_BYTES_MAX, TopicNameError,
     TopicNames, TopicOverrides,

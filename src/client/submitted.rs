@@ -1,0 +1,96 @@
+//! A task as it was submitted: its message on the task topic, whoever has claimed it.
+
+use super::{Client, partition};
+use crate::TaskRef;
+use crate::task::text::TASK_CODEC;
+use crate::task::{PayloadError, decode};
+use crate::topics::TopicNameError;
+use crate::transport::TransportError;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What was submitted.
+///
+/// Its debug form leaves out the payload, which may be private.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubmittedTask {
+    /// The payload, as its message has it: see [`SubmittedTask::codec`].
+    pub payload: Bytes,
+    /// The properties of its message: the submitter's own, and those that say how it is to be run.
+    pub properties: BTreeMap<String, String>,
+    /// When it was submitted, in ms since the epoch by its submitter's wall clock.
+    pub published_ms: u64,
+}
+
+impl SubmittedTask {
+    /// The codec that the payload is encoded by, if any: [`Client::decode_payload`] takes it away.
+    #[must_use]
+    pub fn codec(&self) -> Option<&str> {
+        self.properties.get(TASK_CODEC).map(String::as_str)
+    }
+}
+
+impl fmt::Debug for SubmittedTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmittedTask")
+            .field("payload_bytes", &self.payload.len())
+            .field("properties", &self.properties)
+            .field("published_ms", &self.published_ms)
+            .finish()
+    }
+}
+
+/// Why a task's message was not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmittedError {
+    /// The task's topic is not one.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
+    /// Its message cannot be read as a task: why. A worker fails it for good.
+    #[error("the message of the task cannot be read: {0}")]
+    Undecodable(String),
+    /// The task topic cannot be read now.
+    #[error("cannot read the task topic")]
+    Transport(#[source] TransportError),
+}
+
+impl Client {
+    /// A task as it was submitted, claimed or not; `None` when its message is not on the task topic any more, or never was.
+    ///
+    /// ```no_run
+    /// # async fn show(client: longhaul::Client, task: longhaul::TaskRef) -> Result<(), longhaul::SubmittedError> {
+    /// if let Some(submitted) = client.submitted(&task).await? {
+    ///     println!("{} bytes, {:?}", submitted.payload.len(), submitted.properties);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the task topic cannot be read.
+    pub async fn submitted(&self, task: &TaskRef) -> Result<Option<SubmittedTask>, SubmittedError> {
+        let place = partition(self.names(&task.topic)?.task, task.id.partition);
+        let message = self.inner.transport.fetch(&place, task.id.position()).await;
+        let Some(message) = message.map_err(SubmittedError::Transport)? else { return Ok(None) };
+        if let Some(cause) = message.undecodable {
+            return Err(SubmittedError::Undecodable(cause.to_string()));
+        }
+        Ok(Some(SubmittedTask {
+            payload: message.payload,
+            properties: message.properties.to_map(),
+            published_ms: message.publish_time_ms,
+        }))
+    }
+
+    /// A payload without its codec.
+    ///
+    /// # Errors
+    /// When this client has no codec of that name, or the bytes are not of that codec.
+    pub fn decode_payload(&self, submitted: &SubmittedTask) -> Result<Bytes, PayloadError> {
+        let Some(name) = submitted.codec() else { return Ok(submitted.payload.clone()) };
+        decode(&**self.inner.settings.codecs.get(name)?, &submitted.payload)
+    }
+}
