@@ -1,1 +1,27 @@
-//! HTTP gateway of longhaul.
+//! HTTP gateway of longhaul: tasks for submitters and workers in any language.
+//!
+//! [`Server::start`] serves a [`longhaul::Client`] at an address; [`ServerConfig`] has all settings with their defaults. A gateway holds no state of its own
+//! beyond what is in the log: several run side by side, any of them answers any request, and each may die at any time.
+//!
+//! - `shell` accepts connections, and checks each request before a route sees it;
+//! - `core` is what can be done to queues and tasks, apart from HTTP;
+//! - `v1` holds the routes of the native API, one file per resource; `route` is the list of all routes, of which the OpenAPI document is made.
+
+#![allow(dead_code, unused_imports, reason = "the routes that use it follow")]
+
+mod auth;
+mod clock;
+mod config;
+mod core;
+mod problem;
+mod reload;
+mod route;
+mod server;
+mod shell;
+mod telemetry;
+mod v1;
+
+pub use auth::TokenFileError;
+pub use config::{ConfigError, DEFAULT_PORT, Dialect, Limits, ServerConfig, TlsConfig};
+pub use server::{Server, StartError};
+pub use shell::TlsError;

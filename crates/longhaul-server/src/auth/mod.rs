@@ -1,0 +1,132 @@
+//! Who asks, and what they may do: bearer tokens with scopes, perhaps bound to queues.
+
+mod tokens;
+
+pub use tokens::TokenFileError;
+
+use crate::config::ServerConfig;
+use crate::problem::Problem;
+use crate::reload::Reloaded;
+use crate::route::Access;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokens::{Tokens, Verdict};
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Scope {
+    /// To submit tasks.
+    Submit,
+    /// To lease tasks and to report on them.
+    Work,
+    /// To look at everything, payloads and results included.
+    Read,
+    /// To change queues, schedules and limits, and to act upon tasks: cancel, delete, replay, purge. It includes the other scopes.
+    Admin,
+}
+
+impl Scope {
+    pub(crate) const ALL: [Self; 4] = [Self::Submit, Self::Work, Self::Read, Self::Admin];
+
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Submit => "submit",
+            Self::Work => "work",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// A caller that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Who acts, as the log of actions names it; `None` leaves the name that the client has.
+    pub(crate) name: Option<String>,
+    scopes: BTreeSet<Scope>,
+    /// The queues that the token is bound to; `None` for all.
+    queues: Option<BTreeSet<String>>,
+}
+
+impl Identity {
+    /// Somebody who may do everything.
+    fn everybody() -> Self {
+        Self { name: None, scopes: Scope::ALL.into(), queues: None }
+    }
+
+    pub(crate) fn may(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
+    }
+
+    pub(crate) fn may_use(&self, queue: &str) -> bool {
+        self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
+    }
+
+    /// Whether it is bound to some queues: then it cannot do what concerns all of them.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.queues.is_some()
+    }
+}
+
+/// Tells callers apart.
+#[derive(Debug)]
+pub(crate) struct Auth {
+    everybody: Arc<Identity>,
+    tokens: Option<(PathBuf, Reloaded<Tokens>)>,
+}
+
+impl Auth {
+    /// Reads the file of the tokens, if there is one.
+    pub(crate) fn open(config: &ServerConfig) -> Result<Self, TokenFileError> {
+        let open = |path: &PathBuf| {
+            let tokens = Reloaded::open(vec![path.clone()], || Tokens::read(path))?;
+            Ok((path.clone(), tokens))
+        };
+        let tokens = config.token_file.as_ref().map(open).transpose()?;
+        Ok(Self { everybody: Arc::new(Identity::everybody()), tokens })
+    }
+
+    /// Who asks for a route; open ones are for everybody, whatever token comes with them.
+    pub(crate) fn identify_for(
+        &self,
+        access: Access,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Identity>, Problem> {
+        match access {
+            Access::Open => Ok(Arc::clone(&self.everybody)),
+            Access::Needs(_) => self.identify(headers),
+        }
+    }
+
+    /// Who asks, by the header `Authorization`.
+    fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, Problem> {
+        let Some((path, tokens)) = &self.tokens else { return Ok(Arc::clone(&self.everybody)) };
+        let refused = |code, detail| Problem::new(StatusCode::UNAUTHORIZED, code, detail);
+        let Some(header) = headers.get(AUTHORIZATION) else {
+            let detail = "the request has no token; send the header `Authorization: Bearer TOKEN`";
+            return Err(refused("token_missing", detail));
+        };
+        let token = header
+            .as_bytes()
+            .split_at_checked(7)
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+        let Some((_, token)) = token else {
+            let detail = "the header `Authorization` has another form than `Bearer TOKEN`";
+            return Err(refused("token_malformed", detail));
+        };
+        match tokens.get(|| Tokens::read(path)).find(token) {
+            Verdict::Known(identity) => Ok(identity),
+            Verdict::Expired => {
+                Err(refused("token_expired", "the token has expired; ask for a new one"))
+            }
+            Verdict::Unknown => {
+                Err(refused("token_unknown", "the gateway does not know the token"))
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What a gateway is told: where it listens, whom it lets in, and its limits.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The port of a gateway, if none is given.
+pub const DEFAULT_PORT: u16 = 7070;
+
+/// The settings of a gateway, all with defaults.
+///
+/// ```
+/// use longhaul_server::ServerConfig;
+///
+/// let mut config = ServerConfig::default();
+/// assert!(config.listen.ip().is_loopback() && config.validate().is_ok());
+///
+/// config.listen = "0.0.0.0:7070".parse()?;
+/// let refused = config.validate().unwrap_err();
+/// assert!(refused.to_string().contains("token"), "{refused}");
+///
+/// config.token_file = Some("/etc/longhaul/tokens.json".into());
+/// assert!(config.validate().is_ok());
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// Where to listen. Port 0 has the system choose one, which [`Server::address`](crate::Server::address) tells. Default 127.0.0.1:7070.
+    pub listen: SocketAddr,
+    /// Tenant and namespace of Pulsar that hold the queues, such as `public/default`.
+    pub namespace: String,
+    /// The file of the tokens that let callers in: see [the page about security](https://docs.rs/crate/longhaul-server). It is read again when it changes. Default none:
+    /// whoever reaches the address is let in, with all scopes.
+    pub token_file: Option<PathBuf>,
+    /// Listens beyond loopback without tokens or client certificates. Default no.
+    pub insecure: bool,
+    /// TLS; default none.
+    pub tls: Option<TlsConfig>,
+    /// Names, besides `localhost` and the loopback addresses, by which the gateway may be asked for (`Host`). Where it listens beyond loopback,
+    /// an empty list allows all names. Default empty.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default none.
+    pub allowed_origins: Vec<String>,
+    /// Limits on requests and connections.
+    pub limits: Limits,
+    /// Dialects that are served beside the native API. Default none.
+    pub dialects: Vec<Dialect>,
+    /// The queue of the routes of document 001 and 002, which name none. Default `default`.
+    pub dialect_queue: String,
+}
+
+/// What a gateway takes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Connections at once; further ones wait in the backlog of the system. Default 16,384.
+    pub connections: usize,
+    /// Requests at once, without long polls and event streams; further ones are answered with 503 and `Retry-After`. Default 1,024.
+    pub requests: usize,
+    /// Long polls and event streams at once; further ones are answered with 503 and `Retry-After`. Default 16,384.
+    pub waiting: usize,
+    /// Bytes of a body. Default 5 MiB.
+    pub body_bytes: usize,
+    /// Bytes of the body of a batch. Default 32 MiB.
+    pub batch_bytes: usize,
+    /// Bytes of all bodies that are being read at once. Default 512 MiB.
+    pub all_body_bytes: usize,
+    /// How long a request may take, its body included. Long polls may take this long to send their body, and then wait as long as they ask. Default 30 s.
+    pub request_time: Duration,
+    /// How long a client may take to send the head of a request, or leave its connection idle. Default 10 s.
+    pub header_time: Duration,
+    /// How long a TLS handshake may take. Default 10 s.
+    pub handshake_time: Duration,
+    /// The longest wait of a long poll. Default 30 s.
+    pub poll_time: Duration,
+}
+
+/// TLS of a gateway: PEM files, which are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of client certificates: with this, clients without a certificate of theirs are refused.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// A dialect: routes and bodies of another task queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`, `/health`.
+    Document001,
+    /// Document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}/ack`, `/tasks/{id}/nack`.
+    Document002,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It would listen beyond this machine, and let everybody in.
+    #[error(
+        "{0} can be reached from other machines, and no callers are told apart: give a token file, or client authorities for TLS, or listen on 127.0.0.1; \
+         `insecure` allows it nevertheless"
+    )]
+    OpenToAll(SocketAddr),
+    /// The namespace has another form.
+    #[error(
+        "the namespace is a tenant and a namespace of Pulsar, such as `public/default`; this is `{0}`"
+    )]
+    Namespace(String),
+    /// An origin has another form.
+    #[error(
+        "an allowed origin is a scheme, a host and perhaps a port, such as `https://tasks.example.org`; this is `{0}`"
+    )]
+    Origin(String),
+    /// The queue of the dialects has no usable name.
+    #[error("the queue of the dialects: {0}")]
+    Queue(String),
+    /// A limit is zero.
+    #[error("the limit `{0}` is zero, and nothing could be served")]
+    Zero(&'static str),
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT),
+            namespace: "public/default".to_owned(),
+            token_file: None,
+            insecure: false,
+            tls: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            limits: Limits::default(),
+            dialects: Vec::new(),
+            dialect_queue: "default".to_owned(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: usize = 1024 * 1024;
+        Self {
+            connections: 16_384,
+            requests: 1_024,
+            waiting: 16_384,
+            body_bytes: 5 * MIB,
+            batch_bytes: 32 * MIB,
+            all_body_bytes: 512 * MIB,
+            request_time: Duration::from_secs(30),
+            header_time: Duration::from_secs(10),
+            handshake_time: Duration::from_secs(10),
+            poll_time: Duration::from_secs(30),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Whether callers are told apart.
+    #[must_use]
+    pub fn has_auth(&self) -> bool {
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
+        self.token_file.is_some() || certificates
+    }
+
+    /// Checks the settings. What they name is not looked at yet.
+    ///
+    /// # Errors
+    /// Names the first setting that cannot be used, and what to do.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !self.listen.ip().is_loopback() && !self.has_auth() && !self.insecure {
+            return Err(ConfigError::OpenToAll(self.listen));
+        }
+        let is_word = |word: &str| !word.is_empty() && word.bytes().all(is_name_byte);
+        let namespace = self.namespace.split_once('/');
+        if !namespace.is_some_and(|(tenant, namespace)| is_word(tenant) && is_word(namespace)) {
+            return Err(ConfigError::Namespace(self.namespace.clone()));
+        }
+        if let Some(origin) = self.allowed_origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(ConfigError::Origin(origin.clone()));
+        }
+        crate::core::QueueName::parse(&self.dialect_queue)
+            .map_err(|error| ConfigError::Queue(error.to_string()))?;
+        self.limits.validate()
+    }
+}
+
+impl Limits {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let counts = [
+            ("connections", self.connections),
+            ("requests", self.requests),
+            ("waiting", self.waiting),
+            ("body_bytes", self.body_bytes),
+            ("batch_bytes", self.batch_bytes),
+            ("all_body_bytes", self.all_body_bytes),
+        ];
+        let times = [
+            ("request_time", self.request_time),
+            ("header_time", self.header_time),
+            ("handshake_time", self.handshake_time),
+        ];
+        let count = counts.iter().find(|(_, count)| *count == 0).map(|(name, _)| *name);
+        let time = times.iter().find(|(_, time)| time.is_zero()).map(|(name, _)| *name);
+        count.or(time).map_or(Ok(()), |name| Err(ConfigError::Zero(name)))
+    }
+}
+
+const fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'=' | b':')
+}
+
+fn is_origin(origin: &str) -> bool {
+    let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '?', '#', '@', '*']);
+    rest.is_some_and(is_host) && !origin.contains(char::is_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(change: impl FnOnce(&mut ServerConfig)) -> Result<(), ConfigError> {
+        let mut config = ServerConfig::default();
+        change(&mut config);
+        config.validate()
+    }
+
+    #[test]
+    fn only_loopback_is_open_to_all() {
+        let beyond = "0.0.0.0:1".parse().unwrap();
+        assert_eq!(changed(|_| {}), Ok(()));
+        assert_eq!(changed(|it| it.listen = "[::1]:0".parse().unwrap()), Ok(()));
+        assert_eq!(changed(|it| it.listen = beyond), Err(ConfigError::OpenToAll(beyond)));
+        let insecure = |it: &mut ServerConfig| (it.listen, it.insecure) = (beyond, true);
+        assert_eq!(changed(insecure), Ok(()));
+        let tokens = |it: &mut ServerConfig| {
+            (it.listen, it.token_file) = (beyond, Some("t".into()));
+        };
+        assert_eq!(changed(tokens), Ok(()));
+        let tls = |client_authorities| {
+            let (certificate, key) = ("c".into(), "k".into());
+            let tls = Some(TlsConfig { certificate, key, client_authorities });
+            changed(|it| (it.listen, it.tls) = (beyond, tls))
+        };
+        assert_eq!(tls(Some("ca".into())), Ok(()));
+        assert_eq!(tls(None), Err(ConfigError::OpenToAll(beyond)), "TLS alone tells nobody apart");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for namespace in ["", "public", "a/b/c", "/b", "a/", "a b/c"] {
+            let refused = changed(|it| it.namespace = namespace.to_owned());
+            assert_eq!(refused, Err(ConfigError::Namespace(namespace.to_owned())));
+        }
+        for origin in ["*", "example.org", "https://", "https://a/b", "https://*.a", "https://a b"]
+        {
+            let refused = changed(|it| it.allowed_origins = vec![origin.to_owned()]);
+            assert_eq!(refused, Err(ConfigError::Origin(origin.to_owned())));
+        }
+        assert_eq!(changed(|it| it.allowed_origins = vec!["http://a:8080".to_owned()]), Ok(()));
+        assert_eq!(changed(|it| it.limits.requests = 0), Err(ConfigError::Zero("requests")));
+        let zero = changed(|it| it.limits.header_time = Duration::ZERO);
+        assert_eq!(zero, Err(ConfigError::Zero("header_time")));
+        let queue = changed(|it| it.dialect_queue = "a/b".to_owned());
+        assert!(matches!(queue, Err(ConfigError::Queue(_))));
+    }
+}

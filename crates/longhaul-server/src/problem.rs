@@ -1,0 +1,106 @@
+//! Errors as callers see them: `application/problem+json`, with a code for machines, what happened, and what to do.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::borrow::Cow;
+use utoipa::ToSchema;
+
+/// The longest text of a problem, in bytes: it may quote what a caller has sent.
+const DETAIL_BYTES_MAX: usize = 2_000;
+
+/// An error, as it is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// The same as the status of the answer.
+    #[serde(serialize_with = "status_number")]
+    #[schema(value_type = u16, example = 404)]
+    pub(crate) status: StatusCode,
+    /// What kind of problem it is, for machines: it does not change.
+    #[schema(value_type = String, example = "task_not_found")]
+    pub(crate) code: &'static str,
+    /// The status in words.
+    #[schema(value_type = String, example = "Not Found")]
+    pub(crate) title: &'static str,
+    /// What happened, and what to do.
+    #[schema(value_type = String)]
+    pub(crate) detail: Cow<'static, str>,
+    /// The version that stands, where another one was expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current_version: Option<u64>,
+    /// The epoch that the task is in, where another one was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current_epoch: Option<u32>,
+    /// The task that is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<String>,
+    /// After how many seconds to try again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retry_after: Option<u32>,
+}
+
+fn status_number<S: serde::Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self {
+            status,
+            code,
+            title,
+            detail: shortened(detail.into()),
+            current_version: None,
+            current_epoch: None,
+            task: None,
+            retry_after: None,
+        }
+    }
+
+    /// What was sent cannot be understood.
+    pub(crate) fn bad_request(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// Something can be tried again after a second or so.
+    pub(crate) fn unavailable(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
+    }
+}
+
+fn shortened(text: Cow<'static, str>) -> Cow<'static, str> {
+    if text.len() <= DETAIL_BYTES_MAX {
+        return text;
+    }
+    let mut end = DETAIL_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let start = text.get(..end).unwrap_or_default();
+    Cow::Owned(format!("{start}…"))
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        // It holds nothing that has no form in JSON.
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"longhaul\""));
+        }
+        response
+    }
+}

@@ -1,0 +1,233 @@
+//! The list of all routes: what each is called, who may use it, and what it takes and answers. The router, the OpenAPI document and the tests of
+//! scopes are made of it.
+
+mod describe;
+mod openapi;
+mod verbs;
+
+pub(crate) use openapi::document;
+
+use crate::auth::Scope;
+use crate::config::Limits;
+use crate::core::Service;
+use crate::problem::Problem;
+use crate::shell::{Gate, Shell, gate, guard};
+use crate::telemetry::REQUEST_SECONDS;
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use metrics::Histogram;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use utoipa::openapi::path::OperationBuilder;
+use utoipa::openapi::{RefOr, Schema};
+
+/// A method of HTTP that a route has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Put,
+    Post,
+    Patch,
+    Delete,
+}
+
+/// Who may use a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody: it tells nothing of tasks.
+    Open,
+    /// Whoever has this scope.
+    Needs(Scope),
+}
+
+/// How long a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// It is answered however busy the gateway is.
+    Probe,
+    Short,
+    /// It waits for something: a long poll, or a stream of events.
+    Long,
+}
+
+/// How large a body may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// A body of JSON with settings.
+    Small,
+    /// The payload of a task.
+    Task,
+    /// Many tasks.
+    Batch,
+}
+
+/// The most bytes of a body that holds no payload.
+const SMALL_BYTES_MAX: usize = 512 * 1024;
+
+/// What is known of a route.
+#[derive(Debug)]
+pub(crate) struct RouteInfo {
+    pub(crate) method: Method,
+    /// With its parameters, such as `/v1/queues/{queue}`.
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) span: Span,
+    pub(crate) size: Size,
+    /// By status.
+    measured: RwLock<Vec<(u16, Histogram)>>,
+}
+
+/// A route.
+pub(crate) struct Route {
+    pub(crate) info: RouteInfo,
+    handler: MethodRouter<Arc<Service>>,
+    operation: OperationBuilder,
+    schemas: Vec<(String, RefOr<Schema>)>,
+}
+
+impl Method {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Put => MethodFilter::PUT,
+            Self::Post => MethodFilter::POST,
+            Self::Patch => MethodFilter::PATCH,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+impl RouteInfo {
+    pub(crate) const fn body_limit(&self, limits: &Limits) -> usize {
+        match self.size {
+            Size::Small if limits.body_bytes > SMALL_BYTES_MAX => SMALL_BYTES_MAX,
+            Size::Small | Size::Task => limits.body_bytes,
+            Size::Batch => limits.batch_bytes,
+        }
+    }
+
+    /// Measures a request. The facade would look the histogram up each time, with all its labels.
+    pub(crate) fn took(&self, status: u16, time: Duration) {
+        let find = |measured: &[(u16, Histogram)]| {
+            let found = measured.iter().find(|(of, _)| *of == status);
+            found.map(|(_, histogram)| histogram.record(time))
+        };
+        if find(&self.measured.read().unwrap_or_else(PoisonError::into_inner)).is_some() {
+            return;
+        }
+        let text = status.to_string();
+        let labels = [("route", self.path), ("method", self.method.word())];
+        let [route, method] =
+            labels.map(|(name, value)| metrics::Label::from_static_parts(name, value));
+        let labels = vec![route, method, metrics::Label::new("status", text)];
+        let histogram = metrics::histogram!(REQUEST_SECONDS, labels);
+        histogram.record(time);
+        let mut measured = self.measured.write().unwrap_or_else(PoisonError::into_inner);
+        measured.push((status, histogram));
+    }
+}
+
+impl Route {
+    /// A route for short requests with a small body; its handler documents itself by the calls that follow.
+    pub(crate) fn new<H, T>(method: Method, path: &'static str, scope: Scope, handler: H) -> Self
+    where
+        H: Handler<T, Arc<Service>>,
+        T: 'static,
+    {
+        let info = RouteInfo {
+            method,
+            path,
+            access: Access::Needs(scope),
+            span: Span::Short,
+            size: Size::Small,
+            measured: RwLock::default(),
+        };
+        let handler = on(method.filter(), handler);
+        Self { info, handler, operation: OperationBuilder::new(), schemas: Vec::new() }
+    }
+
+    /// It needs no scope.
+    pub(crate) const fn open(mut self) -> Self {
+        self.info.access = Access::Open;
+        self.info.span = Span::Probe;
+        self
+    }
+
+    /// It waits for something.
+    pub(crate) const fn waits(mut self) -> Self {
+        self.info.span = Span::Long;
+        self
+    }
+
+    pub(crate) const fn takes(mut self, size: Size) -> Self {
+        self.info.size = size;
+        self
+    }
+}
+
+/// All routes that are served.
+pub(crate) fn all() -> Vec<Route> {
+    crate::v1::routes()
+}
+
+/// Serves all routes, behind all checks.
+pub(crate) fn router(shell: Arc<Shell>, service: Arc<Service>) -> Router {
+    let mut router = Router::new();
+    for Route { info, handler, .. } in all() {
+        let path = verbs::routed(info.path);
+        let gated = Gate { shell: Arc::clone(&shell), route: Arc::new(info) };
+        router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));
+    }
+    let router = router
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(service)
+        .layer(axum::extract::DefaultBodyLimit::disable());
+    let router = match cors(&shell) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    let guarded = router.layer(from_fn_with_state(shell, guard));
+    // What names a route must be in its place before the route is looked up.
+    Router::new().fallback_service(guarded).layer(from_fn(verbs::put_in_place))
+}
+
+/// Web pages of other origins may use the gateway only where that is configured, each by its whole name.
+fn cors(shell: &Shell) -> Option<CorsLayer> {
+    let origins = &shell.config.allowed_origins;
+    let values: Vec<_> = origins.iter().filter_map(|it| HeaderValue::from_str(it).ok()).collect();
+    if values.is_empty() {
+        return None;
+    }
+    let methods = [Method::Get, Method::Put, Method::Post, Method::Patch, Method::Delete];
+    let methods = methods.iter().filter_map(|it| it.word().parse().ok());
+    let methods: Vec<axum::http::Method> = methods.collect();
+    let names = ["authorization", "content-type", "idempotency-key", "last-event-id"];
+    let cors = CorsLayer::new().allow_origin(AllowOrigin::list(values)).allow_methods(methods);
+    let cors = cors.allow_headers(names.map(HeaderName::from_static));
+    Some(cors.max_age(Duration::from_secs(600)))
+}
+
+async fn no_route() -> Problem {
+    let detail = "there is no such route; GET /v1/openapi.json lists all of them";
+    Problem::new(StatusCode::NOT_FOUND, "route_not_found", detail)
+}
+
+async fn wrong_method() -> Problem {
+    let detail = "the route has other methods: the header `Allow` names them";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+}

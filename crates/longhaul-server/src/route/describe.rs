@@ -1,0 +1,98 @@
+//! How a route says what it takes and what it answers, for the OpenAPI document.
+
+use super::{Route, Size};
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Required, ResponseBuilder, Schema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+impl Route {
+    /// What it is called in generated clients, and what it does.
+    pub(crate) fn does(mut self, id: &'static str, summary: &'static str) -> Self {
+        let tag =
+            self.info.path.split('/').nth(1).filter(|it| *it == "v1").map_or("gateway", |_| "v1");
+        self.operation = self.operation.operation_id(Some(id)).summary(Some(summary)).tag(tag);
+        for name in parameters(self.info.path) {
+            let described = match name {
+                "queue" => "The queue: up to 128 of `-`, `_`, digits and letters.",
+                "task" => {
+                    "The id of the task, such as `12:0:-1`, or `high~12:0:-1` where it has a priority."
+                }
+                _ => "Its name.",
+            };
+            let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+            let parameter = parameter.required(Required::True).description(Some(described));
+            self.operation = self.operation.parameter(parameter.schema(Some(String::schema())));
+        }
+        self
+    }
+
+    /// It has these parameters behind `?`.
+    pub(crate) fn query<Q: IntoParams>(mut self) -> Self {
+        for parameter in Q::into_params(|| Some(ParameterIn::Query)) {
+            self.operation = self.operation.parameter::<Parameter>(parameter);
+        }
+        self
+    }
+
+    /// It takes this as JSON.
+    pub(crate) fn body<T: ToSchema>(mut self) -> Self {
+        let schema = self.refer::<T>();
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let body = RequestBodyBuilder::new().content("application/json", content);
+        let body = body.required(Some(Required::True)).build();
+        self.operation = self.operation.request_body(Some(body));
+        self
+    }
+
+    /// It takes this as JSON, or any other content type as the payload of a task.
+    pub(crate) fn body_or_raw<T: ToSchema>(mut self) -> Self {
+        let json = ContentBuilder::new().schema(Some(self.refer::<T>())).build();
+        let raw = ContentBuilder::new().schema::<RefOr<Schema>>(None).build();
+        let body = RequestBodyBuilder::new().content("application/json", json);
+        let body = body.content("application/octet-stream", raw).required(Some(Required::True));
+        self.operation = self.operation.request_body(Some(body.build()));
+        self.takes(Size::Task)
+    }
+
+    /// It answers with this.
+    pub(crate) fn answers<T: ToSchema>(mut self, status: u16, described: &'static str) -> Self {
+        let schema = self.refer::<T>();
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let response = ResponseBuilder::new().description(described);
+        let response = response.content("application/json", content);
+        self.operation = self.operation.response(status.to_string(), response.build());
+        self
+    }
+
+    /// It answers with bytes of this content type.
+    pub(crate) fn answers_raw(
+        mut self,
+        status: u16,
+        content_type: &'static str,
+        described: &'static str,
+    ) -> Self {
+        let content = ContentBuilder::new().schema(Some(String::schema())).build();
+        let response = ResponseBuilder::new().description(described).content(content_type, content);
+        self.operation = self.operation.response(status.to_string(), response.build());
+        self
+    }
+
+    /// It answers without a body.
+    pub(crate) fn answers_empty(mut self, status: u16, described: &'static str) -> Self {
+        let response = ResponseBuilder::new().description(described).build();
+        self.operation = self.operation.response(status.to_string(), response);
+        self
+    }
+
+    fn refer<T: ToSchema>(&mut self) -> RefOr<Schema> {
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(&mut self.schemas);
+        RefOr::Ref(Ref::from_schema_name(T::name()))
+    }
+}
+
+/// The names of the parameters in a path.
+pub(super) fn parameters(path: &str) -> impl Iterator<Item = &str> {
+    path.split('{').skip(1).filter_map(|rest| rest.split('}').next())
+}

@@ -1,0 +1,61 @@
+//! The OpenAPI document, made of the list of routes.
+
+use super::{Access, Method, Route, all};
+use crate::problem::Problem;
+use std::sync::LazyLock;
+use utoipa::openapi::path::{HttpMethod, PathsBuilder};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+const DESCRIPTION: &str = "Long-running tasks on Apache Pulsar over HTTP. Errors are `application/problem+json` with a `code` that does not change. \
+    Times are in ms since the epoch, durations in texts such as `30s` or `PT1H`.";
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    let document = make(all());
+    document.to_pretty_json().unwrap_or_default()
+});
+
+/// The document as it is served.
+pub(crate) fn document() -> &'static str {
+    &DOCUMENT
+}
+
+fn make(routes: Vec<Route>) -> OpenApi {
+    let mut paths = PathsBuilder::new().build();
+    let mut components = ComponentsBuilder::new()
+        .schema(Problem::name(), Problem::schema())
+        .security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    for Route { info, operation, schemas, .. } in routes {
+        let mut operation = operation.build();
+        let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name())));
+        let problem = ResponseBuilder::new()
+            .description("What went wrong.")
+            .content("application/problem+json", problem.build());
+        operation.responses.responses.insert("default".to_owned(), problem.build().into());
+        if let Access::Needs(scope) = info.access {
+            operation.security =
+                Some(vec![SecurityRequirement::new("token", [scope.word().to_owned()])]);
+        }
+        let method = match info.method {
+            Method::Get => HttpMethod::Get,
+            Method::Put => HttpMethod::Put,
+            Method::Post => HttpMethod::Post,
+            Method::Patch => HttpMethod::Patch,
+            Method::Delete => HttpMethod::Delete,
+        };
+        paths.add_path_operation(info.path, vec![method], operation);
+        components = components.schemas_from_iter(schemas);
+    }
+    let info = InfoBuilder::new()
+        .title("longhaul")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(DESCRIPTION));
+    OpenApiBuilder::new()
+        .info(info.build())
+        .paths(paths)
+        .components(Some(components.build()))
+        .build()
+}

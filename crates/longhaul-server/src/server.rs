@@ -1,0 +1,137 @@
+//! Starts a gateway, tells where it listens, and ends it.
+
+use crate::auth::{Auth, TokenFileError};
+use crate::config::{ConfigError, ServerConfig};
+use crate::core::Service;
+use crate::shell::{Listener, Shell, TlsError};
+use crate::{route, telemetry};
+use longhaul::Client;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The file of the tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The address cannot be listened at.
+    #[error(
+        "cannot listen at {address}: {source}; give another address, or end the program that uses it"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// A gateway that runs.
+///
+/// It ends with [`drain`](Self::drain). Dropping it ends it at once, as a crash would; what was answered is in the log.
+///
+/// ```no_run
+/// use longhaul::Client;
+/// use longhaul_server::{Server, ServerConfig};
+/// use std::time::Duration;
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// // With an admin URL queues can be created, listed and deleted.
+/// let client = Client::builder("pulsar://localhost:6650").admin_url("http://localhost:8080").connect().await?;
+/// let server = Server::start(client, ServerConfig::default()).await?;
+/// println!("{}", server.url());
+/// tokio::signal::ctrl_c().await?;
+/// server.drain(Duration::from_secs(30)).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    has_tls: bool,
+    stops: Stops,
+    tasks: TaskTracker,
+}
+
+/// How the parts of a gateway are told to end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stops {
+    /// No further connection is accepted, no further request waits; what is being answered is.
+    pub(crate) drain: CancellationToken,
+    /// Everything ends now.
+    pub(crate) end: CancellationToken,
+}
+
+impl Server {
+    /// Starts to listen. The client is connected already, and has an admin URL where queues are to be created, listed and deleted.
+    ///
+    /// # Errors
+    /// When a setting cannot be used, or the address cannot be listened at.
+    pub async fn start(client: Client, config: ServerConfig) -> Result<Self, StartError> {
+        config.validate()?;
+        let (stops, tasks) = (Stops::default(), TaskTracker::new());
+        telemetry::install();
+        let auth = Auth::open(&config)?;
+        let tls = config.tls.as_ref().map(crate::shell::Tls::open).transpose()?;
+        let (address, has_tls) = (config.listen, tls.is_some());
+        let failed = |source| StartError::Listen { address, source };
+        let listener = Listener::bind(address, tls, &config.limits).await.map_err(failed)?;
+        let address = listener.address().map_err(failed)?;
+        let service = Arc::new(Service::new(client, &config));
+        let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
+        let router = route::router(Arc::clone(&shell), service);
+        tasks.spawn(telemetry::keep_up(stops.drain.clone()));
+        tasks.spawn(listener.serve(router, shell, tasks.clone()));
+        tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
+        Ok(Self { address, has_tls, stops, tasks })
+    }
+
+    /// Where it listens: with the port that the system has chosen, if the configured one was 0.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of its root, such as `http://127.0.0.1:7070`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.address)
+    }
+
+    /// Ends the gateway in order: it says that it is not ready, accepts no more connections, answers what waits with what there is, and finishes what
+    /// it has begun. What is not finished within the time is cut off. Returns whether everything was finished.
+    pub async fn drain(&self, deadline: Duration) -> bool {
+        self.stops.drain.cancel();
+        self.tasks.close();
+        let finished = tokio::time::timeout(deadline, self.tasks.wait()).await.is_ok();
+        self.stops.end.cancel();
+        self.tasks.wait().await;
+        tracing::info!(event = "gateway_stopped", finished, "the gateway has ended");
+        finished
+    }
+
+    /// Waits until the gateway has ended: somebody has drained it.
+    pub async fn join(&self) {
+        self.stops.drain.cancelled().await;
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stops.drain.cancel();
+        self.stops.end.cancel();
+        self.tasks.close();
+    }
+}

@@ -1,0 +1,129 @@
+//! Accepts connections and serves HTTP/1.1 on them.
+//!
+//! The plain `serve` of axum has no timer, so that a client may send the head of its request as slowly as it likes. This loop has one, and a limit on
+//! connections.
+
+use super::{Shell, Tls};
+use crate::config::Limits;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+/// How long to wait when no connection can be accepted: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most bytes of the head of a request.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// A gateway's socket.
+pub(crate) struct Listener {
+    socket: TcpListener,
+    tls: Option<Arc<Tls>>,
+    connections: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// Starts to listen.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        tls: Option<Tls>,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        let connections = limits.connections.min(Semaphore::MAX_PERMITS);
+        let connections = Arc::new(Semaphore::new(connections));
+        Ok(Self { socket, tls: tls.map(Arc::new), connections })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts connections until the gateway is drained.
+    pub(crate) async fn serve<S>(self, service: S, shell: Arc<Shell>, tasks: TaskTracker)
+    where
+        S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let draining = shell.draining().clone();
+        while let Some((stream, peer, permit)) = draining.run_until_cancelled(self.accept()).await {
+            let (tls, shell, service) = (self.tls.clone(), Arc::clone(&shell), service.clone());
+            tasks.spawn(async move {
+                let served = async {
+                    match tls {
+                        None => serve_connection(stream, service, &shell).await,
+                        Some(tls) => {
+                            let time = shell.config.limits.handshake_time;
+                            let Some(stream) = tls.accept(stream, peer, time).await else { return };
+                            serve_connection(stream, service, &shell).await;
+                        }
+                    }
+                };
+                shell.stops.end.run_until_cancelled(served).await;
+                drop(permit);
+            });
+        }
+    }
+
+    /// The next connection, once there is room for one.
+    async fn accept(&self) -> (TcpStream, SocketAddr, Option<tokio::sync::OwnedSemaphorePermit>) {
+        let permit = Arc::clone(&self.connections).acquire_owned().await.ok();
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => {
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%peer, %error, "the connection is gone");
+                    }
+                    return (stream, peer, permit);
+                }
+                Err(error) => {
+                    tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+async fn serve_connection<S, I>(stream: I, service: S, shell: &Shell)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(shell.config.limits.header_time)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shell.draining().cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection has ended");
+    }
+}

@@ -1,0 +1,113 @@
+//! Reads bodies: within their limit, within their time, and as JSON where a route wants that.
+
+use super::Caller;
+use crate::problem::Problem;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+/// A body as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    /// In lower case, without parameters.
+    pub(crate) content_type: Option<String>,
+}
+
+/// A body of JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+/// So many KiB hold so many bytes.
+pub(super) const fn kib(bytes: usize) -> usize {
+    bytes.div_ceil(1024)
+}
+
+/// A body is longer than it may be.
+pub(super) fn too_large(limit: usize) -> Problem {
+    let detail = format!(
+        "the body has more than {limit} bytes, the limit of this route; put large payloads into a store and submit references to them, or send smaller \
+         batches"
+    );
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+}
+
+impl<S: Sync> FromRequest<S> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let Some(caller) = parts.extensions.get::<Caller>() else {
+            return Err(Problem::unavailable("no_caller", "the request came past the checks"));
+        };
+        let (limit, time) = (caller.body_bytes, caller.shell.config.limits.request_time);
+        let reading = Limited::new(body, limit).collect();
+        let read = tokio::time::timeout(time, reading).await.map_err(|_| {
+            let detail = format!("the body did not arrive within {time:?}; nothing was done");
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail)
+        })?;
+        let read = read.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                return too_large(limit);
+            }
+            let detail = format!("the body ended early: {error}; nothing was done");
+            Problem::bad_request("body_incomplete", detail)
+        })?;
+        Ok(Self { bytes: read.to_bytes(), content_type: content_type(&parts.headers) })
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(CONTENT_TYPE)?.to_str().unwrap_or("?");
+    let kind = text.split(';').next().unwrap_or_default();
+    Some(kind.trim().to_ascii_lowercase())
+}
+
+impl Body {
+    /// Whether it says that it is JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        let kind = self.content_type.as_deref();
+        kind.is_some_and(|it| it == "application/json" || it.ends_with("+json"))
+    }
+
+    /// Reads it as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        if !self.is_json() {
+            let is = self.content_type.as_deref().unwrap_or("none");
+            let detail = format!(
+                "this route takes JSON, and the content type is {is}; send the header `Content-Type: application/json`"
+            );
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "content_type_not_json",
+                detail,
+            ));
+        }
+        serde_json::from_slice(&self.bytes).map_err(|error| json_problem(&error))
+    }
+}
+
+/// The JSON cannot be read as what the route takes.
+pub(crate) fn json_problem(error: &serde_json::Error) -> Problem {
+    use serde_json::error::Category;
+    match error.classify() {
+        Category::Syntax | Category::Eof | Category::Io => {
+            Problem::bad_request("json_malformed", format!("the body is not JSON: {error}"))
+        }
+        Category::Data => {
+            let detail = format!("the body is JSON, and not what this route takes: {error}");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
+        }
+    }
+}
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        Body::from_request(request, state).await?.json().map(Json)
+    }
+}

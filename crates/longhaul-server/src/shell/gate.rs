@@ -1,0 +1,156 @@
+//! What is checked of a request when its route is known: who asks, whether there is room, and how long it may take.
+
+use super::{Shell, body};
+use crate::auth::Identity;
+use crate::clock::{self, Stopwatch};
+use crate::problem::Problem;
+use crate::route::{Access, RouteInfo, Span};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Who asks, and what the request may use.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) shell: Arc<Shell>,
+    pub(crate) body_bytes: usize,
+}
+
+/// What the gate of a route knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub(crate) shell: Arc<Shell>,
+    pub(crate) route: Arc<RouteInfo>,
+}
+
+/// What a request holds while it is served.
+struct Held {
+    _permits: [Option<OwnedSemaphorePermit>; 2],
+}
+
+/// Checks a request, serves it, and measures that.
+pub(crate) async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let started = clock::stopwatch();
+    let response = match gate.admit(&request) {
+        Ok((caller, held)) => {
+            request.extensions_mut().insert(caller);
+            gate.serve(request, next, held).await
+        }
+        Err(problem) => problem.into_response(),
+    };
+    gate.measure(started, response.status());
+    response
+}
+
+impl Gate {
+    fn admit(&self, request: &Request) -> Result<(Caller, Held), Problem> {
+        let headers = request.headers();
+        let identity = self.shell.auth.identify_for(self.route.access, headers)?;
+        if let Access::Needs(scope) = self.route.access
+            && !identity.may(scope)
+        {
+            let detail = format!("the token lacks the scope `{}`", scope.word());
+            return Err(Problem::new(StatusCode::FORBIDDEN, "scope_missing", detail));
+        }
+        let body_bytes = self.route.body_limit(&self.shell.config.limits);
+        let room = self.room_for_body(headers, body_bytes)?;
+        let place = self.place()?;
+        let caller = Caller { identity, shell: Arc::clone(&self.shell), body_bytes };
+        Ok((caller, Held { _permits: [room, place] }))
+    }
+
+    /// A place among the requests that are served at once.
+    fn place(&self) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let places = match self.route.span {
+            Span::Probe => return Ok(None),
+            Span::Short => &self.shell.requests,
+            Span::Long => &self.shell.waiting,
+        };
+        let place = Arc::clone(places).try_acquire_owned();
+        let detail =
+            "the gateway serves as many requests as it may; try again, or ask another gateway";
+        place.map(Some).map_err(|_| Problem::unavailable("too_many_requests", detail))
+    }
+
+    /// Memory for the body: as much as it says that it has, or may have.
+    fn room_for_body(
+        &self,
+        headers: &HeaderMap,
+        limit: usize,
+    ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
+        if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
+            let detail =
+                "the gateway takes no compressed bodies; send it without `Content-Encoding`";
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Problem::new(status, "content_encoding_unsupported", detail));
+        }
+        let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+        let bytes = match length {
+            Some(length) => length,
+            None if headers.contains_key(TRANSFER_ENCODING) => limit,
+            None => 0_usize,
+        };
+        if bytes > limit {
+            return Err(body::too_large(limit));
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let room = u32::try_from(body::kib(bytes)).unwrap_or(u32::MAX);
+        let held = Semaphore::try_acquire_many_owned(Arc::clone(&self.shell.body_room), room);
+        let detail = "the gateway holds as many bytes of requests as it may; try again, or ask another gateway";
+        held.map(Some).map_err(|_| Problem::unavailable("too_many_bytes", detail))
+    }
+
+    async fn serve(&self, request: Request, next: Next, held: Held) -> Response {
+        let served = next.run(request);
+        let time = self.shell.config.limits.request_time;
+        let response = match self.route.span {
+            Span::Probe | Span::Short => match tokio::time::timeout(time, served).await {
+                Ok(response) => response,
+                Err(_) => {
+                    let detail = format!(
+                        "there was no answer within {time:?}: what was asked for may have been done, or not; look before you ask again"
+                    );
+                    Problem::unavailable("timed_out", detail).into_response()
+                }
+            },
+            Span::Long => served.await,
+        };
+        hold(response, held)
+    }
+
+    fn measure(&self, started: Stopwatch, status: StatusCode) {
+        let took = started.read();
+        self.route.took(status.as_u16(), took);
+        let RouteInfo { method, path, .. } = &*self.route;
+        let status = status.as_u16();
+        tracing::debug!(
+            event = "http_request",
+            method = method.word(),
+            route = path,
+            status,
+            ?took
+        );
+    }
+}
+
+/// What the request holds is free when its answer is: at once, or, where that is a stream, when that ends.
+fn hold(response: Response, held: Held) -> Response {
+    use http_body_util::BodyExt;
+    if hyper::body::Body::size_hint(response.body()).exact().is_some() {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let body = body.map_frame(move |frame| {
+        let _held = &held;
+        frame
+    });
+    Response::from_parts(parts, axum::body::Body::new(body))
+}

@@ -1,0 +1,56 @@
+//! What stands between the network and the routes: connections, TLS, and the checks that every request goes through.
+
+mod accept;
+mod body;
+mod gate;
+mod guard;
+mod tls;
+
+pub(crate) use accept::Listener;
+pub(crate) use body::{Body, Json};
+pub(crate) use gate::{Caller, Gate, gate};
+pub(crate) use guard::guard;
+pub(crate) use tls::Tls;
+pub use tls::TlsError;
+
+use crate::auth::Auth;
+use crate::config::ServerConfig;
+use crate::server::Stops;
+use guard::Guard;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// What all requests share.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub(crate) config: ServerConfig,
+    pub(crate) auth: Auth,
+    guard: Guard,
+    stops: Stops,
+    requests: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    /// In KiB.
+    body_room: Arc<Semaphore>,
+}
+
+impl Shell {
+    pub(crate) fn new(config: ServerConfig, auth: Auth, has_tls: bool, stops: Stops) -> Self {
+        let limits = &config.limits;
+        let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        Self {
+            guard: Guard::new(&config, has_tls),
+            requests: permits(limits.requests),
+            waiting: permits(limits.waiting),
+            body_room: permits(body::kib(limits.all_body_bytes)),
+            auth,
+            stops,
+            config,
+        }
+    }
+
+    /// Cancelled when the gateway is to end: long polls and event streams end then.
+    pub(crate) const fn draining(&self) -> &CancellationToken {
+        &self.stops.drain
+    }
+}

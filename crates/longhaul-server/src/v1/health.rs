@@ -1,0 +1,60 @@
+//! Whether the gateway lives and is ready, its metrics, and the document of its routes.
+
+use crate::auth::Scope;
+use crate::problem::Problem;
+use crate::route::{Method, Route, document};
+use crate::shell::Caller;
+use crate::telemetry;
+use axum::Extension;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+
+pub(super) fn routes() -> Vec<Route> {
+    let probe = |path| Route::new(Method::Get, path, Scope::Read, alive).open();
+    let ok = "It does.";
+    vec![
+        probe("/healthz").does("healthz", "Whether the gateway lives.").answers_raw(
+            200,
+            "text/plain",
+            ok,
+        ),
+        probe("/livez").does("livez", "Whether the gateway lives.").answers_raw(
+            200,
+            "text/plain",
+            ok,
+        ),
+        Route::new(Method::Get, "/readyz", Scope::Read, ready)
+            .open()
+            .does("readyz", "Whether the gateway takes requests: 503 while it drains.")
+            .answers_raw(200, "text/plain", "It does."),
+        Route::new(Method::Get, "/metrics", Scope::Read, metrics)
+            .does("metrics", "The metrics of the gateway, for Prometheus.")
+            .answers_raw(200, "text/plain", "The metrics."),
+        Route::new(Method::Get, "/v1/openapi.json", Scope::Read, openapi)
+            .open()
+            .does("openapi", "This document.")
+            .answers_raw(200, "application/json", "The document."),
+    ]
+}
+
+async fn alive() -> &'static str {
+    "ok\n"
+}
+
+async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Problem> {
+    if caller.shell.draining().is_cancelled() {
+        let detail = "the gateway ends; ask another one";
+        return Err(Problem::unavailable("draining", detail));
+    }
+    Ok("ok\n")
+}
+
+async fn metrics() -> Result<Response, Problem> {
+    let detail = "the process has a recorder of metrics of its own, which has them";
+    let rendered = telemetry::render().ok_or_else(|| Problem::unavailable("no_metrics", detail))?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered).into_response())
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], document()).into_response()
+}
