@@ -1,6 +1,6 @@
 //! The tree of commands.
 
-use crate::commands::{config, context, meta, worker};
+use crate::commands::{config, context, dead, meta, task, worker};
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
 
@@ -24,6 +24,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Submit tasks, see them, follow them, end them.
+    #[command(subcommand)]
+    Task(Box<task::Task>),
+    /// See the tasks that failed for good, and run them once more.
+    #[command(subcommand)]
+    Dead(dead::Dead),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -46,7 +52,9 @@ impl Command {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
-            Self::Context(_)
+            Self::Task(_)
+            | Self::Dead(_)
+            | Self::Context(_)
             | Self::Config(_)
             | Self::Completions(_)
             | Self::Man(_)

@@ -1,9 +1,12 @@
 //! What the commands do, one file per noun.
 
+pub(crate) mod bulk;
 pub(crate) mod config;
 pub(crate) mod context;
+pub(crate) mod dead;
 pub(crate) mod meta;
 pub(crate) mod ports;
+pub(crate) mod task;
 pub(crate) mod worker;
 
 use crate::cli::Command;
@@ -32,6 +35,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> anyhow::Result<(
 
 async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
     match command {
+        Command::Task(it) => task::run(*it, context).await,
+        Command::Dead(it) => dead::run(it, context).await,
         Command::Worker(it) => worker::run(it, context).await,
         Command::Context(it) => context::run(it, context),
         Command::Config(it) => config::run(&it, context),

@@ -3,6 +3,8 @@
 //! A trait for each noun, with plain records in and out, so that a command neither knows nor cares who answers. [`Pulsar`] does, by the library's
 //! client. The records are also what `-o json` shows, so their names are an interface.
 
+pub(crate) mod letters;
+pub(crate) mod tasks;
 pub(crate) mod workers;
 
 use crate::context::Context;

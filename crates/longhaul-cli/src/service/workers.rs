@@ -1,6 +1,7 @@
 //! Who works on a queue.
 
-use super::{Pulsar, short_topic};
+use super::Pulsar;
+use super::tasks::named;
 use crate::clock;
 use crate::output::{Row, Tone};
 use crate::times;
@@ -84,11 +85,6 @@ fn by_process(queue: &str, infos: Vec<WorkerInfo>) -> Vec<Worker> {
         worker.running.extend(info.running.into_iter().map(name));
     }
     found.into_values().collect()
-}
-
-/// A task as people name it.
-pub(crate) fn named(task: &TaskRef) -> String {
-    format!("{}@{}", short_topic(&task.topic), task.id)
 }
 
 fn of_identity(info: &WorkerInfo) -> Worker {

@@ -1,0 +1,114 @@
+//! One thing done to several: an outcome for each, and the first error's exit code at the end.
+
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::output::{Row, Tone};
+use serde::Serialize;
+use std::io;
+
+/// What became of one.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Outcome {
+    pub(crate) task: String,
+    pub(crate) outcome: String,
+    /// The task that came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_task: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+impl Row for Outcome {
+    const HEADS: &'static [&'static str] = &["TASK", "OUTCOME", "NEW TASK", "ERROR"];
+
+    fn cells(&self) -> Vec<String> {
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        vec![self.task.clone(), self.outcome.clone(), text(&self.new_task), text(&self.error)]
+    }
+
+    fn tone(&self) -> Tone {
+        if self.error.is_some() { Tone::Bad } else { Tone::Plain }
+    }
+}
+
+/// Errors that are told to people one by one.
+const TOLD_MAX: usize = 100;
+
+/// Counts what was done, and tells each outcome as it comes; to people, errors at the end.
+pub(crate) struct Outcomes<'a> {
+    context: &'a Context,
+    done: u64,
+    failed: u64,
+    errors: Vec<(String, anyhow::Error)>,
+}
+
+impl<'a> Outcomes<'a> {
+    pub(crate) const fn new(context: &'a Context) -> Self {
+        Self { context, done: 0, failed: 0, errors: Vec::new() }
+    }
+
+    /// It was done.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub(crate) fn done(
+        &mut self,
+        task: String,
+        outcome: &str,
+        new_task: Option<String>,
+    ) -> io::Result<()> {
+        self.done += 1;
+        let outcome = outcome.to_owned();
+        self.context.output.each(&Outcome { task, outcome, new_task, error: None })
+    }
+
+    /// It was not done.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub(crate) fn failed(&mut self, task: String, error: anyhow::Error) -> io::Result<()> {
+        self.failed += 1;
+        let told = Some(format!("{error:#}"));
+        if self.errors.len() < TOLD_MAX {
+            self.errors.push((task.clone(), error));
+        }
+        if self.context.output.is_for_people() {
+            return Ok(());
+        }
+        let outcome = "error".to_owned();
+        self.context.output.each(&Outcome { task, outcome, new_task: None, error: told })
+    }
+
+    /// # Errors
+    /// When standard output is closed.
+    pub(crate) fn put(&mut self, task: String, ended: anyhow::Result<&str>) -> io::Result<()> {
+        match ended {
+            Ok(outcome) => self.done(task, outcome, None),
+            Err(error) => self.failed(task, error),
+        }
+    }
+
+    /// # Errors
+    /// When one was not done.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        let total = self.done + self.failed;
+        if total == 0 {
+            self.context.output.note("nothing to do: none fits");
+        }
+        if total == 1
+            && let Some((_, error)) = self.errors.pop()
+        {
+            return Err(error);
+        }
+        let Some((_, first)) = self.errors.first() else { return Ok(()) };
+        let code = exit::code_of(first);
+        if self.context.output.is_for_people() {
+            for (task, error) in &self.errors {
+                self.context.output.note(&format!("{task}: {error:#}"));
+            }
+        }
+        let what = format!("{} of {total} could not be done", self.failed);
+        Err(Failure::new(code, what).into())
+    }
+}

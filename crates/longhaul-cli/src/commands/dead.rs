@@ -1,0 +1,252 @@
+//! `longhaul dead`: tasks that failed for good.
+
+use super::bulk::Outcomes;
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::service::Pulsar;
+use crate::service::letters::Letters;
+use crate::service::tasks::named;
+use crate::times;
+use clap::{Args, Subcommand};
+use futures::StreamExt;
+use longhaul::{DeadLetterFilter, Replayed, TaskRef};
+use std::io;
+
+/// Letters of one page.
+const PAGE: usize = 1_000;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dead {
+    /// List the dead letters of a queue, the oldest first.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  longhaul dead list tasks
+  longhaul dead list tasks --contains 'status 503' --failed-after '1h ago' -o json"
+    )]
+    List {
+        /// The task topic.
+        queue: String,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// How many are listed at most.
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show the dead letter of a task, with its payload.
+    #[command(after_help = "\
+Examples:
+  longhaul dead show tasks@12:3:-1
+  longhaul dead show tasks@12:3:-1 --payload > payload.json")]
+    Show {
+        /// The task, as QUEUE@ID.
+        task: TaskRef,
+        /// Prints the payload alone, as it is.
+        #[arg(long)]
+        payload: bool,
+    },
+    /// Run tasks once more: those that are named, or all of a queue that a filter takes.
+    #[command(after_help = "\
+Examples:
+  longhaul dead replay tasks@12:3:-1
+  longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes")]
+    Replay(Many),
+    /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a filter takes.
+    #[command(after_help = "\
+Examples:
+  longhaul dead purge tasks --all --failed-before '30 days ago' --yes
+  longhaul dead purge tasks --all --tag test --reason 'load test'")]
+    Purge(Purge),
+}
+
+/// Tasks by name, or all that a filter takes.
+#[derive(Debug, Args)]
+pub(crate) struct Many {
+    /// Tasks as QUEUE@ID; or, with --all, the task topic.
+    #[arg(required = true, value_name = "TASK|QUEUE")]
+    what: Vec<String>,
+    /// All dead letters of the queue that the filter takes.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Purge {
+    /// The task topic.
+    queue: String,
+    /// All dead letters of the queue that the filter takes.
+    #[arg(long, required = true)]
+    all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+/// Which dead letters are meant.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which dead letters")]
+pub(crate) struct FilterArgs {
+    /// Those whose reason contains this text.
+    #[arg(long, value_name = "TEXT")]
+    contains: Option<String>,
+    /// Those with this tag; of several, all of them.
+    #[arg(long, value_name = "WORD")]
+    tag: Vec<String>,
+    /// Those of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    task_type: Option<String>,
+    /// Those that their submitters call this.
+    #[arg(long)]
+    key: Option<String>,
+    /// Those that failed since then.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    failed_after: Option<u64>,
+    /// Those that failed before.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    failed_before: Option<u64>,
+}
+
+impl FilterArgs {
+    fn filter(self) -> DeadLetterFilter {
+        let mut filter = DeadLetterFilter::new();
+        if let Some(text) = self.contains {
+            filter = filter.reason(text);
+        }
+        for tag in self.tag {
+            filter = filter.tag(tag);
+        }
+        if let Some(it) = self.task_type {
+            filter = filter.task_type(it);
+        }
+        if let Some(it) = self.key {
+            filter = filter.key(it);
+        }
+        let range = self.failed_after.unwrap_or(0)..=self.failed_before.unwrap_or(u64::MAX);
+        filter.published(range)
+    }
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn run(command: Dead, context: &Context) -> anyhow::Result<()> {
+    let service = Pulsar::connect(context).await?;
+    match command {
+        Dead::List { queue, filter, limit } => {
+            list(&service, &queue, &filter.filter(), limit, context).await
+        }
+        Dead::Show { task, payload } => show(&service, &task, payload, context).await,
+        Dead::Replay(it) => replay(&service, it, context).await,
+        Dead::Purge(it) => purge(&service, it, context).await,
+    }
+}
+
+async fn list(
+    service: &impl Letters,
+    queue: &str,
+    filter: &DeadLetterFilter,
+    limit: usize,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let (mut letters, mut next) = (Vec::new(), None);
+    loop {
+        let wanted = limit.saturating_sub(letters.len()).min(PAGE);
+        let shelf = service.letters(queue, filter, next, wanted).await?;
+        letters.extend(shelf.letters);
+        next = shelf.next;
+        if next.is_none() || letters.len() >= limit {
+            break;
+        }
+    }
+    context.output.list(&letters)?;
+    if next.is_some() {
+        context.output.note("there are more: --limit says how many are listed");
+    }
+    Ok(())
+}
+
+async fn show(
+    service: &impl Letters,
+    task: &TaskRef,
+    payload: bool,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let Some(letter) = service.letter(task).await? else {
+        let what = format!("there is no dead letter of {}", named(task));
+        return Err(Failure::not_found(what)
+            .help("it has not failed for good, or somebody has handled it")
+            .into());
+    };
+    match &letter.bytes {
+        Some(bytes) if payload => Ok(context.output.bytes(bytes)?),
+        _ => Ok(context.output.one(&letter, &letter.fields())?),
+    }
+}
+
+async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::Result<()> {
+    let mut outcomes = Outcomes::new(context);
+    if !it.all {
+        for text in &it.what {
+            let task: TaskRef = text.parse()?;
+            let replayed = service.replay(&task, context.reason()).await;
+            tell(&mut outcomes, named(&task), replayed)?;
+        }
+        return outcomes.finish();
+    }
+    let filter = it.filter.filter();
+    for queue in &it.what {
+        context.confirm(&format!(
+            "run the tasks of all dead letters of {queue} that fit once more?"
+        ))?;
+        let mut replays = service.replay_all(queue, filter.clone(), context.reason())?;
+        while let Some(replayed) = replays.next().await {
+            let (task, replayed) = replayed?;
+            tell(&mut outcomes, task, Ok(replayed))?;
+        }
+    }
+    outcomes.finish()
+}
+
+async fn purge(service: &impl Letters, it: Purge, context: &Context) -> anyhow::Result<()> {
+    let queue = &it.queue;
+    context.confirm(&format!("mark all dead letters of {queue} that fit as handled?"))?;
+    let mut outcomes = Outcomes::new(context);
+    let mut purges = service.purge(queue, it.filter.filter(), context.reason())?;
+    while let Some(task) = purges.next().await {
+        outcomes.done(task?, "purged", None)?;
+    }
+    outcomes.finish()
+}
+
+/// Tells what became of a replay.
+///
+/// # Errors
+/// When standard output is closed.
+pub(crate) fn tell(
+    outcomes: &mut Outcomes<'_>,
+    task: String,
+    replayed: anyhow::Result<Replayed>,
+) -> io::Result<()> {
+    let failed = match replayed {
+        Ok(Replayed::Restarted(new)) => {
+            return outcomes.done(task, "restarted", Some(named(&new)));
+        }
+        Ok(Replayed::NotFound) => {
+            Failure::not_found("it has no dead letter: it was purged, or never was")
+        }
+        Ok(Replayed::NotDead) => Failure::new(Code::Conflict, "it has not failed for good"),
+        Ok(Replayed::DedupeConflict(holder)) => {
+            let what = format!("{} holds its dedupe key, and is not over", named(&holder));
+            Failure::new(Code::Conflict, what)
+        }
+        Ok(Replayed::NoPayload) => {
+            Failure::not_found("its payload was gone before its dead letter was written")
+        }
+        Ok(_) => {
+            Failure::new(Code::Failed, "it was not restarted, and this version does not know why")
+        }
+        Err(error) => return outcomes.failed(task, error),
+    };
+    outcomes.failed(task, failed.into())
+}

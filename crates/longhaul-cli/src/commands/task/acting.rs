@@ -1,0 +1,103 @@
+//! `longhaul task cancel`, `kill`, `delete`, `retry`, `force-fail` and `force-release`.
+
+use crate::commands::bulk::Outcomes;
+use crate::commands::dead;
+use crate::context::Context;
+use crate::service::letters::Letters;
+use crate::service::tasks::{Act, Tasks, named};
+use clap::Args;
+use longhaul::TaskRef;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task retry tasks@12:3:-1 --reason 'the disk has space again'
+  longhaul task retry tasks@12:3:-1 tasks@12:4:-1 -o json
+
+The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.")]
+pub(crate) struct Retry {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task force-fail tasks@12:3:-1 --epoch 2 --reason 'its worker hangs'
+  longhaul task force-fail tasks@12:3:-1
+
+`longhaul task list -o json` shows epochs. If the task has changed hands since the epoch that you name, nothing happens.")]
+pub(crate) struct ForceFail {
+    /// The task, as QUEUE@ID.
+    task: TaskRef,
+    /// The epoch that you have seen it in; without it, the one that it is in now.
+    #[arg(long)]
+    epoch: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task force-release tasks@12:3:-1 --epoch 2
+  longhaul task force-release tasks@12:3:-1 --reason 'its worker hangs'
+
+Another worker takes it after two heartbeat intervals. The attempt counts.")]
+pub(crate) struct ForceRelease {
+    /// The task, as QUEUE@ID.
+    task: TaskRef,
+    /// The epoch that you have seen it in; without it, the one that it is in now.
+    #[arg(long)]
+    epoch: Option<u32>,
+}
+
+/// # Errors
+/// When one of them could not be acted upon.
+pub(crate) async fn act(
+    service: &impl Tasks,
+    tasks: &[TaskRef],
+    act: Act,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let mut outcomes = Outcomes::new(context);
+    for task in tasks {
+        let acted = service.act(task, act, context.reason()).await;
+        outcomes.put(named(task), acted.map(|()| act.done()))?;
+    }
+    outcomes.finish()
+}
+
+/// # Errors
+/// As [`act`].
+pub(crate) async fn force_fail(
+    service: &impl Tasks,
+    it: ForceFail,
+    context: &Context,
+) -> anyhow::Result<()> {
+    act(service, &[it.task], Act::ForceFail(it.epoch), context).await
+}
+
+/// # Errors
+/// As [`act`].
+pub(crate) async fn force_release(
+    service: &impl Tasks,
+    it: ForceRelease,
+    context: &Context,
+) -> anyhow::Result<()> {
+    act(service, &[it.task], Act::ForceRelease(it.epoch), context).await
+}
+
+/// # Errors
+/// When one of them could not be run once more.
+pub(crate) async fn retry(
+    service: &impl Letters,
+    it: &Retry,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let mut outcomes = Outcomes::new(context);
+    for task in &it.tasks {
+        let replayed = service.replay(task, context.reason()).await;
+        dead::tell(&mut outcomes, named(task), replayed)?;
+    }
+    outcomes.finish()
+}

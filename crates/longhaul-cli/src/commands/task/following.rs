@@ -1,0 +1,154 @@
+//! `longhaul task wait` and `longhaul task watch`.
+
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::service::tasks::{Change, From, Task, Tasks, named};
+use clap::Args;
+use futures::StreamExt;
+use longhaul::TaskRef;
+use std::io::{self, IsTerminal};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task wait tasks@12:3:-1 --timeout 10m
+  longhaul task wait tasks@12:3:-1 tasks@12:4:-1 -o jsonl
+
+It exits with 0 if all completed, with 1 if one did not, and with 124 when the time of --timeout is over.")]
+pub(crate) struct Wait {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task watch tasks --from-now
+  longhaul task watch tasks@12:3:-1 -o jsonl")]
+pub(crate) struct Watch {
+    /// The task topic; or one task as QUEUE@ID, which is watched until it is over.
+    what: String,
+    /// Begins with the next change, and not with how each task stands.
+    #[arg(long)]
+    from_now: bool,
+}
+
+/// # Errors
+/// When a task did not complete.
+pub(crate) async fn wait(service: &impl Tasks, it: &Wait, context: &Context) -> anyhow::Result<()> {
+    let mut failed = 0_usize;
+    for task in &it.tasks {
+        let ended = follow(service, task, context).await?;
+        context.output.each(&ended)?;
+        failed += usize::from(!ended.is_completed());
+    }
+    if failed == 0 {
+        return Ok(());
+    }
+    let what = match it.tasks.len() {
+        1 => "the task did not complete".to_owned(),
+        count => format!("{failed} of {count} tasks did not complete"),
+    };
+    Err(Failure::new(Code::Failed, what).into())
+}
+
+/// Waits for a task; people see how far it is.
+pub(crate) async fn follow(
+    service: &impl Tasks,
+    task: &TaskRef,
+    context: &Context,
+) -> anyhow::Result<Task> {
+    if context.output.quiet || !io::stderr().is_terminal() {
+        return service.ended(task).await;
+    }
+    let progress = context.output.progress(0);
+    let name = named(task);
+    progress.set(0, 0, &format!("{name} waits for a worker"));
+    let show = async {
+        let Ok(mut changes) = service.watch(&task.topic, From::Now).await else { return };
+        while let Some(Ok(change)) = changes.next().await {
+            let Change::Updated(shown) = change else { continue };
+            if shown.task != name {
+                continue;
+            }
+            let said = shown.progress.clone().unwrap_or_default();
+            let message = format!("{name} {} {}", shown.status, said.message);
+            progress.set(said.done, said.total, &message);
+        }
+    };
+    let ended = service.ended(task);
+    tokio::pin!(ended);
+    tokio::select! {
+        ended = &mut ended => ended,
+        // A watch that ended shows nothing more; the wait goes on.
+        () = show => ended.await,
+    }
+}
+
+/// Prints the result of a task that is over.
+///
+/// # Errors
+/// When it has none.
+pub(crate) fn print_result(task: &Task, context: &Context) -> anyhow::Result<()> {
+    if let Some(bytes) = &task.result_bytes {
+        if context.output.is_for_people() {
+            return Ok(context.output.bytes(bytes)?);
+        }
+        return Ok(context.output.one(task, &[])?);
+    }
+    if !task.is_over() {
+        let what = format!("{} has no result yet: it is {}", task.task, task.status);
+        return Err(Failure::new(Code::Conflict, what).help("--wait waits for it").into());
+    }
+    let why = task.reason.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
+    let what =
+        format!("{} has {} after {} attempts{why}", task.task, ended_word(task), task.attempts);
+    let help = format!("`longhaul task history {}` shows what happened", task.task);
+    Err(Failure::new(Code::Failed, what).help(help).into())
+}
+
+fn ended_word(task: &Task) -> &'static str {
+    match task.status {
+        "cancelled" => "been cancelled",
+        "expired" => "expired",
+        "completed" => "completed without a result that is kept,",
+        _ => "failed",
+    }
+}
+
+/// # Errors
+/// When the queue cannot be followed.
+pub(crate) async fn watch(
+    service: &impl Tasks,
+    it: &Watch,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let one: Option<TaskRef> = match it.what.contains('@') {
+        true => Some(it.what.parse()?),
+        false => None,
+    };
+    let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
+    let from = if it.from_now { From::Now } else { From::Start };
+    let name = one.as_ref().map(named);
+    let mut changes = service.watch(queue, from).await?;
+    while let Some(change) = changes.next().await {
+        match change? {
+            Change::Updated(task) => {
+                if name.as_ref().is_some_and(|name| *name != task.task) {
+                    continue;
+                }
+                context.output.each(&*task)?;
+                if name.is_some() && task.is_over() {
+                    return Ok(());
+                }
+            }
+            Change::CaughtUp if !it.from_now => {
+                context.output.note("(that is how it stands; changes follow)");
+            }
+            Change::CaughtUp => {}
+            Change::Unreadable(what) => context.output.note(&format!("note: {what}")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! `longhaul task list` and `longhaul task count`.
+
+use crate::context::Context;
+use crate::service::tasks::{Page, Query, Tasks, statuses};
+use crate::times;
+use clap::Args;
+use longhaul::{TaskFilter, TaskId, TaskStatus};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task list tasks --status running --status retrying
+  longhaul task list tasks --at '30m ago' --tag newsletter -o jsonl
+  longhaul task list tasks --status failed --changed-after 2026-11-20T07:00Z --all -q")]
+pub(crate) struct List {
+    /// The task topic.
+    queue: String,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// As it was at this instant.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    at: Option<u64>,
+    /// How many are listed at most.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    limit: usize,
+    /// Those behind this id, where a list was cut off.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    after: Option<TaskId>,
+    /// Lists all, however many there are.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task count tasks
+  longhaul task count tasks --at '1h ago' -o json")]
+pub(crate) struct Count {
+    /// The task topic.
+    queue: String,
+    /// As it was at this instant.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    at: Option<u64>,
+}
+
+/// Which tasks are meant.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which tasks")]
+pub(crate) struct FilterArgs {
+    /// Those with this status; of several, any of them: scheduled, ready, waiting, claimed, running, retrying,
+    /// completed, failed, cancelled, expired, ended.
+    #[arg(short, long, value_parser = status)]
+    status: Vec<TaskStatus>,
+    /// Those with this tag; of several, all of them.
+    #[arg(long, value_name = "WORD")]
+    tag: Vec<String>,
+    /// Those of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    task_type: Option<String>,
+    /// Those that their submitters call this.
+    #[arg(long)]
+    key: Option<String>,
+    /// Those submitted since then.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    created_after: Option<u64>,
+    /// Those submitted before.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    created_before: Option<u64>,
+    /// Those that have changed since then.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    changed_after: Option<u64>,
+    /// Those that have not changed since then.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
+    changed_before: Option<u64>,
+}
+
+impl FilterArgs {
+    pub(crate) fn filter(self) -> TaskFilter {
+        let mut filter = TaskFilter::new();
+        for status in self.status {
+            filter = filter.status(status);
+        }
+        for tag in self.tag {
+            filter = filter.tag(tag);
+        }
+        if let Some(it) = self.task_type {
+            filter = filter.task_type(it);
+        }
+        if let Some(it) = self.key {
+            filter = filter.key(it);
+        }
+        let range = |from: Option<u64>, to: Option<u64>| {
+            (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..=to.unwrap_or(u64::MAX))
+        };
+        if let Some(range) = range(self.created_after, self.created_before) {
+            filter = filter.created(range);
+        }
+        if let Some(range) = range(self.changed_after, self.changed_before) {
+            filter = filter.changed(range);
+        }
+        filter
+    }
+
+    /// Whether it says anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        let ranges =
+            [self.created_after, self.created_before, self.changed_after, self.changed_before];
+        self.status.is_empty()
+            && self.tag.is_empty()
+            && self.task_type.is_none()
+            && self.key.is_none()
+            && ranges.iter().all(Option::is_none)
+    }
+}
+
+fn status(text: &str) -> Result<TaskStatus, String> {
+    let words: Vec<_> = statuses().map(|it| it.1).collect();
+    let found = statuses().find(|it| it.1 == text).map(|it| it.0);
+    found.ok_or_else(|| format!("expected one of {}", words.join(", ")))
+}
+
+/// # Errors
+/// When the queue cannot be read.
+pub(crate) async fn list(service: &impl Tasks, it: List, context: &Context) -> anyhow::Result<()> {
+    let limit = if it.all { usize::MAX } else { it.limit };
+    let query = Query { filter: it.filter.filter(), at_ms: it.at, after: it.after, limit };
+    let Page { tasks, next } = service.list(&it.queue, query).await?;
+    context.output.list(&tasks)?;
+    if let Some(next) = next {
+        context.output.note(&format!("there are more: --after {next} lists them, --all lists all"));
+    }
+    Ok(())
+}
+
+/// # Errors
+/// When the queue cannot be read.
+pub(crate) async fn count(
+    service: &impl Tasks,
+    it: Count,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let counts = service.counts(&it.queue, it.at).await?;
+    Ok(context.output.one(&counts, &counts.fields())?)
+}

@@ -1,0 +1,202 @@
+//! `longhaul task`: submit tasks, see them, follow them, end them.
+
+mod acting;
+mod following;
+pub(crate) mod listing;
+pub(crate) mod submitting;
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::service::Pulsar;
+use crate::service::tasks::{Act, Tasks, named, no_task};
+use clap::{Args, Subcommand};
+use longhaul::TaskRef;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Submit a task, or one for each line.
+    Submit(Box<submitting::Submit>),
+    /// Show tasks: state, attempts, progress, result or failure.
+    Get(Get),
+    /// List the tasks of a queue, now or at a past instant.
+    #[command(visible_alias = "ls")]
+    List(listing::List),
+    /// Count the tasks of a queue by status.
+    Count(listing::Count),
+    /// Wait until tasks are over.
+    Wait(following::Wait),
+    /// Watch the tasks of a queue, or one task, as they change.
+    Watch(following::Watch),
+    /// Show what happened to a task, entry by entry.
+    History(History),
+    /// Ask tasks to end, whether they wait or run.
+    Cancel(Cancel),
+    /// End tasks without waiting for their processors.
+    Kill(Kill),
+    /// Run tasks once more that failed for good.
+    Retry(acting::Retry),
+    /// Close tasks, wherever they stand.
+    #[command(visible_alias = "rm")]
+    Delete(Delete),
+    /// Close a task that hangs as failed for good.
+    ForceFail(acting::ForceFail),
+    /// Take a task from the worker that hangs with it.
+    ForceRelease(acting::ForceRelease),
+    /// Print the result of a task as it is.
+    Result(ResultOf),
+    /// Print the payload of a task as it is.
+    Payload(PayloadOf),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task get tasks@12:3:-1
+  longhaul task get tasks@12:3:-1 tasks@12:4:-1 -o json")]
+pub(crate) struct Get {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task history tasks@12:3:-1
+  longhaul task history tasks@12:3:-1 -o jsonl")]
+pub(crate) struct History {
+    /// The task, as QUEUE@ID.
+    task: TaskRef,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task cancel tasks@12:3:-1
+  longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann")]
+pub(crate) struct Cancel {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task kill tasks@12:3:-1
+  longhaul task kill tasks@12:3:-1 -o json")]
+pub(crate) struct Kill {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task delete tasks@12:3:-1 --reason 'wrong customer'
+  longhaul task delete tasks@12:3:-1 tasks@12:4:-1
+
+`longhaul queue purge` deletes all tasks that a filter takes.")]
+pub(crate) struct Delete {
+    /// The tasks, as QUEUE@ID.
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<TaskRef>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task result tasks@12:3:-1
+  longhaul task result tasks@12:3:-1 --wait > report.pdf")]
+pub(crate) struct ResultOf {
+    /// The task, as QUEUE@ID.
+    task: TaskRef,
+    /// Waits for it.
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task payload tasks@12:3:-1
+  longhaul task payload tasks@12:3:-1 --properties -o json")]
+pub(crate) struct PayloadOf {
+    /// The task, as QUEUE@ID.
+    task: TaskRef,
+    /// Shows the properties of its message instead.
+    #[arg(long)]
+    properties: bool,
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn run(command: Task, context: &Context) -> anyhow::Result<()> {
+    let service = Pulsar::connect(context).await?;
+    match command {
+        Task::Submit(it) => submitting::run(&service, *it, context).await,
+        Task::Get(it) => get(&service, &it.tasks, context).await,
+        Task::List(it) => listing::list(&service, it, context).await,
+        Task::Count(it) => listing::count(&service, it, context).await,
+        Task::Wait(it) => following::wait(&service, &it, context).await,
+        Task::Watch(it) => following::watch(&service, &it, context).await,
+        Task::History(it) => history(&service, &it.task, context).await,
+        Task::Cancel(it) => acting::act(&service, &it.tasks, Act::Cancel, context).await,
+        Task::Kill(it) => acting::act(&service, &it.tasks, Act::Kill, context).await,
+        Task::Delete(it) => acting::act(&service, &it.tasks, Act::Delete, context).await,
+        Task::Retry(it) => acting::retry(&service, &it, context).await,
+        Task::ForceFail(it) => acting::force_fail(&service, it, context).await,
+        Task::ForceRelease(it) => acting::force_release(&service, it, context).await,
+        Task::Result(it) => result(&service, &it, context).await,
+        Task::Payload(it) => payload(&service, &it, context).await,
+    }
+}
+
+async fn get(service: &impl Tasks, tasks: &[TaskRef], context: &Context) -> anyhow::Result<()> {
+    let mut missing = None;
+    for task in tasks {
+        match service.task(task).await? {
+            Some(found) => context.output.one(&found, &found.fields())?,
+            None => missing = missing.or(Some(task)),
+        }
+    }
+    missing.map_or(Ok(()), |task| Err(no_task(task).into()))
+}
+
+async fn history(service: &impl Tasks, task: &TaskRef, context: &Context) -> anyhow::Result<()> {
+    let history = service.history(task).await?;
+    if history.entries.is_empty() {
+        let what = format!("the log has no entry about {}", named(task));
+        return Err(Failure::not_found(what)
+            .help("no worker has claimed it yet, or its entries were removed: the log is kept for some hours")
+            .into());
+    }
+    if !history.is_whole {
+        context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
+    }
+    Ok(context.output.list(&history.entries)?)
+}
+
+async fn result(service: &impl Tasks, it: &ResultOf, context: &Context) -> anyhow::Result<()> {
+    let task = if it.wait {
+        service.ended(&it.task).await?
+    } else {
+        service.task(&it.task).await?.ok_or_else(|| no_task(&it.task))?
+    };
+    following::print_result(&task, context)
+}
+
+async fn payload(service: &impl Tasks, it: &PayloadOf, context: &Context) -> anyhow::Result<()> {
+    let Some(found) = service.payload(&it.task).await? else {
+        let what = format!("the message of {} is not on the task topic any more", named(&it.task));
+        let help = "a task that failed for good keeps its payload in its dead letter: `longhaul dead show`";
+        return Err(Failure::not_found(what).help(help).into());
+    };
+    if !it.properties {
+        return Ok(context.output.bytes(&found.bytes)?);
+    }
+    let fields: Vec<_> =
+        found.properties.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
+    Ok(context.output.one(&found.properties, &fields)?)
+}

@@ -1,0 +1,195 @@
+//! Dead letters: tasks that failed for good.
+
+use super::Pulsar;
+use super::tasks::named;
+use crate::output::{Row, Tone, text};
+use crate::times;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use longhaul::{DeadLetter, DeadLetterFilter, Position, Replayed, TaskRef};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Lists dead letters, and does something about them.
+pub(crate) trait Letters {
+    /// Dead letters that a filter takes, the oldest first.
+    async fn letters(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+        after: Option<Position>,
+        limit: usize,
+    ) -> anyhow::Result<Shelf>;
+    /// The dead letter of a task.
+    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>>;
+    /// Submits the task of a dead letter once more.
+    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed>;
+    /// Replays all that a filter takes.
+    fn replay_all(
+        &self,
+        queue: &str,
+        filter: DeadLetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Replays>;
+    /// Marks all that a filter takes as handled.
+    fn purge(&self, queue: &str, filter: DeadLetterFilter, reason: &str) -> anyhow::Result<Purges>;
+}
+
+pub(crate) type Replays = BoxStream<'static, anyhow::Result<(String, Replayed)>>;
+pub(crate) type Purges = BoxStream<'static, anyhow::Result<String>>;
+
+/// Some of the letters.
+#[derive(Clone, Debug)]
+pub(crate) struct Shelf {
+    pub(crate) letters: Vec<Letter>,
+    /// What the next page comes after.
+    pub(crate) next: Option<Position>,
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Letter {
+    pub(crate) task: String,
+    pub(crate) published_ms: u64,
+    pub(crate) attempts: u32,
+    pub(crate) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replay_of: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) task_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tags: Vec<String>,
+    pub(crate) payload_bytes: usize,
+    /// Text, if it is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) payload_base64: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) properties: BTreeMap<String, String>,
+    #[serde(skip)]
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Letter {
+    fn of(letter: DeadLetter) -> Self {
+        let (payload, payload_base64) = match letter.payload.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => (Some(text.to_owned()), None),
+            Some(Err(_)) => (None, letter.payload.as_ref().map(|it| STANDARD.encode(it))),
+            None => (None, None),
+        };
+        // A list is short: who wants all properties asks for the letter.
+        let is_whole = letter.payload.is_some();
+        let of_replay = |id| named(&TaskRef { id, ..letter.task.clone() });
+        Self {
+            task: named(&letter.task),
+            published_ms: letter.published_ms,
+            attempts: letter.attempts,
+            replay_of: letter.replay_of.map(of_replay),
+            reason: letter.reason,
+            detail: letter.detail,
+            task_type: letter.task_type,
+            key: letter.key,
+            tags: letter.tags,
+            payload_bytes: letter.payload_bytes,
+            payload,
+            payload_base64,
+            properties: if is_whole { letter.properties } else { BTreeMap::new() },
+            bytes: letter.payload,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        let properties = self.properties.iter().map(|(name, value)| format!("{name}={value}"));
+        let bytes = format!("({} bytes: --payload prints them)", self.payload_bytes);
+        vec![
+            ("task", self.task.clone()),
+            ("failed", times::iso(self.published_ms)),
+            ("attempts", self.attempts.to_string()),
+            ("reason", self.reason.clone()),
+            ("detail", text(&self.detail)),
+            ("type", text(&self.task_type)),
+            ("key", text(&self.key)),
+            ("tags", self.tags.join(", ")),
+            ("replay of", text(&self.replay_of)),
+            ("payload", self.payload.clone().unwrap_or(bytes)),
+            ("properties", properties.collect::<Vec<_>>().join("\n")),
+        ]
+    }
+}
+
+impl Row for Letter {
+    const HEADS: &'static [&'static str] = &["TASK", "FAILED", "ATTEMPTS", "TYPE", "KEY", "REASON"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.task.clone(),
+            times::iso(self.published_ms),
+            self.attempts.to_string(),
+            self.task_type.clone().unwrap_or_default(),
+            self.key.clone().unwrap_or_default(),
+            text::short(self.detail.as_ref().unwrap_or(&self.reason), 120),
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        Tone::Plain
+    }
+}
+
+impl Letters for Pulsar {
+    async fn letters(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+        after: Option<Position>,
+        limit: usize,
+    ) -> anyhow::Result<Shelf> {
+        let page = self.client.dead_letters(queue)?.list(filter, after, limit).await?;
+        let letters = page.letters.into_iter().map(Letter::of).collect();
+        Ok(Shelf { letters, next: page.next })
+    }
+
+    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
+        let letter = self.client.dead_letters(&task.topic)?.show(task).await?;
+        Ok(letter.map(Letter::of))
+    }
+
+    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
+        Ok(self.client.dead_letters(&task.topic)?.replay(task, reason).await?)
+    }
+
+    fn replay_all(
+        &self,
+        queue: &str,
+        filter: DeadLetterFilter,
+        reason: &str,
+    ) -> anyhow::Result<Replays> {
+        let name = namer(queue);
+        let replays = self.client.dead_letters(queue)?.replay_all(filter, reason);
+        let told = replays.map(move |it| it.map(|(id, it)| (name(id), it)).map_err(Into::into));
+        Ok(told.boxed())
+    }
+
+    fn purge(&self, queue: &str, filter: DeadLetterFilter, reason: &str) -> anyhow::Result<Purges> {
+        let name = namer(queue);
+        let purges = self.client.dead_letters(queue)?.purge(filter, reason);
+        Ok(purges.map(move |it| it.map(&name).map_err(Into::into)).boxed())
+    }
+}
+
+/// Names the tasks of a queue.
+pub(crate) fn namer(queue: &str) -> impl Fn(longhaul::TaskId) -> String + Send + use<> {
+    let queue = queue.to_owned();
+    move |id| TaskRef::new(&queue, id).map_or_else(|_| id.to_string(), |it| named(&it))
+}

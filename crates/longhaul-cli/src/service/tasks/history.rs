@@ -1,0 +1,131 @@
+//! What happened to a task, entry by entry.
+
+use super::named;
+use crate::output::{Row, Tone};
+use crate::times;
+use longhaul::{HistoryEntry, HistoryEvent, Ignored, TaskHistory, TaskOutcome, TaskRef};
+use serde::Serialize;
+
+/// All entries about a task that are still there.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct History {
+    pub(crate) task: String,
+    /// Whether its first entries are still there.
+    pub(crate) is_whole: bool,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One entry.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Entry {
+    pub(crate) published_ms: u64,
+    pub(crate) epoch: Option<u32>,
+    pub(crate) event: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) detail: String,
+    /// The worker, or the operator.
+    pub(crate) by: Option<String>,
+    /// Why it changes nothing.
+    pub(crate) ignored: Option<&'static str>,
+}
+
+impl Row for Entry {
+    const HEADS: &'static [&'static str] = &["WHEN", "EVENT", "EPOCH", "BY", "DETAIL"];
+
+    fn cells(&self) -> Vec<String> {
+        let detail = match self.ignored {
+            Some(why) if self.detail.is_empty() => format!("(ignored: {why})"),
+            Some(why) => format!("{} (ignored: {why})", self.detail),
+            None => self.detail.clone(),
+        };
+        vec![
+            times::iso(self.published_ms),
+            self.event.to_owned(),
+            self.epoch.map(|it| it.to_string()).unwrap_or_default(),
+            self.by.clone().unwrap_or_default(),
+            detail,
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        match (self.ignored, self.event) {
+            (Some(_), _) => Tone::Faint,
+            (None, "completed") => Tone::Good,
+            (None, "failed" | "ended" | "closed") => Tone::Bad,
+            (None, "claimed") => Tone::Busy,
+            (None, _) => Tone::Plain,
+        }
+    }
+}
+
+impl History {
+    pub(super) fn of(task: &TaskRef, history: TaskHistory) -> Self {
+        let entries = history.entries.into_iter().map(entry).collect();
+        Self { task: named(task), is_whole: history.is_whole, entries }
+    }
+}
+
+fn entry(entry: HistoryEntry) -> Entry {
+    let (event, detail) = event(entry.event);
+    let worker = entry.worker.map(|it| it.name.clone());
+    Entry {
+        published_ms: entry.published_ms,
+        epoch: entry.epoch,
+        event,
+        detail,
+        by: entry.operator.or(worker).or(entry.owner),
+        ignored: entry.ignored.map(ignored),
+    }
+}
+
+fn event(event: HistoryEvent) -> (&'static str, String) {
+    match event {
+        HistoryEvent::Claimed { attempt } => ("claimed", format!("attempt {attempt}")),
+        HistoryEvent::Closed { outcome, reason } => ("closed", ended(outcome, &reason)),
+        HistoryEvent::Completed => ("completed", String::new()),
+        HistoryEvent::Failed { next_attempt_ms, reason } => {
+            ("failed", format!("again at {}: {reason}", times::iso(next_attempt_ms)))
+        }
+        HistoryEvent::Ended { outcome, reason } => ("ended", ended(outcome, &reason)),
+        HistoryEvent::Released => ("released", String::new()),
+        HistoryEvent::Parked { waits_for } => {
+            ("parked", format!("waits for {}", waits_for.join(", ")))
+        }
+        HistoryEvent::Checkpoint { bytes } => ("checkpoint", format!("{bytes} bytes")),
+        HistoryEvent::CancelRequested => ("cancel requested", String::new()),
+        HistoryEvent::Sealed => ("sealed", String::new()),
+        HistoryEvent::Shown { state, attempts } => {
+            ("shown", format!("as {state}, {attempts} attempts"))
+        }
+        HistoryEvent::Evicted => ("evicted", String::new()),
+        // Of a later version of the library.
+        _ => ("other", String::new()),
+    }
+}
+
+fn ended(outcome: TaskOutcome, reason: &str) -> String {
+    let word = if outcome == TaskOutcome::Cancelled {
+        "cancelled"
+    } else if outcome == TaskOutcome::Expired {
+        "expired"
+    } else {
+        "failed for good"
+    };
+    if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") }
+}
+
+const fn ignored(why: Ignored) -> &'static str {
+    match why {
+        Ignored::NotNext => "another worker was first",
+        Ignored::AttemptNotAbove => "the attempt was had already",
+        Ignored::TaskEnded => "the task was over",
+        Ignored::Replaced => "its worker had been replaced",
+        Ignored::NotRunning => "the attempt was over",
+        Ignored::Sealed => "the task was sealed",
+        Ignored::Late => "later entries came first",
+        Ignored::Unknown => "nobody can tell: earlier entries are gone",
+        _ => "of no effect",
+    }
+}

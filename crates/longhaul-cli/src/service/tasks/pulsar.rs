@@ -1,0 +1,169 @@
+//! Tasks, by the library's client.
+
+use super::{
+    Act, Change, Changes, Counts, From, History, Listed, NewTask, Page, Payload, Query, Task, Tasks,
+};
+use crate::exit::{Code, Failure};
+use crate::service::Pulsar;
+use futures::{StreamExt, stream};
+use longhaul::{
+    PastInstant, TaskInfo, TaskMetadata, TaskRef, TaskView, TaskViewError, WatchEvent, WatchFrom,
+};
+
+impl Tasks for Pulsar {
+    async fn submit(&self, task: NewTask) -> anyhow::Result<TaskRef> {
+        Ok(task.submission(&self.client)?.send().await?)
+    }
+
+    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<Task>> {
+        let mut found = match self.client.get(task).await? {
+            Some(entry) => Some(self.shown(task, entry)),
+            None => self.client.submitted(task).await?.map(|it| Task::of_submitted(task, &it)),
+        };
+        if found.as_ref().is_none_or(|it| !it.is_over())
+            && let Some(info) = self.claimed(task).await?
+        {
+            // The ledger knows before the metadata topic does.
+            found.get_or_insert_with(|| Task::unknown(task)).correct(&info);
+        }
+        Ok(found)
+    }
+
+    async fn ended(&self, task: &TaskRef) -> anyhow::Result<Task> {
+        let entry = self.client.wait_metadata(task).await?;
+        Ok(self.shown(task, entry))
+    }
+
+    async fn list(&self, queue: &str, query: Query) -> anyhow::Result<Page> {
+        let view = self.view(queue, query.at_ms).await?;
+        let (mut tasks, mut next) = (Vec::new(), query.after);
+        loop {
+            let page = view.list(&query.filter, next, query.limit - tasks.len())?;
+            tasks.extend(page.tasks.into_iter().map(|it| Listed::of(queue, it)));
+            next = page.next;
+            if next.is_none() || tasks.len() >= query.limit {
+                return Ok(Page { tasks, next });
+            }
+        }
+    }
+
+    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<Counts> {
+        let view = self.view(queue, at_ms).await?;
+        Ok(Counts::of(queue, &view.counts()?))
+    }
+
+    async fn watch(&self, queue: &str, from: From) -> anyhow::Result<Changes> {
+        let from = match from {
+            From::Start => WatchFrom::Earliest,
+            From::Now => WatchFrom::Latest,
+        };
+        let watch = self.client.watch_from(queue, from).await?;
+        let (service, queue) = (self.clone(), queue.to_owned());
+        let changes =
+            stream::unfold((service, queue, watch), async |(service, queue, mut watch)| {
+                loop {
+                    let change = match watch.next().await? {
+                        Ok(event) => service.change(&queue, event).map(Ok),
+                        Err(error) => Some(Err(error.into())),
+                    };
+                    if let Some(change) = change {
+                        return Some((change, (service, queue, watch)));
+                    }
+                }
+            });
+        Ok(changes.boxed())
+    }
+
+    async fn history(&self, task: &TaskRef) -> anyhow::Result<History> {
+        Ok(History::of(task, self.client.history(task).await?))
+    }
+
+    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Payload>> {
+        let Some(submitted) = self.client.submitted(task).await? else { return Ok(None) };
+        let bytes = self.client.decode_payload(&submitted)?;
+        Ok(Some(Payload { bytes, properties: submitted.properties }))
+    }
+
+    async fn act(&self, task: &TaskRef, act: Act, reason: &str) -> anyhow::Result<()> {
+        let client = &self.client;
+        // A request to end is stored whatever it names; a person wants to know that it names nothing.
+        if matches!(act, Act::Cancel | Act::Kill) {
+            self.require_open(task).await?;
+        }
+        match act {
+            Act::Cancel => client.cancel(task).await?,
+            Act::Kill => client.kill(task).await?,
+            Act::Delete => client.delete(task, reason).await?,
+            Act::ForceFail(epoch) => {
+                client.force_fail(task, self.epoch(task, epoch).await?, reason).await?;
+            }
+            Act::ForceRelease(epoch) => {
+                client.force_release(task, self.epoch(task, epoch).await?, reason).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pulsar {
+    /// A task by its entry, decoded if its codec is known.
+    fn shown(&self, task: &TaskRef, entry: TaskMetadata) -> Task {
+        let decoded = self.client.decode(entry.clone()).unwrap_or(entry);
+        Task::of_entry(task, decoded, None)
+    }
+
+    fn change(&self, queue: &str, event: WatchEvent) -> Option<Change> {
+        if let WatchEvent::Updated { id, metadata, epoch } = event {
+            let task = TaskRef::new(queue, id).ok()?;
+            let decoded = self.client.decode(metadata.clone()).unwrap_or(metadata);
+            return Some(Change::Updated(Box::new(Task::of_entry(&task, decoded, epoch))));
+        }
+        if let WatchEvent::Undecodable { key, position, cause } = event {
+            let what = format!("an entry at {position:?} with the key {key:?} is none: {cause}");
+            return Some(Change::Unreadable(what));
+        }
+        // What was evicted has been told before, as over.
+        (event == WatchEvent::CaughtUp).then_some(Change::CaughtUp)
+    }
+
+    /// Whether there is such a task, and it is not over.
+    async fn require_open(&self, task: &TaskRef) -> anyhow::Result<()> {
+        let Some(found) = self.task(task).await? else { return Err(super::no_task(task).into()) };
+        if found.is_over() {
+            let what = format!("the task is over: {}", found.status);
+            return Err(Failure::new(Code::Conflict, what).into());
+        }
+        Ok(())
+    }
+
+    /// A task as the ledger has it; `None` if no worker has claimed it.
+    async fn claimed(&self, task: &TaskRef) -> anyhow::Result<Option<TaskInfo>> {
+        match self.client.claimed_tasks(&task.topic).await {
+            Ok(view) => Ok(view.get(task.id)?),
+            // Its topics were never set up: nobody has claimed anything.
+            Err(TaskViewError::NoLedger(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// All tasks, now or then.
+    async fn view(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<TaskView> {
+        Ok(match at_ms {
+            None => self.client.tasks(queue).await?,
+            Some(ms) => self.client.tasks_at(queue, PastInstant::Time(ms)).await?,
+        })
+    }
+
+    /// The epoch that was named, or the one that the task is in.
+    async fn epoch(&self, task: &TaskRef, named: Option<u32>) -> anyhow::Result<u32> {
+        if let Some(epoch) = named {
+            return Ok(epoch);
+        }
+        let found = self.claimed(task).await?;
+        let found = found.ok_or_else(|| {
+            Failure::not_found(format!("no worker has claimed {}", super::named(task)))
+                .help("`longhaul task delete` ends tasks that nobody has claimed")
+        });
+        Ok(found?.epoch)
+    }
+}

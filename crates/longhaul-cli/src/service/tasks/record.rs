@@ -1,0 +1,397 @@
+//! What is told of tasks.
+
+use crate::clock;
+use crate::output::{Row, Tone, text};
+use crate::service::short_topic;
+use crate::times;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use longhaul::{
+    Progress, SubmittedTask, TaskCounts, TaskId, TaskInfo, TaskMetadata, TaskOutcome, TaskRef,
+    TaskState, TaskStatus,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A task as people name it.
+pub(crate) fn named(task: &TaskRef) -> String {
+    format!("{}@{}", short_topic(&task.topic), task.id)
+}
+
+/// A task as its entry on the metadata topic shows it, or as it was submitted if nobody has claimed it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Task {
+    pub(crate) task: String,
+    pub(crate) status: &'static str,
+    pub(crate) attempts: u32,
+    pub(crate) created_ms: u64,
+    pub(crate) updated_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u32>,
+    pub(crate) cancel_requested: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) worker: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<Progress>,
+    /// Text, if it is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<String>,
+    /// Base64, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) result_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waits_for: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tags: Vec<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) task_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) duplicate_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) superseded_by: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) log: Vec<String>,
+    /// The bytes of the result.
+    #[serde(skip)]
+    pub(crate) result_bytes: Option<bytes::Bytes>,
+}
+
+impl Task {
+    /// As its entry shows it. A result that is encoded by a codec stays so.
+    pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
+        let (result, result_base64) = match entry.result.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => (Some(text.to_owned()), None),
+            Some(Err(_)) => (None, entry.result.as_ref().map(|it| STANDARD.encode(it))),
+            None => (None, None),
+        };
+        Self {
+            task: named(task),
+            status: status_of(&entry),
+            attempts: entry.attempts,
+            created_ms: entry.created,
+            updated_ms: entry.last_updated,
+            epoch,
+            cancel_requested: false,
+            due_ms: entry
+                .next_attempt_at
+                .or_else(|| entry.scheduled_at.filter(|_| entry.attempts == 0)),
+            worker: entry.worker.as_ref().map(|it| it.name.clone()),
+            reason: entry.reason().map(str::to_owned),
+            progress: entry.progress,
+            result,
+            result_base64,
+            warning: entry.warning,
+            waits_for: entry.waits_for,
+            tags: entry.tags,
+            task_type: entry.task_type,
+            key: entry.task_key,
+            duplicate_of: entry.duplicate_of,
+            superseded_by: entry.superseded_by,
+            log: entry.log,
+            result_bytes: entry.result,
+        }
+    }
+
+    /// As it was submitted: nobody has claimed it.
+    pub(crate) fn of_submitted(task: &TaskRef, submitted: &SubmittedTask) -> Self {
+        let property = |name: &str| submitted.properties.get(name).cloned();
+        let at = property("SCHEDULED_AT").and_then(|it| times::instant_ms(&it).ok());
+        let delay = property("DELAY").and_then(|it| times::duration(&it).ok());
+        let delay = delay.and_then(|it| u64::try_from(it.as_millis()).ok());
+        let due_ms = at.or_else(|| Some(submitted.published_ms.saturating_add(delay?)));
+        let waits = due_ms.is_some_and(|it| it > clock::wall_ms());
+        let tags = property("TAGS").unwrap_or_default();
+        let tags = tags.split(',').map(str::trim).filter(|it| !it.is_empty());
+        Self {
+            task: named(task),
+            status: if waits { "scheduled" } else { "ready" },
+            created_ms: submitted.published_ms,
+            updated_ms: submitted.published_ms,
+            due_ms,
+            tags: tags.map(str::to_owned).collect(),
+            task_type: property("TASK_TYPE"),
+            key: property("TASK_KEY"),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing but its name is known.
+    pub(crate) fn unknown(task: &TaskRef) -> Self {
+        Self { task: named(task), ..Self::default() }
+    }
+
+    /// Takes over what the ledger knows better.
+    pub(crate) fn correct(&mut self, info: &TaskInfo) {
+        self.epoch = (info.epoch > 0).then_some(info.epoch);
+        self.attempts = self.attempts.max(info.attempts);
+        self.cancel_requested = info.cancel_requested;
+        // A task that is ready again keeps the word for why: its last attempt failed.
+        if info.status.is_terminal() || self.status.is_empty() {
+            self.status = status_word(info.status);
+        }
+    }
+
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status, "completed" | "failed" | "cancelled" | "expired" | "ended")
+    }
+
+    pub(crate) fn is_completed(&self) -> bool {
+        self.status == "completed"
+    }
+
+    /// What it has to say, in one line: its result, its progress, or why it failed.
+    fn says(&self) -> String {
+        let progress = self.progress.as_ref().map(shown_progress);
+        let bytes = || self.result_base64.as_ref().map(|_| "(bytes)".to_owned());
+        let due = || self.due_ms.map(|it| times::ago(it, clock::wall_ms()));
+        let reason = || match (self.reason.clone(), due().filter(|_| self.status == "retrying")) {
+            (Some(reason), Some(due)) => Some(format!("again {due}: {reason}")),
+            (reason, _) => reason,
+        };
+        let says = self.result.clone().or_else(bytes).or_else(reason).or(progress).or_else(due);
+        text::short(&says.unwrap_or_default(), 120)
+    }
+
+    fn shown_status(&self) -> String {
+        if self.cancel_requested && !self.is_over() {
+            format!("{}, cancel requested", self.status)
+        } else {
+            self.status.to_owned()
+        }
+    }
+
+    /// Its fields, for people.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let now = clock::wall_ms();
+        let at = |ms: u64| format!("{} ({})", times::iso(ms), times::ago(ms, now));
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        let bytes = self.result_base64.as_ref().map(|_| "(bytes: see `longhaul task result`)");
+        vec![
+            ("task", self.task.clone()),
+            ("status", self.shown_status()),
+            ("attempts", self.attempts.to_string()),
+            ("epoch", self.epoch.map(|it| it.to_string()).unwrap_or_default()),
+            ("worker", text(&self.worker)),
+            ("progress", self.progress.as_ref().map(shown_progress).unwrap_or_default()),
+            (
+                "result",
+                self.result.clone().or_else(|| bytes.map(str::to_owned)).unwrap_or_default(),
+            ),
+            ("reason", text(&self.reason)),
+            ("warning", text(&self.warning)),
+            ("due", self.due_ms.filter(|_| !self.is_over()).map(at).unwrap_or_default()),
+            ("created", at(self.created_ms)),
+            ("updated", at(self.updated_ms)),
+            ("waits for", self.waits_for.join("\n")),
+            ("type", text(&self.task_type)),
+            ("key", text(&self.key)),
+            ("tags", self.tags.join(", ")),
+            ("duplicate of", text(&self.duplicate_of)),
+            ("superseded by", text(&self.superseded_by)),
+            ("log", self.log.join("\n")),
+        ]
+    }
+}
+
+impl Row for Task {
+    const HEADS: &'static [&'static str] =
+        &["TASK", "STATUS", "ATTEMPTS", "UPDATED", "WORKER", "SAYS"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.task.clone(),
+            self.status.to_owned(),
+            self.attempts.to_string(),
+            times::iso(self.updated_ms),
+            self.worker.clone().unwrap_or_default(),
+            self.says(),
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        tone(self.status)
+    }
+}
+
+/// How far a task says it has come.
+pub(crate) fn shown_progress(progress: &Progress) -> String {
+    let Progress { done, total, message } = progress;
+    let share = match (*total > 0).then(|| done.saturating_mul(100).checked_div(*total)).flatten() {
+        Some(percent) => format!("{done}/{total} ({percent} %)"),
+        None => done.to_string(),
+    };
+    if message.is_empty() { share } else { format!("{share} {message}") }
+}
+
+fn status_of(entry: &TaskMetadata) -> &'static str {
+    match (entry.state, entry.outcome) {
+        (TaskState::New, _) => "waiting",
+        (TaskState::Processing, _) => "running",
+        (TaskState::Completed, _) => "completed",
+        (TaskState::Failed, None) => "retrying",
+        (TaskState::Failed, Some(TaskOutcome::Cancelled)) => "cancelled",
+        (TaskState::Failed, Some(TaskOutcome::Expired)) => "expired",
+        (TaskState::Failed, Some(_)) => "failed",
+        (TaskState::Unknown, _) => "unknown",
+    }
+}
+
+/// Statuses, and the words for them.
+const STATUSES: [(TaskStatus, &str); 11] = [
+    (TaskStatus::Scheduled, "scheduled"),
+    (TaskStatus::Ready, "ready"),
+    (TaskStatus::Waiting, "waiting"),
+    (TaskStatus::Claimed, "claimed"),
+    (TaskStatus::Running, "running"),
+    (TaskStatus::Retrying, "retrying"),
+    (TaskStatus::Completed, "completed"),
+    (TaskStatus::Failed, "failed"),
+    (TaskStatus::Cancelled, "cancelled"),
+    (TaskStatus::Expired, "expired"),
+    (TaskStatus::Ended, "ended"),
+];
+
+/// The words for statuses, in the order of a task's life.
+pub(crate) fn statuses() -> impl Iterator<Item = (TaskStatus, &'static str)> {
+    STATUSES.into_iter()
+}
+
+/// The word for a status.
+pub(crate) fn status_word(status: TaskStatus) -> &'static str {
+    statuses().find(|it| it.0 == status).map_or("unknown", |it| it.1)
+}
+
+fn tone(status: &str) -> Tone {
+    match status {
+        "completed" => Tone::Good,
+        "failed" | "expired" => Tone::Bad,
+        "running" | "claimed" => Tone::Busy,
+        "cancelled" | "ended" => Tone::Faint,
+        _ => Tone::Plain,
+    }
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Listed {
+    pub(crate) task: String,
+    pub(crate) status: &'static str,
+    pub(crate) attempts: u32,
+    pub(crate) epoch: u32,
+    pub(crate) created_ms: u64,
+    pub(crate) changed_ms: u64,
+    pub(crate) due_ms: Option<u64>,
+    pub(crate) worker: Option<String>,
+    pub(crate) cancel_requested: bool,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) waits_for: Vec<String>,
+    pub(crate) tags: Vec<String>,
+    #[serde(rename = "type")]
+    pub(crate) task_type: Option<String>,
+    pub(crate) key: Option<String>,
+    #[serde(skip)]
+    pub(crate) id: TaskId,
+}
+
+impl Listed {
+    pub(crate) fn of(queue: &str, info: TaskInfo) -> Self {
+        let task =
+            TaskRef::new(queue, info.id).map_or_else(|_| info.id.to_string(), |it| named(&it));
+        Self {
+            task,
+            status: status_word(info.status),
+            attempts: info.attempts,
+            epoch: info.epoch,
+            created_ms: info.created_ms,
+            changed_ms: info.changed_ms,
+            due_ms: info.due_ms,
+            worker: info.worker.as_ref().map(|it| it.name.clone()),
+            cancel_requested: info.cancel_requested,
+            progress: info.progress,
+            waits_for: info.waits_for,
+            tags: info.tags.iter().map(ToString::to_string).collect(),
+            task_type: info.task_type.as_deref().map(str::to_owned),
+            key: info.key,
+            id: info.id,
+        }
+    }
+}
+
+impl Row for Listed {
+    const HEADS: &'static [&'static str] =
+        &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY"];
+
+    fn cells(&self) -> Vec<String> {
+        let status = if self.cancel_requested {
+            format!("{}, cancel requested", self.status)
+        } else {
+            self.status.to_owned()
+        };
+        vec![
+            self.task.clone(),
+            status,
+            self.attempts.to_string(),
+            times::iso(self.changed_ms),
+            self.worker.clone().unwrap_or_default(),
+            self.progress.as_ref().map(shown_progress).unwrap_or_default(),
+            self.task_type.clone().unwrap_or_default(),
+            self.key.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        tone(self.status)
+    }
+}
+
+/// How many tasks there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Counts {
+    pub(crate) queue: String,
+    pub(crate) total: u64,
+    /// Tasks that want a worker now.
+    pub(crate) demand: u64,
+    pub(crate) by_status: BTreeMap<&'static str, u64>,
+    pub(crate) oldest_ready: Option<String>,
+    pub(crate) oldest_ready_since_ms: Option<u64>,
+}
+
+impl Counts {
+    pub(crate) fn of(queue: &str, counts: &TaskCounts) -> Self {
+        let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
+        Self {
+            queue: queue.to_owned(),
+            total: counts.total(),
+            demand: counts.demand(),
+            by_status: statuses().map(|(status, word)| (word, counts.of(status))).collect(),
+            oldest_ready: counts.oldest_ready.map(|(id, _)| name(id)),
+            oldest_ready_since_ms: counts.oldest_ready.map(|(_, since)| since),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let of = |word: &str| self.by_status.get(word).copied().unwrap_or_default();
+        let mut fields =
+            vec![("total", self.total.to_string()), ("demand", self.demand.to_string())];
+        let known = statuses().filter(|(_, word)| of(word) > 0);
+        fields.extend(known.map(|(_, word)| (word, of(word).to_string())));
+        if let (Some(task), Some(since)) = (&self.oldest_ready, self.oldest_ready_since_ms) {
+            let waits = times::ago(since, clock::wall_ms());
+            fields.push(("oldest ready", format!("{task}, since {waits}")));
+        }
+        fields
+    }
+}
