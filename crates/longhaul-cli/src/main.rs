@@ -5,6 +5,7 @@
 //! settings/ ── flag, environment, context, file, Pulsar's own configuration, default: one value each, and where it came from
 //! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
 //! service/ ── what the commands ask: small traits, and the side of them that speaks to Pulsar
+//! exec/ ── `worker run --exec`: programs that run for tasks, and their supervisors
 //! output/ ── tables, JSON and lines for standard output; notes and errors for standard error
 //! ```
 //!
@@ -16,6 +17,7 @@ mod clock;
 mod commands;
 mod connect;
 mod context;
+mod exec;
 mod exit;
 mod globals;
 mod output;
@@ -30,6 +32,10 @@ use context::Context;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before any file is opened: programs get the first number that is free.
+    if std::env::args_os().nth(1).is_some_and(|word| word == exec::SUPERVISE) {
+        return exec::supervise();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

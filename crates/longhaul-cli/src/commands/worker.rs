@@ -1,6 +1,7 @@
 //! `longhaul worker`: who works on a queue.
 
 use crate::context::Context;
+use crate::exec::{self, WorkerRun};
 use crate::exit::Failure;
 use crate::service::Pulsar;
 use crate::service::workers::{Worker as Record, Workers};
@@ -31,6 +32,8 @@ Examples:
         /// The worker's name, or one of its owner ids.
         name: String,
     },
+    /// Be a worker that runs a program for each task, until Ctrl-C or SIGTERM.
+    Run(Box<WorkerRun>),
 }
 
 impl Worker {
@@ -38,6 +41,7 @@ impl Worker {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::List { .. } | Self::Show { .. } => false,
+            Self::Run(_) => true,
         }
     }
 }
@@ -45,10 +49,13 @@ impl Worker {
 /// # Errors
 /// When the queue cannot be read, or there is no such worker.
 pub(crate) async fn run(command: Worker, context: &Context) -> anyhow::Result<()> {
-    let service = Pulsar::connect(context).await?;
+    let connect = Pulsar::connect(context);
     match command {
-        Worker::List { queue } => Ok(context.output.list(&service.workers(&queue).await?)?),
-        Worker::Show { queue, name } => show(&service, &queue, &name, context).await,
+        Worker::List { queue } => {
+            Ok(context.output.list(&connect.await?.workers(&queue).await?)?)
+        }
+        Worker::Show { queue, name } => show(&connect.await?, &queue, &name, context).await,
+        Worker::Run(run) => exec::run(&run, context).await,
     }
 }
 

@@ -1,0 +1,241 @@
+//! The options of `worker run`, and what they come to.
+
+use super::command::CommandLine;
+use super::processor::Settings;
+use crate::times::duration;
+use anyhow::{Context, ensure};
+use clap::Args;
+use longhaul::WorkerConfig;
+use std::time::Duration;
+
+/// Runs a program for each task of a queue, until Ctrl-C or SIGTERM.
+///
+/// The payload is the program's standard input, what it prints is the result. Exit code 0 is success, 65 a failure for good, and any other
+/// is tried again.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  longhaul worker run thumbnails --exec 'convert - -resize 200x200 png:-'
+  longhaul worker run reports --shell --exec 'gzip -dc | ./report.py 2>> errors.log' --max-duration 2h")]
+pub(crate) struct WorkerRun {
+    /// The queue: the name of its task topic.
+    pub(crate) queue: String,
+    /// The program with its arguments, split into words without a shell. It runs the tasks that no --type names.
+    #[arg(long, value_name = "COMMAND", required_unless_present = "types")]
+    pub(crate) exec: Option<String>,
+    /// The program of the tasks of one type (the property TASK_TYPE). May be repeated.
+    #[arg(long = "type", value_name = "TYPE=COMMAND")]
+    pub(crate) types: Vec<String>,
+    /// Has command lines read by `sh -c`: pipes, variables and redirections work.
+    #[arg(long)]
+    pub(crate) shell: bool,
+    /// Works on the levels of the queue as well, those of higher priority first
+    #[arg(long)]
+    pub(crate) levels: bool,
+    /// How many programs run at once [default: the number of processors]
+    #[arg(long, value_name = "NUMBER", env = "LONGHAUL_CONCURRENCY")]
+    pub(crate) concurrency: Option<usize>,
+    /// How many attempts a task has that does not say it
+    #[arg(long, value_name = "NUMBER", env = "LONGHAUL_MAX_ATTEMPTS", default_value_t = 3)]
+    pub(crate) max_attempts: u32,
+    /// How long an attempt may take, at tasks that do not say it [default: without a limit]
+    #[arg(long, value_name = "DURATION", env = "LONGHAUL_MAX_DURATION", value_parser = duration)]
+    pub(crate) max_duration: Option<Duration>,
+    /// The largest result, such as 512KiB; a larger one fails its task for good. At most 3MiB
+    #[arg(long, value_name = "SIZE", env = "LONGHAUL_MAX_OUTPUT", default_value = "1MiB", value_parser = size)]
+    pub(crate) max_output: usize,
+    /// How long a program may go on after SIGTERM, until SIGKILL
+    #[arg(long, value_name = "DURATION", env = "LONGHAUL_GRACE", default_value = "10s", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// How long programs may go on once the worker is to end. Then they get SIGTERM, and their tasks are given back
+    #[arg(long, value_name = "DURATION", env = "LONGHAUL_DRAIN", default_value = "30s", value_parser = duration)]
+    pub(crate) drain: Duration,
+    /// Runs programs at this niceness: 19 leaves the processors to everything else
+    #[arg(long, value_name = "NUMBER", env = "LONGHAUL_NICE", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    pub(crate) nice: Option<i32>,
+    /// After these exit codes a task is not tried again
+    #[arg(
+        long,
+        value_name = "CODES",
+        env = "LONGHAUL_FATAL_EXIT_CODES",
+        value_delimiter = ',',
+        default_value = "65"
+    )]
+    pub(crate) fatal_exit_codes: Vec<u8>,
+    /// How often the worker says that it is alive: after two of these without a word, another one takes its tasks over
+    #[arg(long, value_name = "DURATION", env = "LONGHAUL_HEARTBEAT", default_value = "10s", value_parser = duration)]
+    pub(crate) heartbeat: Duration,
+    /// What you call this worker: lists of workers and tasks show it
+    #[arg(long, value_name = "TEXT", env = "LONGHAUL_LABEL", default_value = "")]
+    pub(crate) label: String,
+}
+
+/// Nobody waits longer; and what comes after this may calculate with it.
+const DRAIN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Beyond the grace: for the supervisor to end what ignores SIGTERM, and to say so.
+pub(crate) const MARGIN: Duration = Duration::from_secs(8);
+
+/// What is run for which task.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    /// For tasks that have no type, and where no type is named for those of any.
+    pub(crate) any: Option<CommandLine>,
+    pub(crate) typed: Vec<(String, CommandLine)>,
+}
+
+impl WorkerRun {
+    /// The command of tasks without a type of their own, and those of types.
+    ///
+    /// # Errors
+    /// One cannot be read, or its program is not there.
+    pub(crate) fn commands(&self) -> anyhow::Result<Commands> {
+        let path = std::env::var_os("PATH");
+        let read = |text: &str| {
+            let command =
+                if self.shell { CommandLine::of_shell(text) } else { CommandLine::split(text) }?;
+            command.check(path.as_deref())?;
+            anyhow::Ok(command)
+        };
+        let any = self.exec.as_deref().map(read).transpose().context("--exec")?;
+        let typed = self.types.iter().map(|text| {
+            let (task_type, command) = text
+                .split_once('=')
+                .with_context(|| format!("--type {text}: write TYPE=COMMAND"))?;
+            ensure!(!task_type.is_empty(), "--type {text}: name a type before the `=`");
+            let command = read(command).with_context(|| format!("--type {task_type}"))?;
+            Ok((task_type.to_owned(), command))
+        });
+        Ok(Commands { any, typed: typed.collect::<anyhow::Result<_>>()? })
+    }
+
+    /// What holds for all programs.
+    ///
+    /// # Errors
+    /// Exit code 0 cannot be a failure, and a drain ends.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let fatal_codes = self.fatal_exit_codes.clone();
+        ensure!(
+            !fatal_codes.contains(&0),
+            "--fatal-exit-codes: 0 is success, and cannot be a failure"
+        );
+        ensure!(
+            self.drain <= DRAIN_MAX,
+            "--drain: {} days is the limit",
+            DRAIN_MAX.as_secs() / 86_400
+        );
+        let Self { max_output: output_max, grace, nice, .. } = *self;
+        Ok(Settings { output_max, grace, nice, fatal_codes })
+    }
+
+    /// The worker's configuration.
+    pub(crate) fn config(&self) -> WorkerConfig {
+        let mut config = WorkerConfig::default();
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        config.concurrency = self.concurrency.unwrap_or_else(processors);
+        config.max_attempts = self.max_attempts;
+        config.max_duration = self.max_duration;
+        config.heartbeat = self.heartbeat;
+        config.label.clone_from(&self.label);
+        config.result_bytes_max = self.max_output;
+        config.cancel_grace = self.grace + MARGIN;
+        config
+    }
+}
+
+/// Reads `1048576`, `512KiB`, `1MiB`, `1M`.
+fn size(text: &str) -> Result<usize, String> {
+    let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1024,
+        "m" | "mib" => 1024 * 1024,
+        _ => return Err("write a number of bytes, or one with KiB or MiB".to_owned()),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
+    bytes.ok_or_else(|| "write a number of bytes, or one with KiB or MiB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        run: WorkerRun,
+    }
+
+    fn parse(words: &[&str]) -> Result<WorkerRun, clap::Error> {
+        Program::try_parse_from(["run", "tasks"].iter().chain(words)).map(|program| program.run)
+    }
+
+    #[test]
+    fn the_defaults_make_a_worker() {
+        let run = parse(&["--exec", "sh -c true"]).unwrap();
+        let config = run.config();
+        config.validate().unwrap();
+        assert_eq!(config.result_bytes_max, WorkerConfig::default().result_bytes_max);
+        assert!(config.cancel_grace > run.grace);
+        assert_eq!(run.settings().unwrap().fatal_codes, [65]);
+        let Commands { any, typed } = run.commands().unwrap();
+        assert_eq!(
+            (any.unwrap().words, typed.len()),
+            (vec!["sh".into(), "-c".into(), "true".into()], 0)
+        );
+    }
+
+    #[test]
+    fn each_type_has_its_program() {
+        let run = parse(&["--shell", "--type", "a=cat | wc", "--type", "b=true"]).unwrap();
+        let Commands { any, typed } = run.commands().unwrap();
+        assert_eq!(any, None);
+        let words: Vec<_> =
+            typed.iter().map(|(name, command)| (name.as_str(), command.words.join(" "))).collect();
+        assert_eq!(words, [("a", "sh -c cat | wc".to_owned()), ("b", "sh -c true".to_owned())]);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_at_once() {
+        for (words, told) in [
+            (&["--exec", "no-such-program"][..], "--exec: there is no program"),
+            (&["--exec", ""], "--exec: the command line is empty"),
+            (&["--type", "resize"], "write TYPE=COMMAND"),
+            (&["--type", "=true"], "name a type"),
+            (&["--type", "a=no-such-program"], "--type a: there is no program"),
+        ] {
+            let error = format!("{:#}", parse(words).unwrap().commands().unwrap_err());
+            assert!(error.contains(told), "{words:?}: {error}");
+        }
+        assert!(
+            parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().settings().is_err()
+        );
+        assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().settings().is_err());
+        for words in [
+            &[][..],
+            &["--exec", "true", "--nice", "20"],
+            &["--exec", "true", "--max-output", "1GB"],
+            &["--exec", "true", "--grace", "soon"],
+            &["--exec", "true", "--fatal-exit-codes", "256"],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1048576", 1 << 20),
+            ("512KiB", 1 << 19),
+            ("3 MiB", 3 << 20),
+            ("2m", 2 << 20),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "KiB", "1.5M", "-1", "1T", "99999999999999999999", "9999999999999999M"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

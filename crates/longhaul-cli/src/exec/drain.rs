@@ -1,0 +1,119 @@
+//! The end of a worker: it takes nothing new, lets its programs end, ends those that do not, and tells how far it has come.
+
+use super::args::{MARGIN, WorkerRun};
+use super::processor::Attempts;
+use crate::output::Output;
+use crate::times;
+use anyhow::bail;
+use longhaul::WorkerHandle;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How often a drain tells how far it has come, when nothing changes.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs a worker until Ctrl-C or SIGTERM, and drains it. A second signal stops it at once.
+///
+/// # Errors
+/// The worker ended by an error, or was stopped while programs ran.
+pub(crate) async fn run(
+    worker: WorkerHandle,
+    args: &WorkerRun,
+    attempts: &Attempts,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        () = worker.ready() => output.note(&format!("working on `{}`", args.queue)),
+        () = signals.next() => {
+            // It has not read its ledger, so it has begun nothing.
+            worker.stop();
+            return Ok(worker.join().await?);
+        }
+    }
+    // It listens to the same signals. After the first one programs end by themselves until `drain` is over, and by force in the grace after
+    // it, so that the worker itself need not give anything back.
+    let limit = args.drain + args.grace + MARGIN;
+    let mut was_stopped = None;
+    let result = tokio::select! {
+        result = worker.run_until_signal(limit) => result,
+        () = drain(&mut signals, args.drain, attempts, output, &mut was_stopped) => Ok(()),
+    };
+    result?;
+    if let Some(count) = was_stopped.filter(|count| *count > 0) {
+        bail!(
+            "stopped at a second signal: {} killed; other workers take over in {} or so",
+            programs(count, "was", "were"),
+            times::human(2 * args.heartbeat)
+        );
+    }
+    output.note("the worker has ended");
+    Ok(())
+}
+
+/// Tells what happens after the first signal. Ends only at the second.
+async fn drain(
+    signals: &mut Signals,
+    limit: Duration,
+    attempts: &Attempts,
+    output: &Output,
+    was_stopped: &mut Option<usize>,
+) {
+    signals.next().await;
+    let mut running = attempts.running();
+    let mut every = tokio::time::interval(TELL_EVERY);
+    let deadline = tokio::time::sleep(limit);
+    tokio::pin!(deadline);
+    let mut over = false;
+    loop {
+        let count = *running.borrow_and_update();
+        output.note(&match (count, over) {
+            (0, _) => "draining: no program runs".to_owned(),
+            (_, false) => {
+                let told = programs(count, "runs", "run");
+                format!("draining: {told}; a second signal stops at once")
+            }
+            (_, true) => {
+                let told = programs(count, "is", "are");
+                format!("draining: the time is over, {told} told to end")
+            }
+        });
+        every.reset();
+        tokio::select! {
+            () = signals.next() => {
+                *was_stopped = Some(count);
+                return;
+            }
+            () = &mut deadline, if !over => {
+                over = true;
+                attempts.stop();
+            }
+            _ = running.changed() => {}
+            _ = every.tick() => {}
+        }
+    }
+}
+
+fn programs(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 program {one}") } else { format!("{count} programs {many}") }
+}
+
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: signal(interrupt)?, terminate: signal(terminate)? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

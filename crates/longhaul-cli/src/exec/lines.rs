@@ -1,0 +1,163 @@
+//! Lines out of what a program writes, in bounded memory: whatever it writes, and however long its lines are.
+
+use std::collections::VecDeque;
+
+/// Splits bytes into lines. Of a line that is too long the beginning counts.
+#[derive(Debug)]
+pub(crate) struct LineSplitter {
+    bytes_max: usize,
+    /// A progress bar draws itself anew after a carriage return: that ends a line, too.
+    returns_end: bool,
+    line: Vec<u8>,
+    is_cut: bool,
+}
+
+/// A line, without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) text: String,
+    /// It was longer.
+    pub(crate) is_cut: bool,
+}
+
+impl LineSplitter {
+    pub(crate) const fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, returns_end: false, line: Vec::new(), is_cut: false }
+    }
+
+    /// Carriage returns end a line as well.
+    pub(crate) fn with_returns(bytes_max: usize) -> Self {
+        Self { returns_end: true, ..Self::new(bytes_max) }
+    }
+
+    /// Takes bytes, and gives each line that has ended.
+    pub(crate) fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(Line)) {
+        let returns_end = self.returns_end;
+        let is_end = |byte: &u8| *byte == b'\n' || (returns_end && *byte == b'\r');
+        for part in bytes.split_inclusive(is_end) {
+            match part.split_last() {
+                Some((last, text)) if is_end(last) => {
+                    self.extend(text);
+                    self.end(&mut ended);
+                }
+                _ => self.extend(part),
+            }
+        }
+    }
+
+    /// Gives the last line, if its end is missing.
+    pub(crate) fn finish(&mut self, mut ended: impl FnMut(Line)) {
+        self.end(&mut ended);
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        let room = self.bytes_max.saturating_sub(self.line.len());
+        self.is_cut |= bytes.len() > room;
+        self.line.extend(bytes.iter().take(room));
+    }
+
+    /// Empty lines are none.
+    fn end(&mut self, ended: &mut impl FnMut(Line)) {
+        let text = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
+        let is_cut = std::mem::take(&mut self.is_cut);
+        self.line.clear();
+        if !text.is_empty() {
+            ended(Line { text, is_cut });
+        }
+    }
+}
+
+/// Without the characters by which a text could act on the terminal of whoever reads it.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|it| *it == '\t' || !it.is_control()).collect()
+}
+
+/// The last lines of many.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    lines: VecDeque<String>,
+    bytes: usize,
+}
+
+/// So many lines, and so many bytes, are kept for the reason of a failure.
+const TAIL_LINES_MAX: usize = 20;
+const TAIL_BYTES_MAX: usize = 2_000;
+
+impl Tail {
+    pub(crate) fn push(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        while self.lines.len() > TAIL_LINES_MAX
+            || (self.bytes > TAIL_BYTES_MAX && self.lines.len() > 1)
+        {
+            let Some(first) = self.lines.pop_front() else { break };
+            self.bytes -= first.len();
+        }
+    }
+
+    /// All of them, each on a line.
+    pub(crate) fn text(&self) -> String {
+        self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(mut splitter: LineSplitter, parts: &[&[u8]]) -> Vec<(String, bool)> {
+        let mut lines = Vec::new();
+        for part in parts {
+            splitter.take(part, |line| lines.push((line.text, line.is_cut)));
+        }
+        splitter.finish(|line| lines.push((line.text, line.is_cut)));
+        lines
+    }
+
+    fn whole(texts: &[&str]) -> Vec<(String, bool)> {
+        texts.iter().map(|text| ((*text).to_owned(), false)).collect()
+    }
+
+    #[test]
+    fn lines_end_where_the_program_ends_them_and_not_where_a_read_does() {
+        let found = lines_of(LineSplitter::new(10), &[b"on", b"e\ntw", b"o\r\n\n", b"three"]);
+        assert_eq!(found, whole(&["one", "two", "three"]));
+    }
+
+    #[test]
+    fn each_state_of_a_progress_bar_is_a_line() {
+        let found = lines_of(LineSplitter::with_returns(10), &[b"10 %\r20 %\r30", b" %\r\ndone\n"]);
+        assert_eq!(found, whole(&["10 %", "20 %", "30 %", "done"]));
+    }
+
+    #[test]
+    fn a_line_without_an_end_costs_no_more_than_its_beginning() {
+        let mut splitter = LineSplitter::new(4);
+        for _ in 0..1_000 {
+            splitter.take(&[b'x'; 1_000], |line| panic!("{line:?}"));
+        }
+        assert!(splitter.line.capacity() <= 1_024);
+        let mut lines = Vec::new();
+        splitter.take(b"\nshort\n1234\n", |line| lines.push((line.text, line.is_cut)));
+        assert_eq!(lines, [("xxxx".into(), true), ("shor".into(), true), ("1234".into(), false)]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_shown_as_such() {
+        assert_eq!(lines_of(LineSplitter::new(9), &[b"a\xffb\n"]), whole(&["a\u{fffd}b"]));
+        assert_eq!(printable("\u{1b}[31mred\u{7}\tx\u{9b}0m"), "[31mred\tx0m");
+    }
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let mut tail = Tail::default();
+        for number in 0..100 {
+            tail.push(format!("line {number}"));
+        }
+        assert!(tail.text().starts_with("line 80\nline 81") && tail.text().ends_with("line 99"));
+        tail.push("y".repeat(1_950));
+        assert_eq!(tail.text().lines().count(), 8);
+        tail.push("z".repeat(5_000));
+        assert_eq!(tail.text(), "z".repeat(5_000));
+    }
+}

@@ -1,0 +1,69 @@
+//! `worker run --exec`: a worker that runs a program for each task. What programs see of it is described in `docs/exec.md`.
+//!
+//! [`processor`] decides what the end of a program means; [`program`] is one that runs, as the worker sees it; [`supervisor`] is the process
+//! between the two, which never lets a program outlive its worker, and [`link`] what the two say to each other.
+
+mod args;
+mod command;
+mod drain;
+mod environment;
+mod family;
+mod lines;
+mod link;
+mod processor;
+mod program;
+mod reports;
+mod signals;
+mod supervisor;
+
+pub(crate) use args::WorkerRun;
+pub(crate) use program::SUPERVISE;
+pub(crate) use supervisor::main as supervise;
+
+use crate::context::Context;
+use crate::exit::Failure;
+use args::Commands;
+use longhaul::{Levels, Router, TaskProcessor};
+use processor::{Attempts, Exec};
+use std::sync::Arc;
+
+/// Runs a worker until it is told to end.
+///
+/// # Errors
+/// An option is wrong, the broker cannot be reached, or the worker was stopped before its tasks were over.
+pub(crate) async fn run(args: &WorkerRun, context: &Context) -> anyhow::Result<()> {
+    let wrong = |error: anyhow::Error| Failure::usage(format!("{error:#}"));
+    let Commands { any, typed } = args.commands().map_err(wrong)?;
+    let settings = Arc::new(args.settings().map_err(wrong)?);
+    let attempts = Attempts::new();
+    let exec =
+        |command| Exec { command, settings: Arc::clone(&settings), attempts: attempts.clone() };
+    match any {
+        Some(command) if typed.is_empty() => work(args, context, exec(command), &attempts).await,
+        any => {
+            let mut router = Router::new();
+            for (task_type, command) in typed {
+                router = router.route(task_type, exec(command));
+            }
+            if let Some(command) = any {
+                router = router.untyped(exec(command));
+            }
+            work(args, context, router, &attempts).await
+        }
+    }
+}
+
+async fn work(
+    args: &WorkerRun,
+    context: &Context,
+    processor: impl TaskProcessor,
+    attempts: &Attempts,
+) -> anyhow::Result<()> {
+    let client = context.client().await?;
+    let mut worker = client.worker(&args.queue, processor).config(args.config());
+    if args.levels {
+        worker = worker.levels(Levels::strict());
+    }
+    let worker = worker.start().await?;
+    drain::run(worker, args, attempts, &context.output).await
+}

@@ -1,0 +1,363 @@
+//! A program that runs for one attempt, as the worker sees it: its streams, its supervisor, its end.
+
+use super::lines::{LineSplitter, Tail, printable};
+use super::link::{Ends, Said, Spec, TERMINATE, send_ends};
+use super::reports::{REPORT_BYTES_MAX, Report};
+use anyhow::Context;
+use bytes::Bytes;
+use longhaul::TaskContext;
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+/// The first argument of a process that is a supervisor.
+pub(crate) const SUPERVISE: &str = "supervise-program";
+
+/// The longest line of stderr that is kept; the library cuts log lines further.
+const STDERR_LINE_BYTES_MAX: usize = 1_000;
+
+/// So many wrong reports of an attempt are told; a program that writes something else there may write much.
+const COMPLAINTS_MAX: usize = 10;
+
+/// After the program's end: for a process that nobody could end, and that still has its stdout.
+const STREAMS_WAIT: Duration = Duration::from_secs(5);
+
+/// The library's limit.
+const CHECKPOINT_BYTES_MAX: u64 = 64 * 1024;
+
+/// A program that was started, with our ends of its pipes.
+#[derive(Debug)]
+pub(crate) struct Program {
+    control: UnixStream,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    reports: pipe::Receiver,
+}
+
+/// How a program has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// As its supervisor says.
+    Said(Said),
+    /// Its supervisor was killed.
+    Unsupervised,
+}
+
+/// What was heard of a program.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) end: End,
+    /// All that it has written to stdout; none if that is too large, or could not be read to its end.
+    pub(crate) output: Option<Bytes>,
+    /// It has written more than it may.
+    pub(crate) too_large: bool,
+    /// The last lines of stderr.
+    pub(crate) last_lines: String,
+    pub(crate) retry_after: Option<Duration>,
+    /// It was asked to end.
+    pub(crate) was_stopped: bool,
+}
+
+impl Program {
+    /// Starts a program, by a supervisor. When this is dropped the program is killed, and all that it has started.
+    ///
+    /// # Errors
+    /// The system has no resources for it.
+    pub(crate) async fn start(spec: &Spec) -> anyhow::Result<Self> {
+        let (control, theirs) = UnixStream::pair().context("cannot make a socket")?;
+        let ((stdin, stdin_writer), (stdout_reader, stdout)) = (std::io::pipe()?, std::io::pipe()?);
+        let ((stderr_reader, stderr), (reports_reader, reports)) =
+            (std::io::pipe()?, std::io::pipe()?);
+        let ends = Ends {
+            reports: reports.into(),
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        let theirs = theirs.into_std()?;
+        theirs.set_nonblocking(false)?;
+        let mut supervisor = Command::new(own_program()?);
+        supervisor
+            .arg0("longhaul")
+            .arg(SUPERVISE)
+            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C at a terminal goes to the whole group.
+            .process_group(0);
+        // It ends by itself, and the runtime waits for it.
+        drop(supervisor.spawn().context("cannot start a supervisor")?);
+        drop(supervisor);
+        let mut started = Self {
+            control,
+            stdin: pipe::Sender::from_owned_fd(stdin_writer.into())?,
+            stdout: pipe::Receiver::from_owned_fd(stdout_reader.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr_reader.into())?,
+            reports: pipe::Receiver::from_owned_fd(reports_reader.into())?,
+        };
+        let bytes = serde_json::to_vec(spec)?;
+        send_ends(&started.control, &ends, u32::try_from(bytes.len())?)?;
+        drop(ends);
+        started.control.write_all(&bytes).await?;
+        Ok(started)
+    }
+
+    /// Runs it to its end. It is asked to end when the attempt is cancelled, and when `stop` is.
+    pub(crate) async fn run(
+        self,
+        payload: Bytes,
+        output_max: usize,
+        context: &TaskContext,
+        stop: &CancellationToken,
+    ) -> Heard {
+        let Self { control, stdin, stdout, stderr, reports } = self;
+        let (too_large, ended) = (CancellationToken::new(), CancellationToken::new());
+        let told = Told { context, state: Mutex::default() };
+        let streams = async {
+            let all = async {
+                let ((), output, (), ()) = tokio::join!(
+                    feed(stdin, payload),
+                    take_output(stdout, output_max, &too_large),
+                    told.read_stderr(stderr),
+                    told.read_reports(reports),
+                );
+                output
+            };
+            let given_up = async {
+                ended.cancelled().await;
+                tokio::time::sleep(STREAMS_WAIT).await;
+            };
+            tokio::select! {
+                output = all => output,
+                () = given_up => None,
+            }
+        };
+        let control = async {
+            let end = follow(control, context, stop, &too_large).await;
+            ended.cancel();
+            end
+        };
+        let (output, (end, was_stopped)) = tokio::join!(streams, control);
+        let state = told.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Heard {
+            end,
+            output,
+            too_large: too_large.is_cancelled(),
+            last_lines: state.tail.text(),
+            retry_after: state.retry_after,
+            was_stopped,
+        }
+    }
+}
+
+/// This program, also when its file was replaced meanwhile: a supervisor is always that of its worker.
+fn own_program() -> anyhow::Result<PathBuf> {
+    if cfg!(target_os = "linux") {
+        return Ok("/proc/self/exe".into());
+    }
+    std::env::current_exe().context("cannot find the file of this program")
+}
+
+/// Gives the program its payload. One that does not read it, or not all of it, need not.
+async fn feed(mut stdin: pipe::Sender, payload: Bytes) {
+    stdin.write_all(&payload).await.ok();
+}
+
+async fn take_output(
+    stdout: pipe::Receiver,
+    bytes_max: usize,
+    too_large: &CancellationToken,
+) -> Option<Bytes> {
+    let mut output = Vec::new();
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
+    stdout.take(limit).read_to_end(&mut output).await.ok()?;
+    if output.len() > bytes_max {
+        too_large.cancel();
+        return None;
+    }
+    Some(output.into())
+}
+
+/// Follows the supervisor to the program's end, and says whether the program was asked for it.
+async fn follow(
+    control: UnixStream,
+    context: &TaskContext,
+    stop: &CancellationToken,
+    too_large: &CancellationToken,
+) -> (End, bool) {
+    let (reader, mut writer) = control.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    let (mut was_stopped, mut was_killed) = (false, false);
+    let mut group = None;
+    loop {
+        tokio::select! {
+            line = lines.next_line() => {
+                let said = line.ok().flatten().and_then(|line| serde_json::from_str(&line).ok());
+                match said {
+                    Some(Said::Started { pid }) => {
+                        tracing::debug!(task = %context.task_id(), pid, "a program has started");
+                        group = Pid::from_raw(pid);
+                    }
+                    Some(end) => return (End::Said(end), was_stopped),
+                    None => {
+                        // Nobody else is left to end it.
+                        if let Some(group) = group {
+                            kill_process_group(group, Signal::KILL).ok();
+                        }
+                        return (End::Unsupervised, was_stopped);
+                    }
+                }
+            }
+            () = context.cancelled(), if !was_stopped => was_stopped = true,
+            () = stop.cancelled(), if !was_stopped => was_stopped = true,
+            () = too_large.cancelled(), if !was_killed => {
+                was_killed = true;
+                writer.shutdown().await.ok();
+                continue;
+            }
+        }
+        if was_stopped && !was_killed {
+            writer.write_all(&[TERMINATE]).await.ok();
+        }
+    }
+}
+
+/// What a program says of itself, passed on to whoever watches the task.
+struct Told<'a> {
+    context: &'a TaskContext,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tail: Tail,
+    retry_after: Option<Duration>,
+    complaints: usize,
+}
+
+impl Told<'_> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_stderr(&self, stderr: pipe::Receiver) {
+        let splitter = LineSplitter::with_returns(STDERR_LINE_BYTES_MAX);
+        let mut lines = Lines::new(stderr, splitter);
+        while let Some(batch) = lines.next().await {
+            for line in batch {
+                let text = printable(&line.text);
+                self.context.log(text.clone());
+                self.state().tail.push(text);
+            }
+        }
+    }
+
+    async fn read_reports(&self, reports: pipe::Receiver) {
+        let mut lines = Lines::new(reports, LineSplitter::new(REPORT_BYTES_MAX));
+        while let Some(batch) = lines.next().await {
+            for line in batch {
+                let done = match Report::read(&line) {
+                    Ok(report) => self.obey(report).await,
+                    Err(error) => Err(error.to_string()),
+                };
+                if let Err(cause) = done {
+                    self.complain(&line.text, &cause);
+                }
+            }
+        }
+    }
+
+    async fn obey(&self, report: Report) -> Result<(), String> {
+        match report {
+            Report::Progress { done, total, message } => {
+                self.context.progress(done, total, message)
+            }
+            Report::Log(text) => self.context.log(text),
+            Report::RetryAfter(pause) => self.state().retry_after = Some(pause),
+            Report::Checkpoint(bytes) => self.keep(bytes).await?,
+            Report::CheckpointFile(path) => {
+                let file = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_checkpoint(&file)).await;
+                let bytes = read.unwrap_or_else(|error| Err(error.into()));
+                let bytes = bytes.map_err(|error| format!("{}: {error:#}", path.display()))?;
+                self.keep(bytes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, bytes: Bytes) -> Result<(), String> {
+        self.context.checkpoint(bytes).await.map_err(|error| error.to_string())
+    }
+
+    /// A wrong report is told to the author of the program, and to whoever watches the task; it costs the task nothing.
+    fn complain(&self, line: &str, cause: &str) {
+        let count = {
+            let mut state = self.state();
+            state.complaints += 1;
+            state.complaints
+        };
+        if count > COMPLAINTS_MAX {
+            return;
+        }
+        let line: String = printable(line).chars().take(80).collect();
+        tracing::warn!(task = %self.context.task_id(), line, cause, "a report of the program is ignored");
+        self.context.log(format!("report ignored: {cause}: {line}"));
+        if count == COMPLAINTS_MAX {
+            self.context.log("more reports that are ignored are not told");
+        }
+    }
+}
+
+/// Opens no pipe or device, which could keep its reader waiting for ever.
+fn read_checkpoint(path: &Path) -> anyhow::Result<Bytes> {
+    use std::io::Read;
+    let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    anyhow::ensure!(file.metadata()?.is_file(), "it is not a file");
+    let mut bytes = Vec::new();
+    // One byte more, so that the library says that it is too large.
+    file.take(CHECKPOINT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
+/// The lines of a stream, as they come.
+struct Lines<R> {
+    stream: R,
+    splitter: LineSplitter,
+    buffer: Vec<u8>,
+    is_over: bool,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(stream: R, splitter: LineSplitter) -> Self {
+        Self { stream, splitter, buffer: vec![0; 8 * 1024], is_over: false }
+    }
+
+    /// The lines that one read has brought, if any; `None` at the end.
+    async fn next(&mut self) -> Option<Vec<super::lines::Line>> {
+        if self.is_over {
+            return None;
+        }
+        let mut lines = Vec::new();
+        let count = self.stream.read(&mut self.buffer).await.unwrap_or(0);
+        if count == 0 {
+            self.is_over = true;
+            self.splitter.finish(|line| lines.push(line));
+        } else {
+            let bytes = self.buffer.get(..count).unwrap_or_default();
+            self.splitter.take(bytes, |line| lines.push(line));
+        }
+        Some(lines)
+    }
+}

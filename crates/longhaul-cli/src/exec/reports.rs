@@ -1,0 +1,144 @@
+//! What a program reports while it runs: one line each, on the file descriptor that `LONGHAUL_FD` names.
+
+use super::lines::{Line, printable};
+use crate::times::duration;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The longest line: a checkpoint of 64 KiB in Base64, and the word before it.
+pub(crate) const REPORT_BYTES_MAX: usize = 90 * 1024;
+
+/// A report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// `progress DONE [TOTAL|-] [MESSAGE]`
+    Progress { done: u64, total: u64, message: String },
+    /// `checkpoint BASE64`
+    Checkpoint(Bytes),
+    /// `checkpoint-file PATH`
+    CheckpointFile(PathBuf),
+    /// `log TEXT`
+    Log(String),
+    /// `retry-after DURATION`
+    RetryAfter(Duration),
+}
+
+/// A line is no report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoReport(String);
+
+impl Report {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// Says what is wrong with it, and what would be right.
+    pub(crate) fn read(line: &Line) -> Result<Self, NoReport> {
+        if line.is_cut {
+            return Err(NoReport(format!("it is longer than {REPORT_BYTES_MAX} bytes")));
+        }
+        let text = line.text.trim();
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim_start();
+        match word {
+            "progress" => progress(rest),
+            "checkpoint" => BASE64_STANDARD
+                .decode(rest)
+                .map(|bytes| Self::Checkpoint(bytes.into()))
+                .map_err(|error| NoReport(format!("the checkpoint is not Base64: {error}"))),
+            "checkpoint-file" if !rest.is_empty() => Ok(Self::CheckpointFile(rest.into())),
+            "checkpoint-file" => Err(NoReport("write `checkpoint-file PATH`".to_owned())),
+            "log" => Ok(Self::Log(printable(rest))),
+            "retry-after" => duration(rest).map(Self::RetryAfter).map_err(NoReport),
+            _ => Err(NoReport(
+                "it begins with none of progress, checkpoint, checkpoint-file, log, retry-after"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// The second number may be missing, because it is not known: then a message that begins with a number has `-` before it.
+fn progress(rest: &str) -> Result<Report, NoReport> {
+    let (done, rest) = next_word(rest);
+    let done = done.parse().map_err(|_| {
+        NoReport("write `progress DONE [TOTAL] [MESSAGE]`, with whole numbers".to_owned())
+    })?;
+    let (second, after) = next_word(rest);
+    let (total, message) = match second.parse() {
+        Ok(total) => (total, after),
+        Err(_) if second == "-" => (0, after),
+        Err(_) => (0, rest),
+    };
+    Ok(Report::Progress { done, total, message: printable(message) })
+}
+
+fn next_word(text: &str) -> (&str, &str) {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Report, NoReport> {
+        Report::read(&Line { text: text.to_owned(), is_cut: false })
+    }
+
+    fn progress_of(done: u64, total: u64, message: &str) -> Report {
+        Report::Progress { done, total, message: message.to_owned() }
+    }
+
+    #[test]
+    fn each_report_is_read() {
+        for (text, report) in [
+            ("progress 3", progress_of(3, 0, "")),
+            ("progress 3 10", progress_of(3, 10, "")),
+            ("progress 3 10 pages of the book", progress_of(3, 10, "pages of the book")),
+            ("progress 3 pages", progress_of(3, 0, "pages")),
+            ("progress 3 - 10 pages", progress_of(3, 0, "10 pages")),
+            ("  progress\t3  10   x ", progress_of(3, 10, "x")),
+            ("checkpoint aGFsZg==", Report::Checkpoint(Bytes::from_static(b"half"))),
+            ("checkpoint", Report::Checkpoint(Bytes::new())),
+            ("checkpoint-file /tmp/a b", Report::CheckpointFile("/tmp/a b".into())),
+            ("log page 3 is \u{1b}[31mred", Report::Log("page 3 is [31mred".to_owned())),
+            ("retry-after 30s", Report::RetryAfter(Duration::from_secs(30))),
+            ("retry-after 1h 30m", Report::RetryAfter(Duration::from_secs(5_400))),
+            ("retry-after PT5M", Report::RetryAfter(Duration::from_secs(300))),
+        ] {
+            assert_eq!(read(text), Ok(report), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_report_says_what_would_be_one() {
+        for (text, told) in [
+            ("progress", "write `progress DONE"),
+            ("progress half", "whole numbers"),
+            ("progress -1 10", "whole numbers"),
+            ("progress 99999999999999999999", "whole numbers"),
+            ("checkpoint !", "not Base64"),
+            ("checkpoint-file", "write `checkpoint-file PATH`"),
+            ("retry-after", "a duration such as 90s"),
+            ("retry-after -5s", "not negative"),
+            ("Progress 1", "begins with none of"),
+            ("hello", "begins with none of"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        let cut = Line { text: "log x".to_owned(), is_cut: true };
+        assert!(Report::read(&cut).unwrap_err().to_string().contains("longer than"));
+    }
+
+    #[test]
+    fn the_largest_checkpoint_is_a_line() {
+        let line = format!("checkpoint {}", BASE64_STANDARD.encode(vec![7; 64 * 1024]));
+        assert!(line.len() <= REPORT_BYTES_MAX);
+        assert_eq!(read(&line), Ok(Report::Checkpoint(vec![7; 64 * 1024].into())));
+    }
+}

@@ -1,0 +1,189 @@
+//! The supervisor of one program: a process of its own, between a worker and the program that it runs for a task.
+//!
+//! It starts the program in a process group, tells the worker how it ends, and ends the whole group when the worker asks for it, when the
+//! program has ended and left something behind, and when the worker is gone, which the kernel tells it however the worker has ended.
+//! Only a parent learns of these things without a race, so each program has one.
+//!
+//! On Linux it also adopts what has left the group ([`set_child_subreaper`]), and ends that as well.
+
+use super::family::Family;
+use super::link::{Ends, Said, Spec, TERMINATE, receive_ends};
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use tempfile::NamedTempFile;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// After SIGKILL: a process that sits in the kernel for longer is left behind.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+
+/// Variables of this prefix are the worker's own, with secrets among them: programs get none but those made for them.
+const OWN_PREFIX: &str = "LONGHAUL_";
+
+/// Runs as the supervisor that a worker has started. Nothing may have opened a file before.
+pub(crate) fn main() -> ExitCode {
+    match supervise() {
+        Ok(()) => ExitCode::SUCCESS,
+        // A worker sees that it is gone. A person who types the command sees why it does nothing.
+        Err(error) => {
+            drop(writeln!(std::io::stderr(), "longhaul: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn supervise() -> anyhow::Result<()> {
+    let stdin = rustix::stdio::stdin();
+    let (ends, length) = receive_ends(stdin).context("no program is supervised")?;
+    let mut control = StdUnixStream::from(fcntl_dupfd_cloexec(stdin, 3)?);
+    let mut spec = vec![0; usize::try_from(length)?];
+    control.read_exact(&mut spec)?;
+    let spec: Spec = serde_json::from_slice(&spec)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        control.set_nonblocking(true)?;
+        let mut control = UnixStream::from_std(control)?;
+        // Before anything is started: what is told before somebody listens is lost.
+        let mut children = signal(SignalKind::child())?;
+        // Ctrl-C, and the end of a service, are for the worker, which then says what is to be done.
+        let _ignored =
+            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        let grace = Duration::from_millis(spec.grace_ms);
+        match Program::start(&spec, ends) {
+            Err(error) => {
+                let said = Said::Refused { cause: format!("{error:#}") };
+                say(&mut control, &said).await
+            }
+            Ok(mut program) => {
+                let pid = program.family.leader();
+                say(&mut control, &Said::Started { pid }).await.ok();
+                let ended = program.watch(&mut control, &mut children, grace).await;
+                say(&mut control, &ended).await
+            }
+        }
+    })
+}
+
+async fn say(control: &mut UnixStream, said: &Said) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    Ok(control.write_all(&line).await?)
+}
+
+/// The program that runs.
+struct Program {
+    family: Family,
+    /// Removed with this.
+    _checkpoint: Option<NamedTempFile>,
+}
+
+/// How far the end of the program has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// SIGTERM is sent.
+    Terminating,
+    /// SIGKILL is sent.
+    Killing,
+}
+
+impl Program {
+    fn start(spec: &Spec, ends: Ends) -> anyhow::Result<Self> {
+        let (name, arguments) = spec.words.split_first().context("no program is named")?;
+        let checkpoint = spec.checkpoint.as_ref().map(keep_checkpoint).transpose()?;
+        if let Some(increment) = spec.nice {
+            rustix::process::nice(increment)
+                .with_context(|| format!("cannot set the niceness {increment}"))?;
+        }
+        Family::adopt_strays();
+        let mut command = Command::new(name);
+        command.args(arguments).process_group(0);
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with(OWN_PREFIX) {
+                command.env_remove(variable);
+            }
+        }
+        command.envs(spec.environment.iter().map(|(name, value)| (name, value)));
+        let Ends { reports, stdin, stdout, stderr } = ends;
+        fcntl_setfd(&reports, FdFlags::empty()).context("cannot pass the descriptor of reports")?;
+        command.env("LONGHAUL_FD", reports.as_raw_fd().to_string());
+        if let Some(file) = &checkpoint {
+            command.env("LONGHAUL_CHECKPOINT_FILE", file.path());
+        }
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        let child = command.spawn().with_context(|| format!("cannot start `{name}`"))?;
+        // With the command, and what else is dropped here, nobody but the program has these ends.
+        Ok(Self { family: Family::of(&child)?, _checkpoint: checkpoint })
+    }
+
+    /// Until the program has ended, and all that it has started.
+    async fn watch(
+        &mut self,
+        control: &mut UnixStream,
+        children: &mut tokio::signal::unix::Signal,
+        grace: Duration,
+    ) -> Said {
+        let mut stage = Stage::Running;
+        let mut listening = true;
+        let timer = tokio::time::sleep(Duration::MAX);
+        tokio::pin!(timer);
+        loop {
+            // What the program has left behind gets no grace of its own, but that of a SIGTERM goes on without its leader.
+            let in_grace = stage == Stage::Terminating && Family::ADOPTS;
+            if stage != Stage::Killing && !in_grace && self.family.leader_has_ended() {
+                stage = Stage::Killing;
+                timer.set(tokio::time::sleep(KILL_WAIT));
+            }
+            if stage == Stage::Killing {
+                // Again each time: by now there may be strays that were not seen before.
+                self.family.signal(Signal::KILL);
+            }
+            self.family.reap();
+            if self.family.is_gone() {
+                return self.family.ended(false);
+            }
+            tokio::select! {
+                _ = children.recv() => {}
+                byte = control.read_u8(), if listening => match byte {
+                    Ok(TERMINATE) if stage == Stage::Running => {
+                        self.family.signal(Signal::TERM);
+                        stage = Stage::Terminating;
+                        timer.set(tokio::time::sleep(grace));
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        listening = false;
+                        stage = Stage::Killing;
+                        timer.set(tokio::time::sleep(KILL_WAIT));
+                    }
+                },
+                () = &mut timer => {
+                    if stage == Stage::Killing {
+                        return self.family.ended(true);
+                    }
+                    stage = Stage::Killing;
+                    timer.set(tokio::time::sleep(KILL_WAIT));
+                }
+            }
+        }
+    }
+}
+
+/// The last checkpoint in a file that only this user can read.
+fn keep_checkpoint(base64: &String) -> anyhow::Result<NamedTempFile> {
+    let bytes = BASE64_STANDARD.decode(base64)?;
+    let file = tempfile::Builder::new().prefix("longhaul-checkpoint-").tempfile();
+    let mut file = file.context("cannot make a file for the last checkpoint")?;
+    file.write_all(&bytes).context("cannot write the last checkpoint")?;
+    Ok(file)
+}

@@ -1,0 +1,89 @@
+//! The limits of a program's time: its budget, and the end of its worker.
+
+use crate::stage::{Stage, until};
+use longhaul::TaskState;
+use rustix::process::Signal;
+
+/// A script that tells what becomes of it, and then does this.
+fn telling(life: &crate::stage::Life, then: &str) -> String {
+    format!("exec 9>{}; echo $$ >&9; {then}", life.path.display())
+}
+
+#[tokio::test]
+async fn a_program_above_its_budget_is_ended_and_the_attempt_has_failed() {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let script = telling(&life, "sleep 1000");
+    let options = ["--max-duration", "1s", "--max-attempts", "1"];
+    let _worker = stage.script(&script, &options).await;
+    let task = stage.submit("").await;
+    life.pid().await;
+    life.gone().await;
+    let end = stage.end(&task).await;
+    assert_eq!(end.failure_reason.as_deref(), Some("Process was cancelled: null"));
+}
+
+#[tokio::test]
+async fn a_drained_worker_lets_its_programs_end() {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let go = stage.folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let script = telling(&life, "read -r line <go; echo \"$line\"");
+    let mut worker = stage.script(&script, &["--drain", "10m"]).await;
+    let task = stage.submit("").await;
+    life.pid().await;
+    worker.signal(Signal::TERM);
+    worker.line_with("draining: 1 program runs").await;
+    let later = stage.submit("").await;
+    std::fs::write(&go, "in time\n").unwrap();
+    assert_eq!(stage.end(&task).await.result.as_deref(), Some(&b"in time\n"[..]));
+    let (status, lines) = worker.ended().await;
+    assert!(status.success(), "{lines:#?}");
+    assert_eq!(lines.last().map(String::as_str), Some("the worker has ended"));
+    assert_eq!(stage.client.get(&later).await.unwrap(), None, "nobody has taken it");
+}
+
+/// What is given back costs no attempt, although the program has ended by an error.
+#[tokio::test]
+async fn at_the_end_of_a_drain_programs_get_sigterm_and_their_tasks_are_given_back() {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let script =
+        "trap 'echo \"checkpoint $(printf half | base64)\" >&3; echo saved >&9; exit 3' TERM
+        [ -n \"$LONGHAUL_CHECKPOINT_FILE\" ] && { cat \"$LONGHAUL_CHECKPOINT_FILE\"; exit 0; }
+        while :; do sleep 0.05; done";
+    let script = telling(&life, script);
+    let mut worker = stage.script(&script, &["--drain", "300ms", "--max-attempts", "1"]).await;
+    let task = stage.submit("").await;
+    life.pid().await;
+    worker.signal(Signal::INT);
+    worker.line_with("the time is over, 1 program is told to end").await;
+    assert_eq!(life.line().await, "saved");
+    let (status, lines) = worker.ended().await;
+    assert!(status.success(), "{lines:#?}");
+    let _other = stage.script(&script, &["--max-attempts", "1"]).await;
+    let end = stage.end(&task).await;
+    assert_eq!((end.result.as_deref(), end.attempts), (Some(&b"half"[..]), 1));
+}
+
+#[tokio::test]
+async fn a_second_signal_stops_at_once() {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let script = telling(&life, "trap '' TERM INT; while :; do sleep 0.05; done");
+    let mut worker = stage.script(&script, &["--drain", "10m", "--grace", "10m"]).await;
+    let mut watch = stage.watch().await;
+    stage.submit("").await;
+    life.pid().await;
+    until(&mut watch, |it| it.state == TaskState::Processing).await;
+    worker.signal(Signal::TERM);
+    worker.line_with("draining: 1 program runs").await;
+    assert!(life.is_silent());
+    worker.signal(Signal::TERM);
+    let (status, lines) = worker.ended().await;
+    assert_eq!(status.code(), Some(1), "{lines:#?}");
+    let told = lines.last().unwrap();
+    assert!(told.contains("stopped at a second signal: 1 program was killed"), "{told}");
+    life.gone().await;
+}

@@ -1,0 +1,230 @@
+//! A broker, a worker that is a process, and a client, for one test.
+
+use bytes::Bytes;
+use longhaul::{Client, Raw, TaskMetadata, TaskRef, TaskState, Watch, WatchEvent};
+use longhaul_broker::{Broker, BrokerConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader as StdBufReader};
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long anything may take that ought to happen at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const QUEUE: &str = "programs";
+
+/// Waits for something that must come.
+#[track_caller]
+pub(crate) fn soon<T>(
+    what: &'static str,
+    wait: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    let limited = timeout(PATIENCE, wait);
+    async move { limited.await.unwrap_or_else(|_| panic!("{what} does not come")) }
+}
+
+/// Whether a program is there; a test of it is skipped otherwise, and says so.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let found = std::process::Command::new(program).arg("--version").stdout(Stdio::null()).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    if !is_there {
+        skip(&format!("`{program}` is not installed"));
+    }
+    is_there
+}
+
+fn skip(why: &str) {
+    use std::io::Write;
+    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    if let Some(path) = std::env::var_os("LONGHAUL_TEST_SKIPS") {
+        let file = std::fs::File::options().create(true).append(true).open(path);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// What a test plays on.
+pub(crate) struct Stage {
+    pub(crate) client: Client,
+    pub(crate) folder: TempDir,
+    broker: Broker,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let broker = Broker::start(BrokerConfig::default()).unwrap();
+        let client = Client::builder(broker.service_url()).admin_url(broker.admin_url().unwrap());
+        let client = client.connect().await.unwrap();
+        Self { client, folder: TempDir::new().unwrap(), broker }
+    }
+
+    /// A worker with these options, which is ready.
+    pub(crate) async fn worker(&self, options: &[&str]) -> Worker {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command
+            .env("RUST_LOG", "error")
+            .env("LONGHAUL_SERVICE_URL", self.broker.service_url())
+            .env("LONGHAUL_ADMIN_URL", self.broker.admin_url().unwrap())
+            .args(["worker", "run", QUEUE, "--concurrency", "4"])
+            .args(options)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut process = command.spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let mut worker = Worker { process, lines };
+        worker.line_with("working on `programs`").await;
+        worker
+    }
+
+    /// A worker that runs a shell script for each task.
+    pub(crate) async fn script(&self, script: &str, options: &[&str]) -> Worker {
+        let path = self.folder.path().join("script.sh");
+        std::fs::write(&path, script).unwrap();
+        let command = format!("sh {}", path.display());
+        self.worker(&[&["--exec", &command], options].concat()).await
+    }
+
+    pub(crate) async fn submit(&self, payload: impl Into<Bytes>) -> TaskRef {
+        self.client.submit(QUEUE, &Raw(payload.into())).await.unwrap()
+    }
+
+    /// The entry with which a task ends.
+    pub(crate) async fn end(&self, task: &TaskRef) -> TaskMetadata {
+        soon("the end of a task", self.client.wait_metadata(task)).await.unwrap()
+    }
+
+    /// The result of a task with this payload.
+    pub(crate) async fn result(&self, payload: impl Into<Bytes>) -> Bytes {
+        let task = self.submit(payload).await;
+        let end = self.end(&task).await;
+        end.result.clone().unwrap_or_else(|| panic!("{end:?}"))
+    }
+
+    /// The reason why a task with this payload fails for good, and the number of its attempts.
+    pub(crate) async fn failure(&self, payload: impl Into<Bytes>) -> (String, u32) {
+        let task = self.submit(payload).await;
+        let end = self.end(&task).await;
+        assert_eq!(end.state, TaskState::Failed, "{end:?}");
+        (end.failure_reason.unwrap(), end.attempts)
+    }
+
+    pub(crate) async fn watch(&self) -> Watch {
+        self.client.watch(QUEUE).await.unwrap()
+    }
+
+    /// A pipe with a name, which tells what becomes of the processes that have it.
+    pub(crate) fn life(&self) -> Life {
+        let path = self.folder.path().join(format!("life-{}", fastrand::u64(..)));
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let (sender, heard) = mpsc::channel(100);
+        let file = path.clone();
+        // It waits for writers until the test program ends.
+        std::thread::spawn(move || {
+            loop {
+                let Ok(pipe) = std::fs::File::open(&file) else { return };
+                let lines = StdBufReader::new(pipe).lines().map_while(Result::ok);
+                for heard in lines.map(Some).chain([None]) {
+                    if sender.blocking_send(heard).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Life { path, heard }
+    }
+}
+
+/// Waits for an entry of any task.
+pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> bool) -> TaskMetadata {
+    let search = async {
+        loop {
+            match watch.next().await.unwrap().unwrap() {
+                WatchEvent::Updated { metadata, .. } if fits(&metadata) => return metadata,
+                _ => {}
+            }
+        }
+    };
+    soon("an entry", search).await
+}
+
+/// The life of the processes that have opened a pipe for writing: `exec 9> "$LIFE"` does, and their children inherit it.
+pub(crate) struct Life {
+    pub(crate) path: PathBuf,
+    heard: mpsc::Receiver<Option<String>>,
+}
+
+impl Life {
+    /// The next line that one of them writes.
+    pub(crate) async fn line(&mut self) -> String {
+        soon("a line of a program", self.heard.recv()).await.unwrap().expect("nobody is left")
+    }
+
+    /// The number that one of them writes: that of a process.
+    pub(crate) async fn pid(&mut self) -> Pid {
+        Pid::from_raw(self.line().await.parse().unwrap()).unwrap()
+    }
+
+    /// All of them are gone.
+    pub(crate) async fn gone(&mut self) {
+        let gone = async { while self.heard.recv().await.unwrap().is_some() {} };
+        soon("the end of all processes", gone).await;
+    }
+
+    /// None of them has ended, nor written anything more.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        self.heard.try_recv().is_err()
+    }
+}
+
+/// A worker as a process.
+pub(crate) struct Worker {
+    process: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+}
+
+impl Worker {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().unwrap().cast_signed()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for a line on stderr with these words.
+    pub(crate) async fn line_with(&mut self, words: &str) -> String {
+        let mut seen = Vec::new();
+        let search = async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line.contains(words) {
+                    return line;
+                }
+                seen.push(line);
+            }
+            panic!("the worker ended without `{words}`: {seen:#?}");
+        };
+        soon("a line of the worker", search).await
+    }
+
+    /// Waits for its end; says what it has written until then, too.
+    pub(crate) async fn ended(mut self) -> (ExitStatus, Vec<String>) {
+        let end = async {
+            let mut lines = Vec::new();
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                lines.push(line);
+            }
+            (self.process.wait().await.unwrap(), lines)
+        };
+        soon("the end of the worker", end).await
+    }
+}
