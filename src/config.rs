@@ -6,6 +6,7 @@ use crate::task::WorkerIdentity;
 use crate::task::terms::INTERVALS_MAX;
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use crate::worker::DeadLetterPolicy;
+use crate::worker::leasing::LeaseTerms;
 use crate::worker::partition::PartitionSettings;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct WorkerConfig {
     /// Name of the Shared subscription on the task topic; workers with the same name share the tasks. It is set at the client
     /// ([`ClientBuilder::subscription`](crate::ClientBuilder::subscription)), which needs it, too: names of topics follow from it.
     pub(crate) subscription: String,
+    /// It leases what it claims, and processes nothing itself.
+    pub(crate) leases: Option<LeaseTerms>,
     /// Tasks that run at once. Default 16.
     pub concurrency: usize,
     /// Attempts that a task has. Attempts that died with their worker count, those given back by a drain do not. Default 3.
@@ -83,6 +86,7 @@ impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
             subscription: DEFAULT_SUBSCRIPTION.to_owned(),
+            leases: None,
             concurrency: 16,
             max_attempts: 3,
             max_duration: None,

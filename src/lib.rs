@@ -42,6 +42,7 @@ mod captured;
 mod chance;
 mod client;
 mod config;
+mod lease;
 mod ledger;
 mod letters;
 mod protocol;
@@ -75,6 +76,10 @@ pub use client::{
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};
 pub use config::{ConfigError, WorkerConfig};
+pub use lease::{
+    KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseTokenError,
+    LeaseView, Leases, LeasesBuilder, ReportError,
+};
 pub use protocol::config::LedgerConfigError;
 pub use protocol::retry::RetryPolicy;
 pub use protocol::waits::AfterFailed;

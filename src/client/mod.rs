@@ -61,6 +61,7 @@ pub use tasks::{
 };
 pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
 
+use crate::lease::{LeasesBuilder, Lessor};
 use crate::supervise::Connections;
 use crate::task::{Codec, Codecs, PayloadError, TaskMetadata, decode, text};
 #[cfg(feature = "testing")]
@@ -237,6 +238,11 @@ impl Client {
         #[cfg(feature = "testing")]
         let builder = builder.engine(self.inner.settings.engine.clone());
         builder.subscription(subscription).codecs(codecs.clone())
+    }
+
+    /// Leases the tasks of a task topic to workers that do not speak Pulsar.
+    pub fn leases(&self, task_topic: impl Into<String>) -> LeasesBuilder {
+        LeasesBuilder::new(self.worker(task_topic, Lessor))
     }
 
     /// A client in a test engine: its workers start there, too.

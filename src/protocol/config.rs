@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-/// The version of the task protocol that this build speaks. 3 knows claims that park a task.
-pub const PROTOCOL_VERSION: u32 = 3;
+/// The version of the task protocol that this build speaks. 3 knows claims that park a task, 4 knows leases.
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The first version that knows claims that park a task. To an earlier one such a claim is no entry, so that two workers would run the task.
-const PROTOCOL_PARKS: u32 = 3;
+pub const PROTOCOL_PARKS: u32 = 3;
+
+/// The first version that knows leases. An earlier one waits for heartbeats of a lease, and would take its task over after 2 H.
+pub const PROTOCOL_LEASES: u32 = 4;
 
 /// A version of a ledger's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,17 +66,17 @@ pub enum LedgerConfigError {
 }
 
 impl LedgerConfig {
-    /// Whether all who may work under these settings know claims that park a task.
+    /// Whether all who may work under these settings speak this version of the protocol.
     #[must_use]
-    pub const fn parks(&self) -> bool {
-        self.protocol_min >= PROTOCOL_PARKS
+    pub const fn keep_out_before(&self, protocol: u32) -> bool {
+        self.protocol_min >= protocol
     }
 
     /// The next version of these settings, which keeps those out who do not; `None` behind the last one.
     #[must_use]
-    pub fn with_parking(&self) -> Option<Self> {
+    pub fn keeping_out_before(&self, protocol: u32) -> Option<Self> {
         let version = self.version.checked_add(1)?;
-        Some(Self { version, protocol_min: PROTOCOL_PARKS, ..self.clone() })
+        Some(Self { version, protocol_min: protocol, ..self.clone() })
     }
 
     /// Whether a worker configured with `self` may work on a ledger whose newest settings are `theirs`.

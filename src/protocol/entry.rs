@@ -3,7 +3,7 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `cfg`, `seal` |
+//! | `k` | kind: `claim`, `done`, `cancel`, `hb`, `ckpt`, `keep`, `cfg`, `seal` |
 //! | `t` | task id |
 //! | `e`, `a`, `o` | epoch, attempt, owner |
 //! | `s` | status of a claim or an outcome; of a claim `PARKED` if the task waits for those that the body names |
@@ -12,6 +12,8 @@
 //! | `b` | of a claim: how many tasks of the batch that the task came in were not acknowledged one by one |
 //! | `f` | base of a claim: when the task was claimed first, in ms by the wall clock of that claimer |
 //! | `ma`, `tb`, `x` | of a claim, where the task has it: its own number of attempts, its total budget in ms, and when it expires |
+//! | `ttl` | of a claim that grants a lease, and of a `keep` that renews it: after so many ms of silence the lease may be ended |
+//! | `by` | of a `keep`: the worker that looks after the lease from now on |
 //! | `sub` | subscription (hb, cfg) |
 //! | `q`, `c`, `w`, `u` | of a heartbeat: number, the owner's claims and outcomes stored and on their way, uptime in ms |
 //! | `m` | of a heartbeat, where it says so: how many attempts the sender gives a task |
@@ -21,13 +23,14 @@
 
 use super::body;
 use super::config::LedgerConfig;
-use super::key::{Key, OnceKey, OwnerId, SealKey, parse_owner};
+use super::key::{Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
 use super::seal::{self, Counts, Seal};
 use super::waits::WaitsFor;
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
+use std::num::NonZeroU32;
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,8 @@ pub enum Entry {
     Heartbeat(Heartbeat),
     /// Keeps what a running attempt wants its successor to find.
     Checkpoint(OnceKey),
+    /// Says that whoever holds a lease is alive.
+    Renewal(Renewal),
     /// Says that tasks are over for good: see `seal.rs`.
     Seal(Seal),
     /// Settings that every worker on this ledger must share.
@@ -66,13 +71,31 @@ pub struct Claim {
     pub base: Option<Base>,
     /// What the task's message allows it as a whole, so that workers without the payload know it.
     pub limits: Limits,
+    /// It grants a lease: its owner id is the lease's, and has no heartbeats. After so many ms in which nothing is read of the lease
+    /// it may be ended by any worker.
+    pub lease_ms: Option<LeaseMs>,
+}
+
+/// The silence after which a lease may be ended, in ms.
+pub type LeaseMs = NonZeroU32;
+
+/// Renews a lease. The fold looks at it as at a checkpoint, and it changes nothing there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Renewal {
+    /// Task, epoch and owner of the lease; the serial is that of all renewals.
+    pub key: OnceKey,
+    /// The silence after which the lease may be ended from now on.
+    pub lease_ms: LeaseMs,
+    /// The worker that looks after the lease from now on.
+    pub by: OwnerId,
 }
 
 impl Claim {
     /// A claim that says nothing beyond what each has to say.
     #[must_use]
     pub const fn plain(key: OnceKey, attempt: u32, kind: ClaimKind) -> Self {
-        Self { key, attempt, kind, batch_size: None, base: None, limits: Limits::NONE }
+        let (batch_size, base, lease_ms) = (None, None, None);
+        Self { key, attempt, kind, batch_size, base, limits: Limits::NONE, lease_ms }
     }
 }
 
@@ -174,6 +197,7 @@ impl Entry {
             Self::Claim(claim) => Key::Once(claim.key),
             Self::Done(done) => Key::Once(done.key),
             Self::Checkpoint(key) => Key::Once(*key),
+            Self::Renewal(renewal) => Key::Once(renewal.key),
             Self::Cancel(task) => Key::Cancel(*task),
             Self::Heartbeat(heartbeat) => Key::Heartbeat(heartbeat.owner),
             Self::Seal(seal) => Key::Seal(seal.key),
@@ -188,6 +212,23 @@ impl Entry {
         match self {
             Self::Claim(Claim { key, .. }) | Self::Done(Done { key, .. }) => Some(*key),
             Self::Checkpoint(_)
+            | Self::Renewal(_)
+            | Self::Cancel(_)
+            | Self::Heartbeat(_)
+            | Self::Seal(_)
+            | Self::Config(_)
+            | Self::Tombstone(_) => None,
+        }
+    }
+
+    /// The owner of the epoch that an outcome, a checkpoint or a renewal is of.
+    #[must_use]
+    pub const fn speaker(&self) -> Option<OwnerId> {
+        match self {
+            Self::Done(Done { key, .. })
+            | Self::Checkpoint(key)
+            | Self::Renewal(Renewal { key, .. }) => Some(key.owner),
+            Self::Claim(_)
             | Self::Cancel(_)
             | Self::Heartbeat(_)
             | Self::Seal(_)
@@ -210,18 +251,7 @@ impl Entry {
         }
         let mut out = PropertyWriter::new();
         match self {
-            Self::Claim(claim) => {
-                write_once(&mut out, "claim", &claim.key);
-                out.put("a", claim.attempt);
-                out.put_word("s", claim.kind.status());
-                if let Some(size) = claim.batch_size {
-                    out.put("b", size);
-                }
-                if let Some(base) = claim.base {
-                    out.put("f", base.created_ms);
-                }
-                claim.limits.write(&mut |name, value| out.put(name, value));
-            }
+            Self::Claim(claim) => write_claim(&mut out, claim),
             Self::Done(done) => {
                 write_once(&mut out, "done", &done.key);
                 out.put("a", done.attempt);
@@ -231,6 +261,11 @@ impl Entry {
                 }
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
+            Self::Renewal(renewal) => {
+                write_once(&mut out, "keep", &renewal.key);
+                out.put("ttl", renewal.lease_ms);
+                out.put("by", renewal.by);
+            }
             Self::Cancel(task) => {
                 out.put_word("k", "cancel");
                 out.put("t", task);
@@ -288,6 +323,7 @@ impl Entry {
             | Self::Cancel(_)
             | Self::Heartbeat(_)
             | Self::Checkpoint(_)
+            | Self::Renewal(_)
             | Self::Config(_) => body::encode(content),
         }
     }
@@ -317,6 +353,7 @@ impl Entry {
             ("claim", Key::Once(key)) => from.claim(key, &content).map(Self::Claim),
             ("done", Key::Once(key)) => from.done(key, &content).map(Self::Done),
             ("ckpt", Key::Once(key)) => from.agrees(&key).map(|()| Self::Checkpoint(key)),
+            ("keep", Key::Once(key)) => from.renewal(key).map(Self::Renewal),
             ("cancel", Key::Cancel(task)) => Ok(Self::Cancel(task)),
             ("hb", Key::Heartbeat(owner)) => from.heartbeat(owner).map(Self::Heartbeat),
             ("cfg", Key::Config(version)) => {
@@ -365,6 +402,22 @@ fn write_once(out: &mut PropertyWriter, kind: &'static str, key: &OnceKey) {
     out.put("t", key.task);
     out.put("e", key.epoch);
     out.put("o", key.owner);
+}
+
+fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
+    write_once(out, "claim", &claim.key);
+    out.put("a", claim.attempt);
+    out.put_word("s", claim.kind.status());
+    if let Some(size) = claim.batch_size {
+        out.put("b", size);
+    }
+    if let Some(base) = claim.base {
+        out.put("f", base.created_ms);
+    }
+    claim.limits.write(&mut |name, value| out.put(name, value));
+    if let Some(lease_ms) = claim.lease_ms {
+        out.put("ttl", lease_ms);
+    }
 }
 
 fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {
@@ -428,7 +481,20 @@ impl<'a> Reader<'a> {
         if !readable {
             return Err(EntryError::Body);
         }
-        Ok(Claim { key, attempt: self.number("a")?, kind, batch_size, base, limits })
+        let lease_ms =
+            self.properties.contains_key("ttl").then(|| self.number("ttl")).transpose()?;
+        let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
+        let attempt = self.number("a")?;
+        Ok(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
+    }
+
+    fn renewal(&self, key: OnceKey) -> Result<Renewal, EntryError> {
+        self.agrees(&key)?;
+        if key.serial != RENEWAL_SERIAL {
+            return Err(EntryError::Key);
+        }
+        let by = parse_owner(self.text("by")?).ok_or(EntryError::Property("by"))?;
+        Ok(Renewal { key, lease_ms: self.number("ttl")?, by })
     }
 
     fn done(&self, key: OnceKey, content: &[u8]) -> Result<Done, EntryError> {

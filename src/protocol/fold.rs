@@ -19,7 +19,7 @@
 //! is the next like any other. Whether an owner is stale or a
 //! retry is due is the claimer's judgement and never the fold's, so clocks cannot make two followers disagree.
 
-use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use super::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome, Renewal};
 use super::key::{Epoch, OwnerId};
 
 /// The folded state of one task.
@@ -120,7 +120,9 @@ impl TaskFold {
             _ if matches!(self.phase, Phase::Sealed) => Verdict::Ignored(Reason::Sealed),
             Entry::Claim(claim) => self.judge_claim(claim),
             Entry::Done(done) => self.judge_owned(done.key.epoch, done.key.owner),
-            Entry::Checkpoint(key) => self.judge_owned(key.epoch, key.owner),
+            Entry::Checkpoint(key) | Entry::Renewal(Renewal { key, .. }) => {
+                self.judge_owned(key.epoch, key.owner)
+            }
             Entry::Cancel(_) => Verdict::Accepted,
         };
         if matches!(verdict, Verdict::Accepted) {
@@ -129,6 +131,7 @@ impl TaskFold {
                 Entry::Done(done) => self.take_done(done),
                 Entry::Cancel(_) => self.cancel = true,
                 Entry::Checkpoint(_)
+                | Entry::Renewal(_)
                 | Entry::Heartbeat(_)
                 | Entry::Seal(_)
                 | Entry::Config(_)

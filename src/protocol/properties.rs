@@ -2,10 +2,12 @@
 
 use super::body;
 use super::config::LedgerConfig;
-use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome};
+use super::entry::{
+    Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, NextAttempt, Outcome, Renewal,
+};
 use super::entry_set::{Ended, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
-use super::key::{Epoch, Key, OnceKey, OwnerId, SealKey};
+use super::key::{Epoch, Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey};
 use super::limits::Limits;
 use super::seal::{Counts, Seal};
 use crate::task::{Position, Properties, TaskId};
@@ -101,24 +103,30 @@ fn any_seal() -> impl Strategy<Value = Seal> {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>());
+    let limits = (1..u32::MAX, any::<(bool, Option<u64>, Option<u64>)>(), any::<Option<LeaseMs>>());
     let claim = (any_once(), any::<u32>(), any_kind(), any::<u32>(), any::<Option<u64>>(), limits);
+    let renewal = (any_once(), any::<LeaseMs>(), any::<u128>());
     let done = (any_once(), any::<u32>(), any_outcome());
     let place = any::<Option<(u64, u64, Option<u32>)>>();
     let heartbeat =
         (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
     prop_oneof![
-        claim.prop_map(|(key, attempt, kind, more, created, (attempts, limits))| {
+        claim.prop_map(|(key, attempt, kind, more, created, (attempts, limits, lease_ms))| {
             let (has, total_ms, expires_at_ms) = limits;
             let limits = Limits { max_attempts: has.then_some(attempts), total_ms, expires_at_ms };
             let size = |index: u32| index.saturating_add(more).saturating_add(1);
             let batch_size = key.task.batch_index.map(size);
             let created = created.filter(|_| kind == ClaimKind::Run);
             let base = created.map(|created_ms| Base { created_ms });
-            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits })
+            let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
+            Entry::Claim(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
         }),
         done.prop_map(|(key, attempt, outcome)| Entry::Done(Done { key, attempt, outcome })),
         any_once().prop_map(Entry::Checkpoint),
+        renewal.prop_map(|(key, lease_ms, by)| {
+            let key = OnceKey { serial: RENEWAL_SERIAL, ..key };
+            Entry::Renewal(Renewal { key, lease_ms, by: OwnerId(by) })
+        }),
         any_task().prop_map(Entry::Cancel),
         heartbeat.prop_map(|(owner, subscription, told, place)| {
             let (number, receipted, underway, uptime_ms, max_attempts, reading) = told;
@@ -166,7 +174,11 @@ fn small_entry() -> impl Strategy<Value = Entry> {
         4 => (key.clone(), any_outcome()).prop_map(|(key, outcome)| {
             Entry::Done(Done { key, attempt: key.epoch.0, outcome })
         }),
-        1 => key.prop_map(Entry::Checkpoint),
+        1 => key.clone().prop_map(Entry::Checkpoint),
+        1 => key.prop_map(|key| {
+            let key = OnceKey { serial: RENEWAL_SERIAL, ..key };
+            Entry::Renewal(Renewal { key, lease_ms: LeaseMs::MIN, by: key.owner })
+        }),
         1 => (0..TASKS).prop_map(|number| Entry::Cancel(task(number))),
     ]
 }
@@ -183,7 +195,8 @@ pub(crate) fn ledger() -> impl Strategy<Value = Vec<Entry>> {
                 Entry::Claim(claim) => claim.key.serial = place,
                 Entry::Done(done) => done.key.serial = place,
                 Entry::Checkpoint(key) => key.serial = place,
-                Entry::Cancel(_)
+                Entry::Renewal(_)
+                | Entry::Cancel(_)
                 | Entry::Heartbeat(_)
                 | Entry::Seal(_)
                 | Entry::Config(_)
@@ -262,7 +275,7 @@ proptest! {
     #[test]
     fn any_properties_are_read_without_a_panic(
         key in prop_oneof![any_key().prop_map(|key| key.to_string()), ".*"],
-        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|ma|tb|x|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
+        properties in btree_map("(k|t|e|a|o|s|na|nd|w|b|ma|tb|x|ttl|by|sub|q|c|u|m|p|h|r|g|v)", ".{0,12}", 0..12),
         null: bool,
     ) {
         let properties = Properties::from(properties);

@@ -130,6 +130,12 @@ impl Silence {
         number
     }
 
+    /// Whether a heartbeat was sent at this time or later.
+    #[must_use]
+    pub fn has_sent_since(&self, since: Moment) -> bool {
+        self.last_sent.is_some_and(|sent| sent >= since)
+    }
+
     /// Whether a heartbeat has followed the first one.
     #[must_use]
     pub const fn has_sent_more_than_one(&self) -> bool {
@@ -263,12 +269,37 @@ impl Silence {
     /// regular one. `None`: one that can is on its way.
     #[must_use]
     pub fn extra_at(&self, owner: OwnerId) -> Option<Moment> {
-        let after = self.stale_at(owner) + Duration::from_millis(1);
+        self.extra_behind(self.stale_at(owner))
+    }
+
+    fn extra_behind(&self, at: Moment) -> Option<Moment> {
+        let after = at + Duration::from_millis(1);
         match self.last_sent {
             Some(sent) if sent >= after => None,
             Some(sent) => Some(after.max(sent + HEARTBEAT_SPACING_MIN)),
             None => Some(after),
         }
+    }
+
+    /// Of the worker that has granted the lease with this owner id, if anything was heard of that one: its id.
+    #[must_use]
+    pub fn grantor(&self, owner: OwnerId) -> Option<OwnerId> {
+        if self.owners.contains_key(&owner) {
+            return None;
+        }
+        self.owners.keys().copied().find(|worker| owner.is_lease_of(*worker))
+    }
+
+    /// Whether nothing has come for longer than this of something that was heard last then, in a view known to be complete.
+    #[must_use]
+    pub fn is_over(&self, heard: Moment, limit: Duration) -> bool {
+        self.view_at.is_some_and(|view_at| view_at > heard.max(self.floor) + limit)
+    }
+
+    /// As [`Silence::extra_at`], of something that was heard last then and may be silent for this long.
+    #[must_use]
+    pub fn extra_after(&self, heard: Moment, limit: Duration) -> Option<Moment> {
+        self.extra_behind(heard.max(self.floor) + limit)
     }
 
     /// Owners heard of within 2 H, besides the own one: one for each worker that has read the ledger.

@@ -1,6 +1,7 @@
 //! Texts and property names that other implementations read. Pinned by tests: they never change.
 
 use super::TaskId;
+use std::time::Duration;
 
 /// Message property of a task: its budget per attempt, an ISO 8601 duration such as `PT1H`.
 pub(crate) const MAX_TASK_DURATION: &str = "MAX_TASK_DURATION";
@@ -136,6 +137,11 @@ pub(crate) const CANCELLED: &str = "Process was cancelled: cancelled by client";
 
 /// The task was not started in time.
 pub(crate) const EXPIRED: &str = "Task expired before it was started";
+
+/// Whoever held a lease has not said that it is alive.
+pub(crate) fn lease_expired(worker: &str, lease_time: Duration) -> String {
+    format!("Lease expired: nothing was heard of worker `{worker}` for {lease_time:?}")
+}
 
 /// The worker of the attempt before this one fell silent.
 pub(crate) const WORKER_LOST: &str = "Worker lost";

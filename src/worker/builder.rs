@@ -2,6 +2,7 @@
 
 use super::dead_letters::DeadLetterPolicy;
 use super::handle::{Plan, WorkerError, WorkerHandle, start};
+use super::leasing::LeaseTerms;
 use super::middleware::{Middleware, With};
 use super::preflight::Preflight;
 use super::processor::TaskProcessor;
@@ -203,6 +204,17 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// The codecs of its client.
     pub(crate) fn codecs(mut self, codecs: Codecs) -> Self {
         self.setup.codecs = codecs;
+        self
+    }
+
+    /// Leases what it claims.
+    pub(crate) fn granting_leases(self, terms: LeaseTerms) -> Self {
+        self.settings(|config| config.leases = Some(terms))
+    }
+
+    /// Changes the settings.
+    pub(crate) fn settings(mut self, change: impl FnOnce(&mut WorkerConfig)) -> Self {
+        change(&mut self.setup.config);
         self
     }
 

@@ -3,6 +3,7 @@
 use super::coded::Coded;
 use super::driver::{Driver, DriverError, EVENTS_MAX, Environment, StopRequest};
 use super::erased::ErasedProcessor;
+use super::leasing::Door;
 use super::mailbox::Mailbox;
 use super::processor::TaskProcessor;
 use super::shares::Share;
@@ -88,40 +89,71 @@ impl From<DriverError> for WorkerError {
 pub struct WorkerHandle {
     stop_request: watch::Sender<StopRequest>,
     ended: oneshot::Receiver<Result<(), WorkerError>>,
+    view: HandleView,
+    door: Door,
+}
+
+/// What a handle shows of its worker.
+#[derive(Clone, Debug)]
+pub(crate) struct HandleView {
     stats: Arc<Stats>,
     connections: Arc<Connections>,
     clock: Clock,
     partitions: u64,
 }
 
+impl HandleView {
+    pub(crate) async fn ready(&self) {
+        self.stats.wait_ready(self.partitions).await;
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        let connected = matches!(self.connections.state(), ConnectionState::Connected);
+        connected && self.stats.is_ready(self.partitions)
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
+        let counted = self.stats.read();
+        let refusals = counted.refusals + self.connections.refusals();
+        let lag = self.stats.lag(self.clock.now());
+        WorkerStats { sessions_lost, stalls, refusals, lag, ..counted }
+    }
+}
+
 impl WorkerHandle {
+    /// What it shows, for those who need not stop it.
+    pub(crate) fn view(&self) -> HandleView {
+        self.view.clone()
+    }
+
+    /// Where it is asked for leases.
+    pub(crate) fn door(&self) -> Door {
+        self.door.clone()
+    }
+
     /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then [`join`](Self::join) says why.
     pub async fn ready(&self) {
-        self.stats.wait_ready(self.partitions).await;
+        self.view.ready().await;
     }
 
     /// Whether the worker has read the ledger, and every session with the broker is open: what a readiness probe asks for. A task that was
     /// set aside ([`WorkerStats::violations`]) does not change it: the worker goes on with all others.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let connected = matches!(self.connection(), ConnectionState::Connected);
-        connected && self.stats.is_ready(self.partitions)
+        self.view.is_ready()
     }
 
     /// How the worker stands with its broker.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {
-        self.connections.state()
+        self.view.connections.state()
     }
 
     /// What the worker has counted so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        let (sessions_lost, stalls) = (self.connections.lost(), self.connections.stalled());
-        let counted = self.stats.read();
-        let refusals = counted.refusals + self.connections.refusals();
-        let lag = self.stats.lag(self.clock.now());
-        WorkerStats { sessions_lost, stalls, refusals, lag, ..counted }
+        self.view.stats()
     }
 
     /// Takes nothing new, lets running tasks end, and gives back at `deadline` what still runs, without costing it an attempt.
@@ -135,7 +167,7 @@ impl WorkerHandle {
 
     /// As [`drain`](Self::drain), without waiting for its end.
     pub fn request_drain(&self, deadline: Duration) {
-        let deadline = self.clock.now() + deadline;
+        let deadline = self.view.clock.now() + deadline;
         self.stop_request.send_if_modified(|stop_request| {
             let first = *stop_request == StopRequest::None;
             if first {
@@ -318,6 +350,8 @@ pub async fn prepare(
     let connections = Arc::new(Connections::new(clock));
     let told = Arc::clone(&connections);
     let heartbeat = config.heartbeat;
+    let answers = Mailbox::new();
+    let door = Door::new(answers.clone());
     let env = Environment {
         transport,
         clock,
@@ -325,7 +359,7 @@ pub async fn prepare(
         gate,
         bodies,
         events: sender,
-        answers: Mailbox::new(),
+        answers,
         connections: told,
         heartbeat,
     };
@@ -333,7 +367,8 @@ pub async fn prepare(
     let partitions = topics.iter().map(|(.., count)| u64::from(count.unwrap_or(1))).sum();
     let driver = Driver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
-    let handle = WorkerHandle { stop_request, ended, stats, connections, clock, partitions };
+    let view = HandleView { stats, connections, clock, partitions };
+    let handle = WorkerHandle { stop_request, ended, view, door };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await.map_err(WorkerError::from);

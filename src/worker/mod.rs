@@ -11,6 +11,7 @@ mod erased;
 mod execution;
 mod handle;
 mod intake;
+pub(crate) mod leasing;
 pub mod legacy;
 pub mod machine;
 mod mailbox;
@@ -36,6 +37,7 @@ mod test_context;
 pub use blocking::{Blocking, BlockingFn, BlockingProcessor, blocking, blocking_fn};
 pub use builder::WorkerBuilder;
 pub use dead_letters::DeadLetterPolicy;
+pub(crate) use handle::HandleView;
 #[cfg(any(feature = "internals", feature = "testing"))]
 pub use handle::{Plan, Surroundings, prepare};
 pub use handle::{WorkerError, WorkerHandle};

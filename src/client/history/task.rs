@@ -11,6 +11,7 @@ use crate::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use crate::transport::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What happened to a task, as far as its entries are still there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,18 @@ pub enum HistoryEvent {
     Claimed {
         /// The attempt.
         attempt: u32,
+    },
+    /// A gateway asks for the next epoch, to lease this attempt to a worker that speaks HTTP.
+    Leased {
+        /// The attempt.
+        attempt: u32,
+        /// What that worker calls itself.
+        worker: String,
+    },
+    /// The worker that has leased the attempt is alive; after so much silence from now on its lease may be ended.
+    Renewed {
+        /// The silence.
+        lease_time: Duration,
     },
     /// A worker closes the task without running it.
     Closed {
@@ -191,7 +204,11 @@ impl Collector {
                 self.fold = TaskFold::SEALED;
                 self.note(message, None, Some(seal.key.owner), HistoryEvent::Sealed, ignored);
             }
-            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Cancel(_) => {
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Cancel(_) => {
                 if entry.task() == Some(self.id) {
                     self.fold(&entry, message);
                 }
@@ -310,8 +327,11 @@ fn merge<T>(one: Vec<(T, HistoryEntry)>, other: Vec<(T, HistoryEntry)>) -> Vec<(
 fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
     let reason = || text::shortened(String::from_utf8_lossy(content).into_owned());
     Some(match entry {
-        Entry::Claim(Claim { kind, attempt, .. }) => match kind {
+        Entry::Claim(Claim { kind, attempt, lease_ms, .. }) => match kind {
             ClaimKind::Park => parked(content),
+            ClaimKind::Run if lease_ms.is_some() => {
+                HistoryEvent::Leased { attempt: *attempt, worker: reason() }
+            }
             ClaimKind::Run => HistoryEvent::Claimed { attempt: *attempt },
             ClaimKind::Final => closed(TaskOutcome::Final, reason()),
             ClaimKind::Cancelled => closed(TaskOutcome::Cancelled, reason()),
@@ -330,6 +350,9 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             Outcome::Released(_) => HistoryEvent::Released,
         },
         Entry::Checkpoint(_) => HistoryEvent::Checkpoint { bytes: content.len() },
+        Entry::Renewal(renewal) => HistoryEvent::Renewed {
+            lease_time: Duration::from_millis(u64::from(renewal.lease_ms.get())),
+        },
         Entry::Cancel(_) => HistoryEvent::CancelRequested,
         Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
             return None;

@@ -2,7 +2,7 @@
 
 use crate::client::tasks::{ViewEntry, read_view_entry};
 use crate::ledger;
-use crate::protocol::entry::{Done, Entry};
+use crate::protocol::entry::{Done, Entry, Renewal};
 use crate::protocol::entry_set::EntrySet;
 use crate::protocol::fold::{TaskFold, Verdict};
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
@@ -66,7 +66,7 @@ impl Zombies {
                 }
             }
             Entry::Seal(seal) => self.sealed = self.sealed.union(&seal.entries),
-            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => {
+            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
                 self.fold(&entry, message.publish_time_ms);
             }
             Entry::Cancel(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
@@ -85,7 +85,9 @@ impl Zombies {
                 }
                 None
             }
-            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
+            Entry::Done(Done { key, .. })
+            | Entry::Checkpoint(key)
+            | Entry::Renewal(Renewal { key, .. }) => {
                 // Another try of the own outcome, whose receipt was lost, is no late work.
                 let replaced = key.epoch < known.fold.epoch;
                 (verdict != Some(Verdict::Accepted) && replaced).then_some((key.owner, key.epoch))

@@ -117,7 +117,11 @@ impl Table {
             }
             Entry::Tombstone(Key::Heartbeat(owner)) => drop(self.workers.remove(owner)),
             Entry::Seal(seal) => self.seal(&seal.entries),
-            Entry::Claim(_) | Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_) => {
                 if let Some(id) = entry.task() {
                     self.fold(id, &entry, message.publish_time_ms);
                 }
@@ -144,7 +148,7 @@ impl Table {
         {
             row.created_ms = base.created_ms;
         }
-        if !matches!(entry, Entry::Checkpoint(_)) {
+        if !matches!(entry, Entry::Checkpoint(_) | Entry::Renewal(_)) {
             row.changed_ms = published_ms;
         }
         row.set_fold(&fold, &mut self.owners);

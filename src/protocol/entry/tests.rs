@@ -189,7 +189,7 @@ fn an_entry_that_contradicts_its_key_is_refused_by_the_name_of_the_property() {
     let once = [("t", other_task.as_str()), ("e", "5"), ("o", other_owner)];
     for (entry, key, _) in written() {
         let wrong: &[(&'static str, &str)] = match entry {
-            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => &once,
+            Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => &once,
             Entry::Seal(_) => &[("o", other_owner), ("n", "1,2,3"), ("n", "1,2,3,4,5")],
             Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => &[],
         };

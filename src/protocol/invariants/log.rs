@@ -26,7 +26,7 @@ impl KeysUsed {
     /// Takes the next publish of anybody.
     pub fn published(&mut self, entry: &Entry) -> Option<Violation> {
         let key = match (entry, entry.key()) {
-            (Entry::Tombstone(_), _) => return None,
+            (Entry::Tombstone(_) | Entry::Renewal(_), _) => return None,
             (_, key @ (Key::Once(_) | Key::Seal(_))) => key,
             (_, Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_)) => return None,
         };
@@ -200,7 +200,11 @@ impl LogJudge {
                 None
             }
             Entry::Heartbeat(_) | Entry::Tombstone(_) => None,
-            Entry::Claim(_) | Entry::Done(_) | Entry::Cancel(_) | Entry::Checkpoint(_) => {
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_) => {
                 let task = entry.task()?;
                 Some(self.fold(task, at, entry, body, published_ms))
             }

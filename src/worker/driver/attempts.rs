@@ -1,11 +1,11 @@
 //! Starts and ends attempts.
 
-use super::Driver;
 use super::checkpoints::Checkpoints;
 use super::effects::released;
 use super::lane::{RunningAttempt, TaskPayload};
 use super::lanes::LaneId;
 use super::telling::AttemptLog;
+use super::{Driver, Environment};
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::ledger;
@@ -33,7 +33,15 @@ use tokio_util::sync::CancellationToken;
 type Panic = Box<dyn Any + Send>;
 
 impl Driver {
-    pub(super) fn start(&mut self, id: LaneId, task_id: TaskId, epoch: Epoch, attempt: u32) {
+    /// Starts an attempt, or what looks after one that others have begun (`fresh` false).
+    pub(super) fn start(
+        &mut self,
+        id: LaneId,
+        task_id: TaskId,
+        (epoch, attempt): (Epoch, u32),
+        fresh: bool,
+    ) {
+        let attendant = self.attendant((id, task_id, epoch), fresh);
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let task = lane.core.machine().task(task_id);
@@ -50,12 +58,8 @@ impl Driver {
         }
         lane.measure_start(attempt, published_ms, self.env.clock);
         let (halt, halted) = oneshot::channel();
-        let driver = self.env.answers.clone();
-        let listener = Listener::Driver { lane: id, id: task_id, epoch, driver };
+        let reports = self.env.reports((id, task_id, epoch), terms.as_deref());
         let (clock, look_every) = (self.env.clock, self.config.heartbeat);
-        let silence = terms.as_deref().and_then(|terms| terms.no_progress_timeout);
-        let silence = silence.map(|limit| Silence { clock, limit, look_every });
-        let reports = Arc::new(Reports::new(listener).watched(silence));
         let checkpoints = Checkpoints::new(Arc::clone(&reports));
         let (deadline, ends_task) = self.config.deadline(terms.as_deref(), created_ms, clock);
         let told = AttemptLog { topic: &lane.topics.task, id: task_id, epoch, attempt };
@@ -74,7 +78,9 @@ impl Driver {
         lane.running.insert((task_id, epoch), running);
         let shown_bytes = if lane.is_shown(bytes.len()) { bytes.len() } else { 0 };
         lane.metadata.running.started((task_id, epoch), shown_bytes, now);
-        told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
+        if fresh {
+            told.starts(lane.core.machine().task(task_id).as_deref(), &self.stats);
+        }
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         // As long as it may begin: an attempt that began from zero because one read failed would do again what was done.
@@ -100,7 +106,8 @@ impl Driver {
         let (payload, grace) = (undecodable.map_or(Ok(bytes), Err), self.config.cancel_grace);
         let attempt =
             Attempt { shared, payload, read, span, begin_by, ends_task, grace, halt: halted };
-        let (processor, bodies) = (Arc::clone(&self.processor), self.env.bodies.clone());
+        let processor = attendant.unwrap_or_else(|| Arc::clone(&self.processor));
+        let bodies = self.env.bodies.clone();
         let run = AssertUnwindSafe(attend(processor, attempt, bodies, self.env.gate.clone()));
         // Its end must be told whatever happens, for it has a slot.
         let run = run.catch_unwind().map(move |ended| (id, end_of(ended, (task_id, epoch), kept)));
@@ -132,6 +139,7 @@ impl Driver {
     pub(super) fn handle_attempt_end(&mut self, id: LaneId, ended: AttemptEnd) {
         let now = self.env.clock.now();
         let AttemptEnd { task, epoch, ending, stuck } = ended;
+        self.forget_attendant((id, task, epoch));
         let wall_ms = self.env.clock.wall_ms();
         let sample = self.env.rng.u32(..);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
@@ -179,6 +187,21 @@ impl Driver {
     }
 }
 
+impl Environment {
+    /// What the processor of this attempt reports, and how long it may report nothing.
+    fn reports(
+        &self,
+        (lane, id, epoch): (LaneId, TaskId, Epoch),
+        terms: Option<&Terms>,
+    ) -> Arc<Reports> {
+        let listener = Listener::Driver { lane, id, epoch, driver: self.answers.clone() };
+        let (clock, look_every) = (self.clock, self.heartbeat);
+        let limit = terms.and_then(|terms| terms.no_progress_timeout);
+        let silence = limit.map(|limit| Silence { clock, limit, look_every });
+        Arc::new(Reports::new(listener).watched(silence))
+    }
+}
+
 /// How an attempt has ended, whatever its processor has done.
 fn end_of(ended: Result<AttemptEnd, Panic>, at: (TaskId, Epoch), span: spans::Kept) -> AttemptEnd {
     let ended = ended.unwrap_or_else(|panic| {
@@ -211,7 +234,7 @@ impl WorkerConfig {
     }
 
     /// The outcome of an attempt and its body; `None` when nobody waits for one.
-    fn judge(
+    pub(super) fn judge(
         &self,
         ending: Ending,
         (topic, attempt): (&str, u32),

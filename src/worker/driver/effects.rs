@@ -3,7 +3,7 @@
 use super::lane::{Lane, TaskPayload};
 use super::lanes::LaneId;
 use super::{Driver, Environment, Event, PublishResult, Showing};
-use crate::protocol::entry::{ClaimKind, Entry, NextAttempt, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, NextAttempt, Outcome};
 use crate::protocol::invariants::{REFUSED, Violation};
 use crate::protocol::key::{Epoch, Key, OnceKey};
 use crate::protocol::moment::Moment;
@@ -53,23 +53,31 @@ impl Driver {
             Effect::EndAsShown(task, epoch, end) => self.end_as_shown(id, task, epoch, end),
             Effect::AskForTicket(task) => self.ask_for_ticket(id, task, self.env.clock.now()),
             Effect::ReturnTicket(task) => self.return_ticket(id, task),
+            Effect::LeaseOver(task, epoch) => self.handle_lease_over(id, task, epoch),
+            Effect::ClaimSettled(task) => self.unbind_claim(id, task),
         }
     }
 
     fn act(&mut self, id: LaneId, action: Action) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match action {
-            Action::Publish(entry) => self.publish(id, &entry),
-            Action::Start { task, epoch, attempt } => self.start(id, task, epoch, attempt),
+            Action::Publish(entry) => self.publish(id, entry),
+            Action::Start { task, epoch, attempt } => self.start(id, task, (epoch, attempt), true),
+            Action::Attend { task, epoch, attempt } => {
+                self.start(id, task, (epoch, attempt), false);
+            }
             Action::Stop { task, epoch, why } => {
                 let halt = match why {
-                    Stop::Fenced | Stop::SetAside => Halt::Fenced,
+                    Stop::Fenced | Stop::SetAside | Stop::LetGo => Halt::Fenced,
                     Stop::Cancelled => Halt::Cancelled,
                 };
                 if why == Stop::Fenced {
                     tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
                     self.stats.fenced();
                     lane.forget_outcome(task);
+                }
+                if halt == Halt::Fenced {
+                    self.forget_attendant((id, task, epoch));
                 }
                 self.halt(id, task, epoch, halt);
             }
@@ -110,9 +118,22 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self, id: LaneId, entry: &Entry) {
+    fn publish(&mut self, id: LaneId, mut entry: Entry) {
+        let holder = match &mut entry {
+            Entry::Claim(claim) => self.bind_claim(id, claim),
+            Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => None,
+        };
+        let entry = &entry;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let content = match entry {
+            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder.unwrap_or_default(),
             // Whoever shows the end reads the reason back: another claim of that epoch, with another one, may have won.
             Entry::Claim(claim) => {
                 let (task, kind) = (claim.key.task, claim.kind);
@@ -143,6 +164,7 @@ impl Driver {
             Entry::Heartbeat(_) => self.config.identity.content(),
             Entry::Cancel(_)
             | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
             | Entry::Seal(_)
             | Entry::Config(_)
             | Entry::Tombstone(_) => Bytes::new(),
@@ -194,12 +216,15 @@ impl Driver {
         now: Moment,
     ) {
         let defaults = self.defaults_of(id);
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
         let mut payload = message.map(TaskPayload::from);
         if let Some(payload) = &mut payload {
             payload.complete_terms(defaults.as_deref());
         }
         let found = payload.is_some();
+        if self.leasing.is_some() && self.is_asked_about(id, task_id) {
+            return self.attend_lease(id, task_id, payload);
+        }
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(payload) = payload {
             if let Some(limits) = payload.limits() {
                 lane.core.note_limits(task_id, limits);

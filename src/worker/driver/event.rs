@@ -11,6 +11,7 @@ use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::register::{Gate, KeyName, QueueTask, Ticket};
 use crate::task::TaskId;
 use crate::transport::{Message, PublishError, Published};
+use crate::worker::leasing::LeaseEvent;
 use crate::worker::metadata::Showing;
 use crate::worker::session::{Consumed, Followed, FollowedWhole};
 
@@ -174,6 +175,8 @@ pub(in crate::worker) enum Event {
     },
     /// The partitions of the task topic with this number were counted.
     Partitions(u16, Counts),
+    /// About leases.
+    Lease(LeaseEvent),
     /// After a pause.
     Later(Box<Self>),
 }

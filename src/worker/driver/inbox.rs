@@ -71,7 +71,7 @@ impl Driver {
                     // What is read again after a self-fence was counted.
                     if let Entry::Done(done) = &inbound.entry
                         && machine.is_ready()
-                        && machine.is_own(done.key.owner)
+                        && machine.speaks_for(done.key.owner)
                     {
                         self.stats.accepted(&done.outcome);
                     }
@@ -81,7 +81,9 @@ impl Driver {
                     }
                     lane.drop_superseded(&inbound.entry);
                     lane.watch_end(&inbound.entry, now);
+                    lane.note_holder(&inbound.entry, message);
                 }
+                self.answer_reporters(id, &inbound.entry, verdict);
                 if let Some(Verdict::Accepted) = verdict {
                     self.note_waits(id, &inbound.entry, message, now);
                     self.note_overwritten(id, &inbound.entry);

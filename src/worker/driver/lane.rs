@@ -112,6 +112,8 @@ pub(super) struct Lane {
     pub(super) running: BTreeMap<(TaskId, Epoch), RunningAttempt>,
     /// Of their payloads.
     pub(super) running_bytes: usize,
+    /// Who holds the leases that run, and in which epoch.
+    pub(super) holders: BTreeMap<TaskId, (Epoch, Arc<str>)>,
     /// Bodies of outcomes that were published and may have to be published or shown again.
     pub(super) outcome_bodies: Held<(Epoch, Body)>,
     /// What else is known of attempts whose end is to be shown. See `remains.rs`.
@@ -219,6 +221,9 @@ impl Lane {
         let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
         let mut core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
         core.set_letters(config.dead_letters.letters());
+        if config.leases.is_some() {
+            core.grant_leases(env.rng.u64(..));
+        }
         let metadata = Metadata::new(config.retention, config.keep_alive);
         let ledger = Mailbox::new();
         let metadata_publishes = Mailbox::new();
@@ -239,6 +244,7 @@ impl Lane {
             config: Arc::clone(config),
             running: BTreeMap::new(),
             running_bytes: 0,
+            holders: BTreeMap::new(),
             outcome_bodies: Held::default(),
             remains: Held::default(),
             last_checkpoints: Held::default(),

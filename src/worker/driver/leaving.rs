@@ -21,6 +21,7 @@ impl Driver {
         for lane in self.lanes.values_mut() {
             lane.core.drain(now);
         }
+        self.let_go_of_leases(now);
         if now < deadline {
             return deadline;
         }

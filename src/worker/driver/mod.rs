@@ -13,6 +13,9 @@ mod key_keeping;
 mod keyed;
 mod lane;
 mod lanes;
+mod lease_keeping;
+mod lease_reports;
+mod leasing;
 mod leaving;
 mod legacy;
 mod letter_keeping;
@@ -43,6 +46,7 @@ mod useless;
 use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
+use super::leasing::LeaseKey;
 use super::mailbox::Mailbox;
 use super::metadata::Showing;
 use super::partition::Slots;
@@ -142,6 +146,10 @@ pub(super) struct Driver {
     config: Arc<WorkerConfig>,
     topics: Vec<TaskTopic>,
     processor: Arc<dyn ErasedProcessor>,
+    /// It leases what it claims.
+    leasing: Option<leasing::Leasing>,
+    /// Leases that have been silent for too long, and whose tasks are being read.
+    ending: BTreeSet<LeaseKey>,
     /// What entries of running tasks say of this worker.
     shown_worker: String,
     lanes: Lanes,
@@ -194,11 +202,14 @@ impl Driver {
         let now = env.clock.now();
         env.rng = env.rng.fork();
         let shown_worker = config.identity.shown_json();
+        let leasing = config.leases.map(leasing::Leasing::new);
         let mut driver = Self {
             env,
             config: Arc::new(config),
             topics: Vec::new(),
             processor,
+            leasing,
+            ending: BTreeSet::new(),
             shown_worker,
             lanes: Lanes::default(),
             registers: Vec::new(),
@@ -357,6 +368,7 @@ impl Driver {
             Event::Register { register, generation, followed } => {
                 self.handle_register(register, generation, followed, now);
             }
+            Event::Lease(event) => self.handle_lease(event, now),
             #[cfg(feature = "schedules")]
             Event::Schedule { register, event } => self.handle_schedule(register, event, now),
             Event::KeyNotKept { register, id } => self.handle_key_not_kept(register, id),

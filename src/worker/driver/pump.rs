@@ -45,6 +45,7 @@ impl Driver {
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
         self.perform_effects();
+        self.set_free_slots();
         self.lanes.count_load();
         self.slots.set_room(self.room());
         let probe = now >= self.probe_at;

@@ -103,6 +103,9 @@ impl Driver {
         fate: &PublishResult,
     ) {
         let now = self.env.clock.now();
+        if kind != Showing::Processing {
+            self.answer_shown((id, task_id, epoch));
+        }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let PublishResult::Refused(cause) = fate {
             tracing::warn!(task = %task_id, cause, "the metadata topic refuses the entry");

@@ -53,11 +53,12 @@ impl Lane {
             | Entry::Cancel(_)
             | Entry::Heartbeat(_)
             | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
             | Entry::Seal(_)
             | Entry::Config(_)
             | Entry::Tombstone(_) => return,
         };
-        if machine.is_ready() && machine.is_own(owner) {
+        if machine.is_ready() && machine.speaks_for(owner) {
             telemetry::finished(&self.topics.task.topic, outcome);
         }
     }
@@ -67,7 +68,7 @@ impl Lane {
     pub(super) fn silence_before(&self, entry: &Entry, now: Moment) -> Option<Duration> {
         let Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) = entry else { return None };
         let machine = self.core.machine();
-        if !telemetry::ENABLED || !machine.is_ready() || !machine.is_own(key.owner) {
+        if !telemetry::ENABLED || !machine.is_ready() || !machine.speaks_for(key.owner) {
             return None;
         }
         let fold = machine.fold(key.task);
@@ -99,7 +100,7 @@ impl Lane {
         let topic = &self.topics.task.topic;
         if let Entry::Claim(claim) = entry
             && machine.is_ready()
-            && machine.is_own(claim.key.owner)
+            && machine.speaks_for(claim.key.owner)
         {
             telemetry::claim_lost(topic);
         }

@@ -21,6 +21,15 @@ pub enum Action {
         /// The attempt, from 1.
         attempt: u32,
     },
+    /// Look after this lease, which was granted before, perhaps by another worker.
+    Attend {
+        /// The task.
+        task: TaskId,
+        /// Epoch of the lease.
+        epoch: Epoch,
+        /// The attempt, from 1.
+        attempt: u32,
+    },
     /// Stop the processor of this epoch. Only [`Stop::Cancelled`] wants to hear how it ended.
     Stop {
         /// The task.
@@ -65,4 +74,6 @@ pub enum Stop {
     Cancelled,
     /// The task was set aside.
     SetAside,
+    /// Another gateway looks after the lease.
+    LetGo,
 }

@@ -80,7 +80,8 @@ impl Machine {
         }
         let is_written = |member: &Task| member.stage.step() == Some(Step::Written);
         // A closing claim that was given up may have landed all the same.
-        let concerned = task.held || self.ready && task.fold.owner == self.owner();
+        let own = |owner| owner == self.owner() || self.has_granted(owner);
+        let concerned = task.held || self.ready && own(task.fold.owner);
         if concerned || self.tasks.members(id.entry_id()).any(|(_, member)| is_written(&member)) {
             self.begin_closing(id);
         } else {

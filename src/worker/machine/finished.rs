@@ -318,6 +318,7 @@ impl Record {
             checkpoint,
             created_ms: self.created_ms,
             taken_over: self.taken_over,
+            lease_ms: None,
             own_record,
             trail,
         }

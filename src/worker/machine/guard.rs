@@ -43,7 +43,8 @@ impl Machine {
         }
         match self.judge(&action) {
             Ok(()) => {
-                if let Action::Start { task, epoch, .. } = &action
+                if let Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. } =
+                    &action
                     && let Some(task) = self.tasks.get_mut(*task)
                 {
                     task.own_record.start(*epoch);
@@ -113,7 +114,7 @@ impl Machine {
         match action {
             Action::Start { task, epoch, attempt } => {
                 let known = self.known(*task);
-                let owner = self.owner();
+                let owner = self.starts_as(&known.fold);
                 invariants::start(
                     &known.fold,
                     &known.own_record,
@@ -131,12 +132,13 @@ impl Machine {
             }
             Action::Publish(Entry::Done(done)) => {
                 let Known { fold, own_record, .. } = self.known(done.key.task);
-                if !self.is_own(done.key.owner) {
+                if !self.is_own(done.key.owner) && !self.is_lease_key(&done.key) {
                     let what = "an outcome is published of another worker's epoch";
                     return Err(Breach { id: OUTCOME, what });
                 }
                 invariants::outcome(&fold, &own_record, done)
             }
+            Action::Attend { task, epoch, .. } => self.judge_attending(*task, *epoch),
             Action::ShowRetry(id) => invariants::showing(&self.fold(*id), Phase::Retry),
             Action::ShowOutcome(id) => {
                 let Known { fold, own_record, .. } = self.known(*id);
@@ -287,7 +289,7 @@ enum Subject {
 impl Subject {
     const fn of(action: &Action) -> Self {
         match action {
-            Action::Start { task, .. } => Self::Task(*task),
+            Action::Start { task, .. } | Action::Attend { task, .. } => Self::Task(*task),
             Action::Publish(Entry::Claim(claim)) => Self::Task(claim.key.task),
             Action::Publish(Entry::Done(done)) => Self::Task(done.key.task),
             Action::ShowRetry(id) | Action::ShowOutcome(id) | Action::DeadLetter(id) => {

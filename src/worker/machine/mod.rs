@@ -26,6 +26,7 @@ mod closing;
 mod fence;
 mod finished;
 mod guard;
+mod leases;
 mod owners;
 mod payloads;
 mod reading;
@@ -69,6 +70,8 @@ pub struct Machine {
     owners: Owners,
     /// Numbers every write-once key of this process. It goes on through a self-fence: a key used again would move an entry.
     serial: u64,
+    /// What it claims to run it leases to others.
+    leases: bool,
     /// The bootstrap has ended: what is read now is live.
     ready: bool,
     /// What lies behind this was read after the bootstrap.
@@ -93,6 +96,7 @@ impl Machine {
             letters: Letters::default(),
             owners: Owners::new(owner),
             serial: 0,
+            leases: false,
             ready: false,
             live_from: None,
             position: None,
@@ -327,7 +331,8 @@ impl Machine {
     /// Publishes a claim of the next epoch.
     pub fn claim(&mut self, id: TaskId, claim: NextClaim) {
         let serial = self.next_serial();
-        let owner = self.owner();
+        let lease_ms = self.lease_asked_for(claim.kind);
+        let owner = if lease_ms.is_some() { self.owner().of_lease(serial) } else { self.owner() };
         let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aside()) else { return };
         let epoch = task.fold.epoch.next();
         task.stage = Stage::Claiming { epoch, serial, kind: claim.kind };
@@ -338,6 +343,7 @@ impl Machine {
             batch_size: task.batch_size,
             base: based.then_some(Base { created_ms: task.created_ms }),
             limits,
+            lease_ms,
             ..Claim::plain(key, claim.attempt, claim.kind)
         });
         self.act(Action::Publish(entry));

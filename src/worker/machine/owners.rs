@@ -29,6 +29,11 @@ impl Owners {
         owner == self.current || self.former.contains(&owner)
     }
 
+    /// Whether the id is that of a lease that this process has asked for.
+    pub(super) fn has_granted(&self, owner: OwnerId) -> bool {
+        owner.is_lease_of(self.current) || self.former.iter().any(|it| owner.is_lease_of(*it))
+    }
+
     /// Begins another incarnation. Ids at work are never forgotten.
     pub(super) fn renew(&mut self, current: OwnerId, at_work: &[OwnerId]) {
         self.former.push(std::mem::replace(&mut self.current, current));

@@ -88,9 +88,15 @@ impl Machine {
         let Some(task) = self.tasks.get(id) else { return };
         match (task.stage, read.entry) {
             (Stage::Claiming { serial, .. }, Entry::Claim(claim))
-                if claim.key.serial == serial && claim.key.owner == self.owner() =>
+                if claim.key.serial == serial && self.is_claim_of_this_owner(claim) =>
             {
                 self.claim_came_back(id, claim, accepted, read.late);
+            }
+            (Stage::Idle | Stage::Reading, Entry::Claim(claim))
+                if accepted && self.is_lease_of_this_process(claim) =>
+            {
+                // A claim that was given up has landed: nobody holds this lease, nor ever will.
+                self.release(id);
             }
             (Stage::Claiming { epoch, .. }, _) if task.fold.epoch >= epoch => {
                 self.set_stage(id, Stage::Idle);
@@ -124,7 +130,7 @@ impl Machine {
 
     /// The owner tombstones its checkpoint when it has read back the next one.
     fn drop_checkpoint(&mut self, newer: &OnceKey, old: OnceKey) {
-        if self.is_own(newer.owner) {
+        if self.is_own(newer.owner) || self.looks_after(newer) {
             self.drop_key(Key::Once(old));
         }
     }
@@ -160,6 +166,12 @@ impl Machine {
     fn look_at_run(&mut self, id: TaskId, run: Run, entry: &Entry) {
         let fold = self.fold(id);
         if fold.is_run_by(run.epoch, run.owner) {
+            if let Entry::Renewal(renewal) = entry
+                && renewal.key.epoch == run.epoch
+                && !self.is_own(renewal.by)
+            {
+                self.let_go_of_lease(id, run.epoch);
+            }
             if matches!(entry, Entry::Cancel(_)) {
                 self.act(Action::Stop { task: id, epoch: run.epoch, why: Stop::Cancelled });
             }
@@ -171,6 +183,9 @@ impl Machine {
 
     fn outcome_came_back(&mut self, id: TaskId, entry: &Entry) {
         self.set_stage(id, Stage::Idle);
+        if let Entry::Done(done) = entry {
+            self.drop_renewal(id, done.key.epoch, done.key.owner);
+        }
         if self.fold(id).phase.is_terminal() {
             self.begin_closing(id);
         } else if let Entry::Done(done) = entry
@@ -211,6 +226,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             task.trail.note_claim(claim.key, accepted, claim.base.is_some());
             if accepted {
                 task.batch_size = claim.batch_size.or(task.batch_size);
+                task.lease_ms = claim.lease_ms;
                 if !claim.limits.is_none() {
                     task.limits = Some(Box::new(claim.limits));
                 }
@@ -224,6 +240,7 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
         Entry::Done(done) => {
             task.trail.note(done.key, accepted);
             if accepted {
+                task.lease_ms = None;
                 (task.state_at, task.state_ms) = (Some(read.position), read.publish_time_ms);
             }
         }
@@ -232,6 +249,12 @@ fn note(task: &mut Task, read: &ReadEntry<'_>, accepted: bool) {
             let kept = task.checkpoint.as_deref();
             if accepted && kept.is_none_or(|(_, kept)| is_later(key, kept)) {
                 task.checkpoint = Some(Box::new((read.position, *key)));
+            }
+        }
+        Entry::Renewal(renewal) => {
+            task.trail.note_renewal(renewal.key, accepted);
+            if accepted {
+                task.lease_ms = Some(renewal.lease_ms);
             }
         }
         Entry::Cancel(_) => task.trail.cancel = true,

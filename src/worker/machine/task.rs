@@ -1,6 +1,6 @@
 //! What a worker keeps of one task.
 
-use crate::protocol::entry::{ClaimKind, Outcome};
+use crate::protocol::entry::{ClaimKind, LeaseMs, Outcome};
 use crate::protocol::fold::TaskFold;
 use crate::protocol::invariants::OwnRecord;
 use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
@@ -33,6 +33,8 @@ pub struct Task {
     pub created_ms: u64,
     /// The current epoch was taken over from an owner that had fallen silent.
     pub taken_over: bool,
+    /// The epoch that runs is a lease, which may be ended after so much silence.
+    pub lease_ms: Option<LeaseMs>,
     /// What this worker has done about it, for the invariants.
     pub own_record: OwnRecord,
     /// Its keys, which go when the task is sealed, or when a claim with a base makes them superfluous.
@@ -201,6 +203,19 @@ impl Trail {
     /// Notes a key that was read.
     pub fn note(&mut self, key: OnceKey, accepted: bool) {
         self.note_claim(key, accepted, false);
+    }
+
+    /// Notes the key of a lease's renewals, which all of them share.
+    pub fn note_renewal(&mut self, key: OnceKey, accepted: bool) {
+        if !self.has(&key) {
+            self.note(key, accepted);
+        }
+    }
+
+    /// Whether this key is among them.
+    #[must_use]
+    pub fn has(&self, key: &OnceKey) -> bool {
+        self.traces().any(|trace| trace.is_of(key))
     }
 
     /// Notes the key of a claim that was read.

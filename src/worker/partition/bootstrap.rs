@@ -137,6 +137,7 @@ impl Partition {
         self.draining = before.draining;
         self.processors = before.processors;
         self.freed = before.freed + before.claims.len();
+        before.claims.keys().for_each(|id| self.tell_settled(*id));
         self.no_longer_read = before.no_longer_read + before.reading.len();
         self.sent = before.sent;
         self.legacy = before.legacy;
@@ -156,9 +157,11 @@ impl Partition {
                     }
                 }
                 // No processor will come of it: its epoch is given back when the ledger was read.
-                Effect::Do(Action::Start { task, epoch, .. }) => {
+                Effect::Do(
+                    Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. },
+                ) => {
                     self.processors.remove(&(task, epoch));
-                    self.freed += 1;
+                    self.freed += usize::from(!self.machine.leases());
                     self.machine.not_started(task, epoch);
                 }
                 Effect::EndAsShown(task, epoch, _) => {
@@ -171,6 +174,8 @@ impl Partition {
                 | Effect::Fenced
                 | Effect::Refused(_)
                 | Effect::AskForTicket(_)
+                | Effect::LeaseOver(..)
+                | Effect::ClaimSettled(_)
                 | Effect::AskForLegacy => {}
             }
         }

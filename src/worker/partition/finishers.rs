@@ -108,7 +108,7 @@ impl Partition {
     pub(super) fn leaves_to_finisher(&mut self, action: &Action) -> bool {
         let (Action::DeadLetter(id) | Action::ShowOutcome(id)) = *action else { return false };
         let Some(task) = self.machine.task(id) else { return false };
-        let (owner, at) = (task.fold.owner, task.state_at);
+        let (owner, at) = (self.finisher(task.fold.owner), task.state_at);
         let verdict = self.who_shows(id, owner, at);
         if verdict == WhoShows::Show {
             return false;
@@ -128,13 +128,21 @@ impl Partition {
     }
 
     fn who_shows(&self, id: TaskId, owner: OwnerId, at: Option<Position>) -> WhoShows {
-        let Some(at) = at.filter(|_| !self.machine.is_own(owner)) else { return WhoShows::Show };
+        let owner = self.finisher(owner);
+        let own = self.machine.is_own(owner) || self.machine.has_granted(owner);
+        let Some(at) = at.filter(|_| !own) else { return WhoShows::Show };
         let said = self.finishers.shown_to.get(&owner);
         if said.is_some_and(|(shown_to, _)| at <= *shown_to) {
             return WhoShows::Shown;
         }
         let over = self.is_lost(owner) || self.finishers.overdue.contains(&id);
         if over { WhoShows::Show } else { WhoShows::Wait }
+    }
+
+    /// Who has ended a task in the name of this owner. That of a lease is the worker which has granted it, whoever has written the end: it follows
+    /// the ledger, and all others know that it shows what it has granted.
+    fn finisher(&self, owner: OwnerId) -> OwnerId {
+        self.silence.grantor(owner).unwrap_or(owner)
     }
 
     /// Whether an owner will not say any more what it has shown.
@@ -157,9 +165,9 @@ impl Partition {
         }
     }
 
-    fn note_own_end(&mut self, key: &OnceKey) {
+    pub(super) fn note_own_end(&mut self, key: &OnceKey) {
         // A former id says nothing.
-        if key.owner == self.machine.owner() {
+        if key.owner == self.machine.owner() || self.machine.has_granted(key.owner) {
             self.finishers.ends(key);
         }
     }
@@ -168,7 +176,8 @@ impl Partition {
     pub(super) fn look_at_own_end(&mut self, id: TaskId) {
         let Some(epoch) = self.finishers.unshown.epoch(id) else { return };
         let fold = self.machine.fold(id);
-        if fold.epoch > epoch || fold.epoch == epoch && !self.machine.is_own(fold.owner) {
+        let own = self.machine.is_own(fold.owner) || self.machine.has_granted(fold.owner);
+        if fold.epoch > epoch || fold.epoch == epoch && !own {
             self.finishers.unshown.remove(id);
         }
     }
@@ -196,7 +205,8 @@ impl Partition {
     }
 
     /// Whether nothing is done about the end of the task until its finisher says that it has shown it, or falls silent.
-    pub(super) fn awaits_finisher(&self, id: TaskId) -> bool {
+    #[must_use]
+    pub fn awaits_finisher(&self, id: TaskId) -> bool {
         self.finishers.waiting.contains(id)
     }
 

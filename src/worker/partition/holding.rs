@@ -111,7 +111,7 @@ impl Partition {
 
     /// A processor is gone: its slot is free.
     pub fn handle_processor_gone(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
-        if self.processors.remove(&(id, epoch)).is_some() {
+        if self.processors.remove(&(id, epoch)).is_some() && !self.machine.leases() {
             self.freed += 1;
         }
         self.agenda.set_by(id, now);

@@ -33,6 +33,8 @@ pub(super) struct Open {
     pub(super) cancelled: Option<Moment>,
     /// Since when its owner is known to be stale.
     stale: Option<Moment>,
+    /// When anything was read last of the lease that runs it.
+    pub(super) heard: Moment,
     /// After own claims that came back too late: no claim before this, and how many there were.
     not_before: Moment,
     late_count: u32,
@@ -58,6 +60,7 @@ impl Open {
             due,
             cancelled: if fold.cancel { Some(now) } else { None },
             stale: None,
+            heard: now,
             not_before: now,
             late_count: 0,
             unreadable_count: 0,
@@ -115,7 +118,12 @@ impl Partition {
 
     /// Gives back the slots of what has ended, and of payloads that are no longer read.
     fn give_back(&mut self, slots: &mut Slots) {
-        slots.used = slots.used.saturating_sub(std::mem::take(&mut self.freed));
+        let freed = std::mem::take(&mut self.freed);
+        if self.machine.leases() {
+            slots.withdraw(freed);
+        } else {
+            slots.used = slots.used.saturating_sub(freed);
+        }
         slots.reading = slots.reading.saturating_sub(std::mem::take(&mut self.no_longer_read));
     }
 
@@ -199,6 +207,13 @@ impl Partition {
         if self.mode == Mode::Draining && self.machine.task(id).is_some_and(|task| task.held) {
             self.hand_back(id);
             return;
+        }
+        if self.machine.task(id).is_some_and(|task| task.is_leased_elsewhere()) {
+            return if due <= now {
+                self.end_silent_lease(id, now)
+            } else {
+                self.agenda.set(id, due)
+            };
         }
         let closes = closes.filter(|(at, _)| *at <= now).map(|(_, kind)| kind);
         let closes = closes.or_else(|| self.parks(id).then_some(ClaimKind::Park));
@@ -299,7 +314,7 @@ impl Partition {
     }
 
     pub(super) fn wait_for_slot(&mut self, id: TaskId, now: Moment) {
-        if !self.hand_back_in_time(id, now) {
+        if !self.hand_back_in_time(id, now) && !self.hand_back_unasked(id, now) {
             // What has begun waits here, for as long as it takes: without its payload.
             self.machine.drop_idle_payload(id);
             let ready_ms = self.open.get(&id).map_or(0, |open| open.ready_ms);
@@ -363,7 +378,10 @@ impl Partition {
                 // The last owner has the payload and goes first, as a holder does.
                 if held || own { at } else { at + patience + self.delay(id, now) }
             }
-            Phase::Running => self.stale_at(id, &fold, held, now)?,
+            Phase::Running => match task.lease_ms {
+                Some(lease_ms) => self.lease_over_at(id, lease_ms, held, now)?,
+                None => self.stale_at(id, &fold, held, now)?,
+            },
             Phase::New => now,
             Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
                 return None;
@@ -394,17 +412,27 @@ impl Partition {
             if let Some(open) = self.open.get_mut(&id) {
                 open.stale = None;
             }
-            match self.silence.extra_at(fold.owner) {
-                Some(at) if at > now => return Some(at),
-                Some(_) => self.send_heartbeats(now),
-                None => {}
-            }
-            self.awaiting_heartbeat.insert(id);
-            return None;
+            return self.ask_whether_silent(id, self.silence.extra_at(fold.owner), now);
         }
         let open = self.open.get_mut(&id)?;
         let stale = *open.stale.get_or_insert(now);
         Some(if held { stale } else { stale + self.delay(id, now) })
+    }
+
+    /// Sends the heartbeat that tells whether whoever runs the task has fallen silent, or says when it is to be sent. `None`: it is on its way.
+    pub(super) fn ask_whether_silent(
+        &mut self,
+        id: TaskId,
+        extra_at: Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        match extra_at {
+            Some(at) if at > now => return Some(at),
+            Some(_) => self.send_heartbeats(now),
+            None => {}
+        }
+        self.awaiting_heartbeat.insert(id);
+        None
     }
 
     /// When the silence of an owner began, as far as this worker has read without a gap. `None` of one that nothing was read of.
@@ -448,7 +476,7 @@ impl Partition {
         self.first = self.mode != Mode::Bootstrap && self.place(now) == 0;
     }
 
-    fn delay(&self, id: TaskId, now: Moment) -> Duration {
+    pub(super) fn delay(&self, id: TaskId, now: Moment) -> Duration {
         adoption_delay(self.rank(id, now))
     }
 }

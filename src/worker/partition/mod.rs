@@ -11,6 +11,7 @@ mod delivering;
 mod ended;
 mod finishers;
 mod holding;
+mod leases;
 mod legacy;
 mod looking;
 mod parked;
@@ -77,6 +78,10 @@ pub enum Effect {
     AskForTicket(TaskId),
     /// Give back the tickets of this task.
     ReturnTicket(TaskId),
+    /// Say how the lease of this epoch ends, which has been silent for too long: see [`Partition::handle_lease_over`].
+    LeaseOver(TaskId, Epoch),
+    /// The claim of this task that asked for a lease is not on its way any more.
+    ClaimSettled(TaskId),
 }
 
 /// Why nothing is claimed, if so.
@@ -247,6 +252,7 @@ impl Partition {
             | Entry::Done(_)
             | Entry::Cancel(_)
             | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
             | Entry::Tombstone(_) => return self.handle_task_entry(inbound, now),
         }
         None
@@ -254,6 +260,7 @@ impl Partition {
 
     fn note_owner(&mut self, entry: &Entry, now: Moment) {
         let owner = match entry {
+            _ if self.is_of_lease(entry) => return,
             Entry::Claim(claim) if claim.kind != ClaimKind::Run => {
                 return self.silence.heard_closing(claim.key.owner, now);
             }
@@ -270,9 +277,11 @@ impl Partition {
                 self.finisher_left(*owner);
                 return;
             }
-            Entry::Cancel(_) | Entry::Heartbeat(_) | Entry::Config(_) | Entry::Tombstone(_) => {
-                return;
-            }
+            Entry::Renewal(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => return,
         };
         if !self.machine.is_own(owner) {
             self.silence.heard(owner, now);
@@ -306,12 +315,14 @@ impl Partition {
             }
             if !was_over && self.machine.fold(id).phase.is_terminal() {
                 self.finished.push(id.entry_id(), now, self.grain());
+                self.note_end_of_granted(id);
             }
             self.look_at_own_end(id);
             self.update(id, matches!(inbound.entry, Entry::Cancel(_)), now);
+            self.hear_lease(&inbound.entry, verdict, now);
             // What this worker has failed at is shown first.
             let failed = matches!(&inbound.entry, Entry::Done(done)
-                if matches!(done.outcome, Outcome::Failed(_)) && self.machine.is_own(done.key.owner));
+                if matches!(done.outcome, Outcome::Failed(_)) && self.machine.speaks_for(done.key.owner));
             if !failed {
                 self.drop_payload_until_due(id, now);
             }
@@ -332,8 +343,8 @@ impl Partition {
     }
 
     fn is_own_run(&self, entry: &Entry) -> bool {
-        matches!(entry, Entry::Claim(Claim { key: OnceKey { owner, .. }, kind: ClaimKind::Run, .. })
-            if *owner == self.machine.owner())
+        matches!(entry, Entry::Claim(claim @ Claim { kind: ClaimKind::Run, .. })
+            if self.machine.is_claim_of_this_owner(claim))
     }
 
     /// The consumer session ended.
@@ -452,9 +463,11 @@ impl Partition {
             self.sent.published(key.owner);
             self.note_end(entry);
         }
+        self.note_attended(&action);
         if let Action::Start { task, epoch, .. } = action {
-            // The slot of the claim is now that of the processor.
+            // The slot of the claim is now that of the processor; that of a lease is free again.
             let sent = self.claims.remove(&task);
+            self.freed += usize::from(self.machine.leases());
             let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
             self.processors.insert((task, epoch), begin_by.unwrap_or_default());
         }
@@ -478,6 +491,7 @@ impl Partition {
     fn settle_claim(&mut self, id: TaskId) {
         if !self.is_claiming(id) && self.claims.remove(&id).is_some() {
             self.freed += 1;
+            self.tell_settled(id);
         }
     }
 

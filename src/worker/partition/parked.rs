@@ -2,6 +2,7 @@
 //! it here.
 
 use super::{Effect, Mode, Partition};
+use crate::protocol::config::{PROTOCOL_LEASES, PROTOCOL_PARKS};
 use crate::protocol::entry::{ClaimKind, Entry};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::moment::Moment;
@@ -58,19 +59,30 @@ impl Partition {
 
     /// Whether all workers of the ledger know claims of this kind. If not, the task is looked at again when they do.
     pub(super) fn knows_all_of(&mut self, kind: ClaimKind, id: TaskId, now: Moment) -> bool {
-        if kind != ClaimKind::Park || self.keeps_older_out(now) {
+        let since = match kind {
+            ClaimKind::Park => PROTOCOL_PARKS,
+            ClaimKind::Run if self.machine.leases() => PROTOCOL_LEASES,
+            ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
+                return true;
+            }
+        };
+        if self.keeps_out_before(since, now) {
             return true;
         }
         self.agenda.set(id, now + self.settings.ledger.heartbeat);
         false
     }
 
-    /// Whether the settings of the ledger keep out workers of the versions before this one. If not, they do from now on, and whoever needs that asks again when that
-    /// was read back.
+    /// Whether the settings of the ledger keep out workers that know no claims which park a task. If not, they do from now on, and whoever needs that
+    /// asks again when that was read back.
     pub fn keeps_older_out(&mut self, now: Moment) -> bool {
+        self.keeps_out_before(PROTOCOL_PARKS, now)
+    }
+
+    fn keeps_out_before(&mut self, protocol: u32, now: Moment) -> bool {
         let settings = match &self.config {
-            Some(config) if config.parks() => return true,
-            Some(config) => config.with_parking(),
+            Some(config) if config.keep_out_before(protocol) => return true,
+            Some(config) => config.keeping_out_before(protocol),
             None => Some(self.settings.ledger.clone()),
         };
         let Some(settings) = settings else { return true };

@@ -58,6 +58,17 @@ impl Slots {
         }
     }
 
+    /// Sets how many are free: of a worker that leases what it claims as many as somebody waits for.
+    pub const fn set_free(&mut self, free: usize) {
+        self.total = self.used.saturating_add(free);
+    }
+
+    /// So many that are used go: whoever waited for them has what it waited for.
+    pub(super) const fn withdraw(&mut self, count: usize) {
+        self.used = self.used.saturating_sub(count);
+        self.total = self.total.saturating_sub(count);
+    }
+
     /// Limits how many may be taken from now on; `None`: all that are free.
     pub const fn set_quota(&mut self, quota: Option<usize>) {
         self.quota = quota;
@@ -78,7 +89,8 @@ impl Partition {
     /// How many slots its tasks hold, those included that payloads are being read for.
     #[must_use]
     pub fn held_slots(&self) -> usize {
-        self.claims.len() + self.processors.len() + self.reading.len()
+        let processors = if self.machine.leases() { 0 } else { self.processors.len() };
+        self.claims.len() + processors + self.reading.len()
     }
 }
 

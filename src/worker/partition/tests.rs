@@ -209,7 +209,9 @@ fn perform(worker: &mut Worker, effect: Effect, now: Moment, log: &mut Vec<Entry
             "self-fence".to_owned()
         }
         Effect::Refused(error) => format!("refused: {error}"),
-        Effect::AskForTicket(_)
+        Effect::LeaseOver(..)
+        | Effect::ClaimSettled(_)
+        | Effect::AskForTicket(_)
         | Effect::ReturnTicket(_)
         | Effect::AskForLegacy
         | Effect::EndAsShown(..) => {
@@ -404,6 +406,7 @@ fn left(log: &[Entry]) -> Vec<Key> {
             | Entry::Done(_)
             | Entry::Cancel(_)
             | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
             | Entry::Seal(_) => keys.push(entry.key()),
         }
     }

@@ -195,7 +195,7 @@ impl Partition {
         let claimable = match fold.phase {
             Phase::New => task.held,
             Phase::Retry => true,
-            Phase::Running => !self.machine.is_own(fold.owner) && self.silence.is_stale(fold.owner),
+            Phase::Running => self.runs_in_silence(&task, id),
             Phase::Completed | Phase::Final | Phase::Cancelled | Phase::Expired | Phase::Sealed => {
                 false
             }

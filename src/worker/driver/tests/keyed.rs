@@ -4,7 +4,6 @@ use super::register::end;
 use super::*;
 use crate::protocol::config::LedgerConfig;
 use crate::protocol::fold::Phase;
-use crate::protocol::limits::Limits;
 use crate::protocol::register::{Entry as RegisterEntry, KeyKind, QueueTask};
 use crate::register;
 
@@ -141,8 +140,7 @@ async fn a_task_without_its_key_is_not_claimed_even_if_asked_for() {
     let owner = lane.core.machine().owner();
     let key = OnceKey { task, epoch: Epoch(1), owner, serial: 999 };
     let (kind, attempt) = (ClaimKind::Run, 1);
-    let claim =
-        Claim { key, attempt, kind, batch_size: None, base: None, limits: Limits::default() };
+    let claim = Claim::plain(key, attempt, kind);
     lane.core.ask_for(Action::Publish(Entry::Claim(claim)));
     bench.run_for(SECOND).await;
     assert_eq!((diary.lines().len(), bench.driver.stats.read().violations), (0, 1));

@@ -106,11 +106,11 @@ impl Walk {
                     return Err(TestCaseError::fail(format!("{violation}, epoch {epoch}")));
                 }
                 Action::Publish(entry) => state.out.push(entry),
-                Action::Start { task, epoch, .. } => {
+                Action::Start { task, epoch, .. } | Action::Attend { task, epoch, .. } => {
                     self.starts += 1;
                     state.bodies.push((task, epoch));
                 }
-                Action::Stop { task, epoch, why: Stop::Fenced | Stop::SetAside } => {
+                Action::Stop { task, epoch, why: Stop::Fenced | Stop::SetAside | Stop::LetGo } => {
                     state.bodies.retain(|body| *body != (task, epoch));
                 }
                 Action::Ack(_) => {
@@ -197,6 +197,7 @@ fn answer(machine: &mut Machine, asked: &Action, found: bool) {
         Action::Ack(entry) => machine.acked(*entry),
         Action::Publish(_)
         | Action::Start { .. }
+        | Action::Attend { .. }
         | Action::Stop { .. }
         | Action::DropPayload(_)
         | Action::ShowRetry(_)

@@ -1,0 +1,205 @@
+//! Leases: tasks for workers that do not speak Pulsar.
+//!
+//! A lease is an accepted claim whose owner id belongs to the lease itself: see `worker/machine/leases.rs`.
+
+mod builder;
+mod terms;
+mod token;
+
+pub use builder::LeasesBuilder;
+pub(crate) use builder::Lessor;
+pub use terms::{
+    KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseView, ReportError,
+};
+pub use token::{LeaseToken, LeaseTokenError};
+
+use crate::task::TaskId;
+use crate::worker::leasing::{Asked, Door, WishId};
+use crate::worker::{HandleView, WorkerError, WorkerHandle, WorkerStats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::timeout;
+
+/// How long an answer about a lease may take: what the log has not confirmed by then may count or not.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// The most requests for leases that may wait at once.
+const WAITING_MAX: u64 = 100_000;
+
+/// The most leases that a request may ask for.
+pub(crate) const COUNT_MAX: usize = 1_000;
+
+/// The longest name of a worker that holds a lease, in bytes.
+pub(crate) const WORKER_BYTES_MAX: usize = 256;
+
+/// The shortest and the longest silence that a lease may have.
+pub(crate) const LEASE_TIME: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 3600);
+
+/// Leases the tasks of a queue to workers that do not speak Pulsar, such as those behind an HTTP gateway.
+///
+/// Any number of these may work on one queue, in any number of processes, beside workers of any kind. A lease belongs to none of them: any of them
+/// takes its reports, and it outlives the one that has granted it. A lease that is silent for too long is ended, as a failed attempt, by whichever is
+/// there.
+///
+/// Dropping the last clone ends this one at once, as a crash would; the leases live on.
+///
+/// ```no_run
+/// use longhaul::{Client, LeaseOutcome, LeaseRequest};
+/// use std::time::Duration;
+///
+/// # async fn work(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let leases = client.leases("tasks").start().await?;
+/// let wait = Duration::from_secs(30);
+/// for lease in leases.lease(LeaseRequest::of("worker-7").wait(wait)).await? {
+///     println!("{}: {:?}", lease.token, lease.payload);
+///     leases.report(&lease.token, LeaseOutcome::Succeeded("done".into())).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Leases {
+    shared: Arc<SharedLeases>,
+}
+
+#[derive(Debug)]
+struct SharedLeases {
+    door: Door,
+    view: HandleView,
+    handle: Mutex<Option<WorkerHandle>>,
+    next: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// A request that is given up is of no more use.
+struct Waiting<'a> {
+    shared: &'a SharedLeases,
+    wish: WishId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.shared.door.ask(Asked::Gone(self.wish));
+    }
+}
+
+impl Leases {
+    pub(crate) fn new(handle: WorkerHandle) -> Self {
+        let (door, view) = (handle.door(), handle.view());
+        let shared = SharedLeases {
+            door,
+            view,
+            handle: Mutex::new(Some(handle)),
+            next: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Resolves when the ledger was read, so that leases are granted and looked after.
+    pub async fn ready(&self) {
+        self.shared.view.ready().await;
+    }
+
+    /// Whether the ledger was read, and every session with the broker is open.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.view.is_ready()
+    }
+
+    /// What was counted so far. A lease counts as a task that is run here.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.shared.view.stats()
+    }
+
+    /// Up to as many leases as are asked for, as soon as there is one; none when none came in the time that the request may wait. Dropping the future
+    /// ends the wait: a lease that was on its way is given back, at no attempt.
+    ///
+    /// # Errors
+    /// When the request is out of its bounds, or too many others wait.
+    pub async fn lease(&self, request: LeaseRequest) -> Result<Vec<Lease>, LeaseError> {
+        request.validate()?;
+        let shared = &*self.shared;
+        let others = shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let wish = WishId(shared.next.fetch_add(1, Ordering::Relaxed));
+        let waiting = Waiting { shared, wish };
+        if others >= WAITING_MAX {
+            return Err(LeaseError::Busy { waiting: WAITING_MAX });
+        }
+        let (reply, mut granted) = oneshot::channel();
+        let wait = request.wait;
+        shared.door.ask(Asked::Lease { wish, request, reply });
+        let leases = match timeout(wait, &mut granted).await {
+            Ok(Ok(leases)) => Ok(leases),
+            Ok(Err(_)) => Err(LeaseError::Stopped),
+            Err(_) => {
+                // From here on nothing is granted to it; what was granted at the last moment is not lost.
+                granted.close();
+                Ok(granted.try_recv().unwrap_or_default())
+            }
+        };
+        drop(waiting);
+        leases
+    }
+
+    /// Says that whoever holds the lease is alive, and what it has to tell.
+    ///
+    /// # Errors
+    /// When the lease is not the task's current one any more, or the log did not confirm it in time.
+    pub async fn keep_alive(
+        &self,
+        token: &LeaseToken,
+        keep: KeepAlive,
+    ) -> Result<Kept, ReportError> {
+        keep.validate()?;
+        self.ask(|reply| Asked::KeepAlive { token: *token, keep: Box::new(keep), reply }).await
+    }
+
+    /// Ends the lease. A success that the same lease has reported before is confirmed again.
+    ///
+    /// # Errors
+    /// When the lease is not the task's current one any more, what is reported is too large, or the log did not confirm it in time.
+    pub async fn report(
+        &self,
+        token: &LeaseToken,
+        outcome: LeaseOutcome,
+    ) -> Result<(), ReportError> {
+        self.ask(|reply| Asked::Report { token: *token, outcome, reply }).await
+    }
+
+    /// The lease that runs this task now, whoever has granted it; `None` if none does.
+    ///
+    /// # Errors
+    /// When the log could not be read up to now in time.
+    pub async fn find(&self, task: &TaskId) -> Result<Option<LeaseView>, ReportError> {
+        self.ask(|reply| Asked::Find { task: *task, reply }).await
+    }
+
+    /// Grants nothing new, and leaves. The leases live on: whoever is asked about them takes them over.
+    ///
+    /// # Errors
+    /// The error that had ended it before.
+    pub async fn drain(&self, deadline: Duration) -> Result<(), WorkerError> {
+        match self.shared.handle.lock().await.take() {
+            Some(handle) => handle.drain(deadline).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        asked: impl FnOnce(oneshot::Sender<Result<T, ReportError>>) -> Asked,
+    ) -> Result<T, ReportError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.door.ask(asked(reply));
+        match timeout(ANSWER_MAX, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(ReportError::Unavailable),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What is asked of leases, and what is answered.
+
+use super::{COUNT_MAX, LEASE_TIME, LeaseToken, WORKER_BYTES_MAX};
+use crate::client::TaskRef;
+use crate::task::{Progress, TaskOutcome, TaskState};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// The largest checkpoint.
+const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+
+/// Asks for leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    pub(crate) worker: String,
+    pub(crate) count: usize,
+    pub(crate) wait: Duration,
+    pub(crate) lease_time: Option<Duration>,
+}
+
+impl LeaseRequest {
+    /// One lease for this worker, which may be called anything: at most 256 bytes without control characters. It does not wait.
+    #[must_use]
+    pub fn of(worker: impl Into<String>) -> Self {
+        Self { worker: worker.into(), count: 1, wait: Duration::ZERO, lease_time: None }
+    }
+
+    /// So many leases at most, up to 1,000.
+    #[must_use]
+    pub fn count(self, count: usize) -> Self {
+        Self { count, ..self }
+    }
+
+    /// Waits so long for the first one. With zero it still takes as long as granting one takes, up to a second.
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// The silence after which these leases are ended, between 100 ms and a week, instead of that of [`LeasesBuilder::lease_time`](super::LeasesBuilder::lease_time).
+    #[must_use]
+    pub fn lease_time(self, lease_time: Duration) -> Self {
+        Self { lease_time: Some(lease_time), ..self }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), LeaseError> {
+        let named =
+            self.worker.len() <= WORKER_BYTES_MAX && !self.worker.contains(char::is_control);
+        if self.worker.is_empty() || !named {
+            return Err(LeaseError::Worker);
+        }
+        if !(1..=COUNT_MAX).contains(&self.count) {
+            return Err(LeaseError::Count { count: self.count });
+        }
+        match self.lease_time {
+            Some(time) if !LEASE_TIME.contains(&time) => Err(LeaseError::LeaseTime { time }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// A lease, as it is granted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lease {
+    /// Names it in what follows.
+    pub token: LeaseToken,
+    /// The task.
+    pub task: TaskRef,
+    /// What was submitted, as it is.
+    pub payload: Bytes,
+    /// The properties of the task's message.
+    pub properties: BTreeMap<String, String>,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// How many attempts the task has.
+    pub max_attempts: u32,
+    /// The silence after which the lease is ended.
+    pub lease_time: Duration,
+    /// When that will have passed, by the clock of this machine.
+    pub expires_at: SystemTime,
+    /// How long the attempt may take in all, whatever is heard of it.
+    pub budget: Option<Duration>,
+    /// What the attempt before has left for this one.
+    pub checkpoint: Option<Bytes>,
+}
+
+/// What whoever holds a lease has to say, besides that it is alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// The silence after which the lease is ended from now on; `None`: as before.
+    pub lease_time: Option<Duration>,
+    /// How far the work has come.
+    pub progress: Option<Progress>,
+    /// What the next attempt is to find, at most 64 KiB.
+    pub checkpoint: Option<Bytes>,
+    /// Lines for whoever watches.
+    pub log: Vec<String>,
+}
+
+impl KeepAlive {
+    pub(super) fn validate(&self) -> Result<(), ReportError> {
+        let bytes = self.checkpoint.as_ref().map_or(0, Bytes::len);
+        if bytes > CHECKPOINT_BYTES_MAX {
+            return Err(ReportError::TooLarge { bytes, max: CHECKPOINT_BYTES_MAX });
+        }
+        match self.lease_time {
+            Some(time) if !LEASE_TIME.contains(&time) => Err(ReportError::LeaseTime { time }),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// The lease goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// The silence after which it is ended.
+    pub lease_time: Duration,
+    /// When that will have passed, by the clock of this machine.
+    pub expires_at: SystemTime,
+    /// Somebody has asked for the end of the task: whoever holds the lease should stop, and report anything.
+    pub cancelled: bool,
+}
+
+/// How the work under a lease has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseOutcome {
+    /// With this result.
+    Succeeded(Bytes),
+    /// Without one.
+    Failed {
+        /// Why.
+        message: String,
+        /// The task is not tried again.
+        fatal: bool,
+        /// When it is tried again, if not by the backoff.
+        retry_after: Option<Duration>,
+    },
+    /// It was not done, and that costs no attempt.
+    Released {
+        /// When it may be tried again.
+        after: Duration,
+    },
+}
+
+/// A lease that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseView {
+    /// Names it.
+    pub token: LeaseToken,
+    /// Who holds it.
+    pub worker: String,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// The silence after which it is ended.
+    pub lease_time: Duration,
+    /// When that will have passed, as far as is known here.
+    pub expires_at: SystemTime,
+}
+
+/// Why no lease was granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The worker's name.
+    #[error("the name of a worker has 1 to 256 bytes and no control characters")]
+    Worker,
+    /// The number of leases.
+    #[error("{count} leases were asked for: it must be between 1 and {COUNT_MAX}")]
+    Count {
+        /// That was asked for.
+        count: usize,
+    },
+    /// The lease time.
+    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    LeaseTime {
+        /// That was asked for.
+        time: Duration,
+    },
+    /// Too many requests wait.
+    #[error("{waiting} requests for leases wait already: ask again later")]
+    Busy {
+        /// How many.
+        waiting: u64,
+    },
+    /// Nothing is granted any more.
+    #[error("leases are not granted here any more: ask another gateway")]
+    Stopped,
+}
+
+/// Why a report has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The task.
+    #[error("no such task, or it was removed long ago")]
+    NotFound,
+    /// Somebody else has had the task since.
+    #[error("the lease is stale: the task is at epoch {current} by now")]
+    StaleLease {
+        /// The current epoch.
+        current: u32,
+    },
+    /// The lease of this epoch is another one.
+    #[error("this lease is not the one that holds the task")]
+    NotOwner,
+    /// Nothing was heard of it for too long, or its attempt has ended.
+    #[error("the lease has expired, or its attempt has ended")]
+    Expired,
+    /// The task is over.
+    #[error("the task is over: {}", ended_as(*.state, *.outcome))]
+    Ended {
+        /// COMPLETED or FAILED.
+        state: TaskState,
+        /// How, if it failed.
+        outcome: Option<TaskOutcome>,
+    },
+    /// A result or a checkpoint.
+    #[error("{bytes} bytes are too many: at most {max} are taken")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is taken.
+        max: usize,
+    },
+    /// The lease time.
+    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    LeaseTime {
+        /// That was asked for.
+        time: Duration,
+    },
+    /// The log did not answer in time.
+    #[error("the log did not confirm it in time: it may count or not; say it again")]
+    Unavailable,
+}
+
+const fn ended_as(state: TaskState, outcome: Option<TaskOutcome>) -> &'static str {
+    match (state, outcome) {
+        (_, Some(TaskOutcome::Final)) => "it failed for good",
+        (_, Some(TaskOutcome::Cancelled)) => "it was cancelled",
+        (_, Some(TaskOutcome::Expired)) => "it has expired",
+        (_, None) => "it has its result",
+    }
+}

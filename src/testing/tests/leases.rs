@@ -1,0 +1,309 @@
+//! Leases: any gateway takes what is said of a lease, and a lease outlives the gateway that has granted it.
+
+use super::*;
+use crate::{
+    DeadLetterFilter, KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, Progress,
+    ReportError, TaskState,
+};
+use bytes::Bytes;
+
+const TOPIC: &str = "tasks";
+const LEASE_TIME: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(30);
+
+fn gateway(engine: &TestEngine) -> Leases {
+    let settings = |config: &mut crate::WorkerConfig| {
+        (config.heartbeat, config.self_fence) = (Duration::from_secs(10), Duration::from_secs(600));
+        config.ledger_retention = Duration::from_secs(3600);
+    };
+    let builder = engine.client().leases(TOPIC).lease_time(LEASE_TIME).settings(settings);
+    let leases = engine.run(builder.start()).unwrap();
+    engine.run(leases.ready());
+    leases
+}
+
+fn ask(engine: &TestEngine, leases: &Leases, worker: &str) -> Option<Lease> {
+    let request = LeaseRequest::of(worker).wait(WAIT);
+    engine.run(leases.lease(request)).unwrap().pop()
+}
+
+fn lease(engine: &TestEngine, leases: &Leases) -> Lease {
+    ask(engine, leases, "ann").expect("a lease")
+}
+
+fn succeed(engine: &TestEngine, leases: &Leases, token: &LeaseToken) -> Result<(), ReportError> {
+    engine.run(leases.report(token, LeaseOutcome::Succeeded(Bytes::from_static(b"done"))))
+}
+
+fn failed() -> LeaseOutcome {
+    LeaseOutcome::Failed { message: "no luck".to_owned(), fatal: false, retry_after: None }
+}
+
+#[test]
+fn a_task_is_leased_and_its_result_is_that_of_the_report() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    assert_eq!(engine.run(leases.lease(LeaseRequest::of("ann"))).unwrap().len(), 0);
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &leases);
+    assert_eq!(
+        (lease.task.clone(), lease.attempt, &lease.payload[..]),
+        (task.clone(), 1, &b"work"[..])
+    );
+    let view = engine.run(leases.find(&task.id)).unwrap().unwrap();
+    assert_eq!((view.token, view.worker.as_str()), (lease.token, "ann"));
+    succeed(&engine, &leases, &lease.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+    assert_eq!(engine.run(leases.find(&task.id)).unwrap(), None);
+    // Told once more, as a holder does that has missed the answer.
+    succeed(&engine, &leases, &lease.token).unwrap();
+    let again = engine.run(leases.report(&lease.token, failed()));
+    assert_eq!(again, Err(ReportError::Ended { state: TaskState::Completed, outcome: None }));
+}
+
+#[test]
+fn a_request_waits_until_there_is_a_task() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let before = engine.time_passed();
+    assert!(ask(&engine, &leases, "ann").is_none());
+    assert_eq!((engine.time_passed() - before).as_secs(), WAIT.as_secs());
+    let (found, task) = engine.run(async {
+        let asked = leases.lease(LeaseRequest::of("ann").wait(WAIT));
+        let submitted = async {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            engine.client().submit(TOPIC, &text("work")).await.unwrap()
+        };
+        tokio::join!(asked, submitted)
+    });
+    assert_eq!(found.unwrap()[0].task, task);
+    let passed = engine.time_passed() - before - WAIT;
+    assert!(passed < Duration::from_secs(8), "{passed:?}");
+}
+
+#[test]
+fn as_many_are_leased_as_there_are_and_as_were_asked_for() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    for number in 0..7 {
+        engine.submit(TOPIC, &text(&number.to_string()));
+    }
+    let request = || LeaseRequest::of("ann").count(5).wait(WAIT);
+    let first = engine.run(leases.lease(request())).unwrap();
+    let mut all: Vec<_> = first.iter().map(|lease| lease.payload.clone()).collect();
+    while all.len() < 7 {
+        let more = engine.run(leases.lease(request())).unwrap();
+        assert!(!more.is_empty());
+        all.extend(more.into_iter().map(|lease| lease.payload));
+    }
+    all.sort();
+    assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6"]);
+}
+
+/// Document 001, 1.20 to 1.24; and a task that only loses its workers ends, too.
+#[test]
+fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let task = engine.submit(TOPIC, &text("work"));
+    let first = lease(&engine, &leases);
+    engine.advance(LEASE_TIME + Duration::from_secs(1));
+    let late = succeed(&engine, &leases, &first.token);
+    assert_eq!(late, Err(ReportError::Expired));
+    let second = lease(&engine, &leases);
+    assert_eq!((second.attempt, second.token.epoch() > first.token.epoch()), (2, true));
+    let stale = succeed(&engine, &leases, &first.token);
+    assert_eq!(stale, Err(ReportError::StaleLease { current: second.token.epoch() }));
+    engine.advance(LEASE_TIME + Duration::from_secs(1));
+    lease(&engine, &leases);
+    engine.advance(LEASE_TIME + Duration::from_secs(1));
+    let end = engine.wait::<Text>(&task).unwrap_err();
+    assert!(end.to_string().contains("Lease expired"), "{end}");
+    engine.assert_transitions(
+        &task,
+        ["PROCESSING 1", "FAILED 1", "PROCESSING 2", "FAILED 2", "PROCESSING 3", "FAILED 3 FINAL"],
+    );
+    let letters = engine.client().dead_letters(TOPIC).unwrap();
+    let page = engine.run(letters.list(&DeadLetterFilter::default(), None, 10)).unwrap();
+    assert_eq!(page.letters.len(), 1);
+}
+
+#[test]
+fn a_lease_goes_on_as_long_as_its_holder_says_so() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &leases);
+    for done in 0..20 {
+        engine.advance(LEASE_TIME - Duration::from_secs(1));
+        let progress = Some(Progress { done, total: 20, message: String::new() });
+        let keep = KeepAlive { progress, ..KeepAlive::default() };
+        let kept = engine.run(leases.keep_alive(&lease.token, keep)).unwrap();
+        assert_eq!((kept.lease_time, kept.cancelled), (LEASE_TIME, false));
+    }
+    let shown = engine.run(engine.client().get(&task)).unwrap().unwrap();
+    assert_eq!(shown.progress.map(|progress| progress.total), Some(20));
+    // An hour, from now on.
+    let hour = Duration::from_secs(3600);
+    let keep = KeepAlive { lease_time: Some(hour), ..KeepAlive::default() };
+    engine.run(leases.keep_alive(&lease.token, keep)).unwrap();
+    engine.advance(hour - Duration::from_secs(1));
+    succeed(&engine, &leases, &lease.token).unwrap();
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+}
+
+#[test]
+fn any_gateway_takes_what_is_said_of_a_lease() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = engine.run(async {
+        let one = one.lease(LeaseRequest::of("ann").wait(WAIT));
+        let other = other.lease(LeaseRequest::of("bob").wait(WAIT));
+        tokio::select! { leases = one => leases, leases = other => leases }
+    });
+    let lease = lease.unwrap().pop().unwrap();
+    for round in 0..6 {
+        for gateway in [&one, &other] {
+            engine.advance(LEASE_TIME - Duration::from_secs(1));
+            let checkpoint = Some(Bytes::from(format!("round {round}")));
+            let keep = KeepAlive { checkpoint, ..KeepAlive::default() };
+            engine.run(gateway.keep_alive(&lease.token, keep)).unwrap();
+        }
+    }
+    engine.run(one.report(&lease.token, failed())).unwrap();
+    let second = ask(&engine, &other, "bob").unwrap();
+    assert_eq!((second.attempt, second.checkpoint.as_deref()), (2, Some(&b"round 5"[..])));
+    succeed(&engine, &one, &second.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    engine.advance(Duration::from_secs(120));
+    let transitions = engine.transitions(&task);
+    assert_eq!(transitions, ["PROCESSING 1", "FAILED 1", "PROCESSING 2", "COMPLETED 2"]);
+}
+
+#[test]
+fn a_lease_outlives_the_gateway_that_has_granted_it() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.submit(TOPIC, &text("work"));
+    let kept = lease(&engine, &one);
+    drop(one);
+    engine.advance(LEASE_TIME - Duration::from_secs(2));
+    let kept_on = engine.run(other.keep_alive(&kept.token, KeepAlive::default())).unwrap();
+    assert!(!kept_on.cancelled);
+    engine.advance(LEASE_TIME - Duration::from_secs(2));
+    succeed(&engine, &other, &kept.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    // And after a restart of all of them.
+    let task = engine.submit(TOPIC, &text("work"));
+    let kept = lease(&engine, &other);
+    drop(other);
+    let third = gateway(&engine);
+    assert_eq!(engine.run(third.find(&task.id)).unwrap().unwrap().worker, "ann");
+    succeed(&engine, &third, &kept.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+}
+
+/// Within a second of its deadline, with nobody asking for tasks.
+#[test]
+fn another_gateway_ends_the_silent_lease_of_one_that_is_gone() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &one);
+    let granted = engine.time_passed();
+    drop(one);
+    engine.advance(LEASE_TIME + Duration::from_secs(2));
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1"]);
+    let failed_at = engine.transitions(&task)[1].at;
+    let after = failed_at - granted;
+    assert!((LEASE_TIME..LEASE_TIME + Duration::from_secs(1)).contains(&after), "{after:?}");
+    assert_eq!(succeed(&engine, &other, &lease.token), Err(ReportError::Expired));
+}
+
+#[test]
+fn a_lease_is_told_of_the_cancellation_of_its_task() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &leases);
+    engine.run(engine.client().cancel(&task)).unwrap();
+    engine.advance(Duration::from_secs(1));
+    let kept = engine.run(leases.keep_alive(&lease.token, KeepAlive::default())).unwrap();
+    assert!(kept.cancelled);
+    let told = succeed(&engine, &leases, &lease.token);
+    let outcome = Some(TaskOutcome::Cancelled);
+    assert_eq!(told, Err(ReportError::Ended { state: TaskState::Failed, outcome }));
+    engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
+}
+
+#[test]
+fn who_gives_up_waiting_takes_no_lease_with_it() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    engine.run(async {
+        let asked = leases.lease(LeaseRequest::of("ann").wait(WAIT));
+        tokio::select! {
+            biased;
+            _ = asked => panic!("there is nothing"),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    });
+    let task = engine.submit(TOPIC, &text("work"));
+    let found = ask(&engine, &leases, "bob").unwrap();
+    assert_eq!((found.task, found.attempt), (task, 1));
+}
+
+#[test]
+fn what_is_no_lease_is_refused_with_its_reason() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let owner = "000000000000000000000000000000ab";
+    let token: LeaseToken = format!("900:7:-1/1/{owner}").parse().unwrap();
+    assert_eq!(succeed(&engine, &leases, &token), Err(ReportError::NotFound));
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &leases);
+    let token = format!("{}/{}/{owner}", task.id, lease.token.epoch()).parse().unwrap();
+    assert_eq!(succeed(&engine, &leases, &token), Err(ReportError::NotOwner));
+    let bytes = 65_537;
+    let keep = KeepAlive { checkpoint: Some(vec![0; bytes].into()), ..KeepAlive::default() };
+    let refused = engine.run(leases.keep_alive(&lease.token, keep));
+    assert_eq!(refused, Err(ReportError::TooLarge { bytes, max: 65_536 }));
+    let huge = LeaseOutcome::Succeeded(vec![0; 2_000_000].into());
+    let refused = engine.run(leases.report(&lease.token, huge));
+    assert_eq!(refused, Err(ReportError::TooLarge { bytes: 2_000_000, max: 1024 * 1024 }));
+    succeed(&engine, &leases, &lease.token).unwrap();
+}
+
+#[test]
+fn a_drain_leaves_leases_to_others() {
+    let engine = TestEngine::new();
+    let (one, other) = (gateway(&engine), gateway(&engine));
+    let task = engine.submit(TOPIC, &text("work"));
+    let lease = lease(&engine, &one);
+    let before = engine.time_passed();
+    engine.run(one.drain(Duration::from_secs(10))).unwrap();
+    assert!(engine.time_passed() - before < Duration::from_secs(10));
+    succeed(&engine, &other, &lease.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+    engine.assert_transitions(&task, ["PROCESSING 1", "COMPLETED 1"]);
+}
+
+#[test]
+fn workers_and_gateways_share_a_queue() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let processor = processor_fn(async |task: Text, _: TaskContext| -> Outcome { Ok(task) });
+    let worker = engine.worker(TOPIC, processor).heartbeat(Duration::from_secs(10));
+    let settings = crate::WorkerConfig::default();
+    let _worker = engine.start(worker.config(settings));
+    let task = engine.submit(TOPIC, &text("first"));
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("first"));
+    drop(_worker);
+    engine.advance(Duration::from_secs(60));
+    let task = engine.submit(TOPIC, &text("second"));
+    let lease = lease(&engine, &leases);
+    succeed(&engine, &leases, &lease.token).unwrap();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("done"));
+}

@@ -1,0 +1,181 @@
+//! What holders say of their leases, and how they are answered: a keep-alive when it is in the log, an end when the log has accepted it and the metadata
+//! topic shows it.
+
+use super::lanes::LaneId;
+use super::lease_keeping::{Standing, error_of};
+use super::leasing::{Answer, lease_ms};
+use super::{Driver, Event, PublishResult};
+use crate::lease::{KeepAlive, Kept, LeaseOutcome, LeaseToken, ReportError};
+use crate::protocol::entry::{Claim, Done, Entry, Outcome};
+use crate::protocol::fold::Verdict;
+use crate::protocol::key::Epoch;
+use crate::protocol::moment::Moment;
+use crate::task::TaskState;
+use crate::transport::OnReceipt;
+use crate::worker::leasing::{Asked, LeaseEvent, LeaseKey, Reply, Told};
+use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// An answer waits so long until the metadata topic shows what it tells.
+const SHOWN_MAX: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// The holder of a lease has something to say.
+    pub(super) fn handle_told(&mut self, asked: Asked, until: Moment, now: Moment) {
+        let Some(token) = asked.token() else { return };
+        match self.standing(&token, until, now) {
+            Standing::Not(error) => asked.refuse(error),
+            Standing::Unknown => self.ask_again(asked, until),
+            Standing::Succeeded => match asked {
+                Asked::Report { outcome: LeaseOutcome::Succeeded(_), reply, .. } => {
+                    drop(reply.send(Ok(())));
+                }
+                asked @ (Asked::Report { .. }
+                | Asked::KeepAlive { .. }
+                | Asked::Lease { .. }
+                | Asked::Gone(_)
+                | Asked::Find { .. }) => {
+                    asked.refuse(ReportError::Ended { state: TaskState::Completed, outcome: None })
+                }
+            },
+            Standing::Runs(id) => {
+                let key = (id, token.task, token.epoch);
+                let attended = self.leasing.as_ref().is_some_and(|it| it.attends(&key));
+                if attended {
+                    self.tell_attendant(key, asked);
+                } else {
+                    self.begin_attending(key, asked);
+                }
+            }
+        }
+    }
+
+    pub(super) fn tell_attendant(&mut self, key: LeaseKey, asked: Asked) {
+        match asked {
+            Asked::KeepAlive { token, keep, reply } => self.renew_lease(key, &token, keep, reply),
+            Asked::Report { outcome, reply, .. } => self.report(key, outcome, reply),
+            Asked::Lease { .. } | Asked::Gone(_) | Asked::Find { .. } => {}
+        }
+    }
+
+    /// That the holder is alive must be in the log before it is told that its lease goes on: others would end it.
+    fn renew_lease(
+        &mut self,
+        key: LeaseKey,
+        token: &LeaseToken,
+        keep: Box<KeepAlive>,
+        reply: Reply<Kept>,
+    ) {
+        let (id, task, _) = key;
+        let now = self.env.clock.now();
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let known = lane.core.machine().lease(task).map(|(.., lease_ms)| lease_ms);
+        let lease_ms = keep.lease_time.map(lease_ms).or(known);
+        let renewal = lease_ms
+            .and_then(|lease_ms| lane.core.renewal(task, (token.epoch, token.owner), lease_ms));
+        let Some(entry) = renewal else {
+            return drop(reply.send(Err(ReportError::Unavailable)));
+        };
+        let answers = self.env.answers.clone();
+        let on_receipt = OnReceipt::new(move |published| {
+            let stored = PublishResult::from(published) == PublishResult::Stored;
+            answers.put(Event::Lease(LeaseEvent::Renewed { key, stored, keep, reply }));
+        });
+        lane.publish(&entry, b"", Some(now + self.config.heartbeat), on_receipt);
+    }
+
+    pub(super) fn handle_renewed(
+        &mut self,
+        key: LeaseKey,
+        stored: bool,
+        keep: Box<KeepAlive>,
+        reply: Reply<Kept>,
+    ) {
+        let attendant = self.leasing.as_ref().and_then(|it| it.desk.attendants.get(&key));
+        let error = match attendant {
+            _ if !stored => ReportError::Unavailable,
+            // Who is not listening any more has answered by that: the question is dropped.
+            Some(attendant) => return drop(attendant.try_send(Told::Kept { keep, reply })),
+            None => ReportError::Expired,
+        };
+        drop(reply.send(Err(error)));
+    }
+
+    fn report(&mut self, key: LeaseKey, outcome: LeaseOutcome, reply: Reply<()>) {
+        let max = self.config.result_bytes_max;
+        let Some(leasing) = &mut self.leasing else { return };
+        let succeeded = matches!(outcome, LeaseOutcome::Succeeded(_));
+        if let LeaseOutcome::Succeeded(result) = &outcome
+            && result.len() > max
+        {
+            let bytes = result.len();
+            return drop(reply.send(Err(ReportError::TooLarge { bytes, max })));
+        }
+        let Some(attendant) = leasing.desk.attendants.get(&key) else {
+            return drop(reply.send(Err(ReportError::Expired)));
+        };
+        // Its end may be on its way already: what the log says then is the answer.
+        if let Err(TrySendError::Full(_)) = attendant.try_send(Told::Ended(outcome)) {
+            return drop(reply.send(Err(ReportError::Unavailable)));
+        }
+        leasing.reporters.entry(key).or_default().push((succeeded, reply));
+    }
+
+    /// An entry of a task was read: whoever waits for the end of its lease is told.
+    pub(super) fn answer_reporters(&mut self, id: LaneId, entry: &Entry, verdict: Option<Verdict>) {
+        let Some(leasing) = &mut self.leasing else { return };
+        let Some(task) = entry.task().filter(|_| verdict == Some(Verdict::Accepted)) else {
+            return;
+        };
+        let ends = match entry {
+            Entry::Done(Done { key, outcome, .. }) => Some((key.epoch, Some(outcome))),
+            Entry::Claim(Claim { key, .. }) => Some((Epoch(key.epoch.0.saturating_sub(1)), None)),
+            Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => None,
+        };
+        let Some((epoch, outcome)) = ends else { return };
+        let Some(waiting) = leasing.reporters.remove(&(id, task, epoch)) else { return };
+        let Some(lane) = self.lanes.get(&id) else { return };
+        let fold = lane.core.machine().fold(task);
+        let shown_elsewhere = lane.core.awaits_finisher(task) || outcome.is_none();
+        let mut answers = Vec::with_capacity(waiting.len());
+        for (succeeded, reply) in waiting {
+            let as_told = match outcome {
+                Some(Outcome::Completed) => succeeded,
+                Some(Outcome::Failed(_) | Outcome::Final | Outcome::Released(_)) => !succeeded,
+                Some(Outcome::Cancelled) | None => false,
+            };
+            let answer =
+                if as_told { Ok(()) } else { Err(error_of(fold.phase, fold.epoch, epoch)) };
+            answers.push((answer, reply));
+        }
+        if shown_elsewhere {
+            return send_all(answers);
+        }
+        let key = (id, task, epoch);
+        leasing.unshown.entry(key).or_default().extend(answers);
+        self.pending.push(Box::pin(async move {
+            tokio::time::sleep(SHOWN_MAX).await;
+            Event::Lease(LeaseEvent::Shown(key))
+        }));
+    }
+
+    /// The metadata topic shows what has become of the epoch, or has had its time.
+    pub(super) fn answer_shown(&mut self, key: LeaseKey) {
+        if let Some(leasing) = &mut self.leasing {
+            send_all(leasing.unshown.remove(&key).unwrap_or_default());
+        }
+    }
+}
+
+fn send_all(answers: Vec<Answer>) {
+    for (answer, reply) in answers {
+        // Nobody may wait any more.
+        drop(reply.send(answer));
+    }
+}

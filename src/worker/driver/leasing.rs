@@ -1,0 +1,205 @@
+//! Leases what the worker claims: binds claims to requests, and hands leases out. What holders say of them is in `lease_reports.rs`, leases that others have
+//! granted and those that have been silent for too long are in `lease_keeping.rs`.
+
+use super::Driver;
+use super::lane::Lane;
+use super::lanes::LaneId;
+use crate::lease::{Lease, LeaseToken, ReportError};
+use crate::ledger;
+use crate::protocol::entry::{Claim, Done, Entry, LeaseMs};
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use crate::transport::Message;
+use crate::worker::erased::ErasedProcessor;
+use crate::worker::leasing::{
+    Asked, Attendant, Desk, LeaseEvent, LeaseKey, LeaseTerms, Reply, Told,
+};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// What an attendant may be told before it has listened.
+const TOLD_MAX: usize = 64;
+
+/// Whoever asks about a lease that this worker does not see waits so long until its view is complete.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// An answer, and who gets it.
+pub(super) type Answer = (Result<(), ReportError>, Reply<()>);
+
+/// What a driver has that leases what it claims.
+pub(super) struct Leasing {
+    pub(super) desk: Desk,
+    pub(super) terms: LeaseTerms,
+    /// Who waits to hear that the end of a lease counts, and whether it is a success.
+    pub(super) reporters: HashMap<LeaseKey, Vec<(bool, Reply<()>)>>,
+    /// Answers that wait until the metadata topic shows what they tell: whoever has the answer may look there.
+    pub(super) unshown: HashMap<LeaseKey, Vec<Answer>>,
+    /// What is asked of leases whose tasks are being read, to look after them here.
+    pub(super) attending: HashMap<LeaseKey, Vec<Asked>>,
+}
+
+impl Leasing {
+    pub(super) fn new(terms: LeaseTerms) -> Self {
+        Self {
+            desk: Desk::default(),
+            terms,
+            reporters: HashMap::new(),
+            unshown: HashMap::new(),
+            attending: HashMap::new(),
+        }
+    }
+
+    /// Whether the lease of this attempt is looked after here.
+    pub(super) fn attends(&self, key: &LeaseKey) -> bool {
+        self.desk.attendants.contains_key(key)
+    }
+}
+
+impl Driver {
+    /// So many tasks are asked for.
+    pub(super) fn set_free_slots(&mut self) {
+        if let Some(leasing) = &self.leasing {
+            self.slots.set_free(leasing.desk.free());
+        }
+    }
+
+    /// The claim that is to be published asks for a lease: says for whom. Returns the worker's name, which is the claim's body.
+    pub(super) fn bind_claim(&mut self, id: LaneId, claim: &mut Claim) -> Option<Bytes> {
+        claim.lease_ms?;
+        let leasing = self.leasing.as_mut()?;
+        let bound = leasing.desk.bind((id, claim.key.task));
+        let lease_time = bound.as_ref().map_or(leasing.terms.lease_time, |it| it.lease_time);
+        claim.lease_ms = Some(lease_ms(lease_time));
+        bound.map(|bound| Bytes::copy_from_slice(bound.worker.as_bytes()))
+    }
+
+    /// Nothing is on its way any more for this task.
+    pub(super) fn unbind_claim(&mut self, id: LaneId, task: TaskId) {
+        if let Some(leasing) = &mut self.leasing {
+            leasing.desk.unbind((id, task));
+            self.without_credit.insert(id);
+        }
+    }
+
+    /// Who looks after the lease of this attempt; `None` if this worker processes its tasks itself.
+    pub(super) fn attendant(
+        &mut self,
+        (id, task, epoch): LeaseKey,
+        fresh: bool,
+    ) -> Option<Arc<dyn ErasedProcessor>> {
+        let (clock, driver) = (self.env.clock, self.env.answers.clone());
+        let leasing = self.leasing.as_mut()?;
+        let lane = self.lanes.get(&id)?;
+        let machine = lane.core.machine();
+        let (_, owner, lease_ms) = machine.lease(task)?;
+        let key = (id, task, epoch);
+        let (sender, told) = mpsc::channel(TOLD_MAX);
+        leasing.desk.attendants.insert(key, sender);
+        Some(Arc::new(Attendant {
+            key,
+            token: LeaseToken { task, epoch, owner },
+            worker: lane.holder(task),
+            max_attempts: machine.max_attempts(task),
+            lease_time: Duration::from_millis(u64::from(lease_ms.get())),
+            expired_at_once: leasing.terms.expired_at_once,
+            fresh,
+            clock,
+            told: Mutex::new(Some(told)),
+            driver,
+        }))
+    }
+
+    /// The attempt has ended here, or is let go of.
+    pub(super) fn forget_attendant(&mut self, key: LeaseKey) {
+        if let Some(leasing) = &mut self.leasing {
+            leasing.desk.attendants.remove(&key);
+        }
+    }
+
+    pub(super) fn handle_lease(&mut self, event: LeaseEvent, now: Moment) {
+        match event {
+            LeaseEvent::Asked(asked) => self.handle_asked(asked, now + LOOK_MAX, now),
+            LeaseEvent::AskedAgain(asked, until) => self.handle_asked(asked, until, now),
+            LeaseEvent::Begun(key, lease) => self.grant(key, *lease),
+            LeaseEvent::Renewed { key, stored, keep, reply } => {
+                self.handle_renewed(key, stored, keep, reply);
+            }
+            LeaseEvent::Over { key, message } => self.end_lease(key, *message),
+            LeaseEvent::Shown(key) => self.answer_shown(key),
+        }
+    }
+
+    fn handle_asked(&mut self, asked: Asked, until: Moment, now: Moment) {
+        let Some(leasing) = &mut self.leasing else {
+            return asked.refuse(ReportError::Unavailable);
+        };
+        match asked {
+            Asked::Lease { wish, request, reply } => {
+                leasing.desk.ask(wish, request, leasing.terms.lease_time, reply);
+                self.wake();
+            }
+            Asked::Gone(wish) => leasing.desk.gone(wish),
+            Asked::Find { task, reply } => self.find_lease(task, reply, until, now),
+            Asked::KeepAlive { .. } | Asked::Report { .. } => self.handle_told(asked, until, now),
+        }
+    }
+
+    /// Somebody asks for tasks: those that wait here may go.
+    fn wake(&mut self) {
+        self.set_free_slots();
+        self.without_credit.extend(self.lanes.keys());
+    }
+
+    /// The attendant has begun: the lease goes to whoever asked for it.
+    fn grant(&mut self, key: LeaseKey, lease: Lease) {
+        let Some(leasing) = &mut self.leasing else { return };
+        let (id, task, epoch) = key;
+        let (worker, attempt) = (lease.token, lease.attempt);
+        if leasing.desk.grant((id, task), lease) {
+            tracing::debug!(task = %task, %epoch, attempt, lease = %worker, "lease granted");
+        } else if let Some(attendant) = leasing.desk.attendants.get(&key) {
+            // It has ended by itself if it does not listen.
+            drop(attendant.try_send(Told::Unwanted));
+        }
+    }
+}
+
+impl Lane {
+    /// Who holds the lease of this task.
+    pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
+        self.holders.get(&task).map_or_else(|| Arc::from(""), |(_, worker)| Arc::clone(worker))
+    }
+
+    /// An accepted claim says who holds a lease, any other end of it that nobody does.
+    pub(super) fn note_holder(&mut self, entry: &Entry, message: &Message) {
+        match entry {
+            Entry::Claim(claim) if claim.lease_ms.is_some() => {
+                let content = ledger::content(message).unwrap_or_default();
+                let worker = String::from_utf8_lossy(&content).as_ref().into();
+                self.holders.insert(claim.key.task, (claim.key.epoch, worker));
+            }
+            Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. })
+                if !self.holders.is_empty() =>
+            {
+                self.holders.remove(&key.task);
+            }
+            Entry::Claim(_)
+            | Entry::Done(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
+        }
+    }
+}
+
+/// What a claim or a renewal says of a lease time.
+pub(super) fn lease_ms(time: Duration) -> LeaseMs {
+    u32::try_from(time.as_millis()).ok().and_then(LeaseMs::new).unwrap_or(LeaseMs::MAX)
+}

@@ -1,0 +1,156 @@
+//! Looks after a lease while it runs: it stands where a worker has the body of an attempt, so that progress, checkpoints, budgets and the rest of an
+//! attempt are those of any other one.
+
+use super::{LeaseEvent, LeaseKey, Reply};
+use crate::client::TaskRef;
+use crate::clock::Clock;
+use crate::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseToken, ReportError};
+use crate::task::text;
+use crate::worker::driver::Event;
+use crate::worker::erased::ErasedProcessor;
+use crate::worker::mailbox::Mailbox;
+use crate::worker::processor::TaskContext;
+use crate::worker::task_error::TaskError;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// How long a keep-alive waits for its checkpoint to be stored.
+const CHECKPOINT_WAIT: Duration = Duration::from_secs(5);
+
+/// What the attendant of a lease is told.
+pub(in crate::worker) enum Told {
+    /// Its holder is alive, and that is in the log.
+    Kept { keep: Box<KeepAlive>, reply: Reply<Kept> },
+    /// Its holder has ended it.
+    Ended(LeaseOutcome),
+    /// Nobody waits for it any more.
+    Unwanted,
+}
+
+/// See the module's documentation.
+pub(in crate::worker) struct Attendant {
+    pub(in crate::worker) key: LeaseKey,
+    pub(in crate::worker) token: LeaseToken,
+    pub(in crate::worker) worker: Arc<str>,
+    pub(in crate::worker) max_attempts: u32,
+    pub(in crate::worker) lease_time: Duration,
+    /// What was leased to somebody who fell silent may be leased again at once.
+    pub(in crate::worker) expired_at_once: bool,
+    /// It begins with this worker. Otherwise somebody holds it already.
+    pub(in crate::worker) fresh: bool,
+    pub(in crate::worker) clock: Clock,
+    pub(in crate::worker) told: Mutex<Option<mpsc::Receiver<Told>>>,
+    pub(in crate::worker) driver: Mailbox<Event>,
+}
+
+impl ErasedProcessor for Attendant {
+    fn run(
+        self: Arc<Self>,
+        payload: Bytes,
+        context: TaskContext,
+    ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
+        async move { self.attend(payload, context).await }.boxed()
+    }
+}
+
+impl Attendant {
+    async fn attend(&self, payload: Bytes, context: TaskContext) -> Result<Bytes, TaskError> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut told) = told else { return Err(TaskError::snooze(Duration::ZERO)) };
+        if self.fresh {
+            let lease = Box::new(self.lease(payload, &context));
+            self.driver.put(Event::Lease(LeaseEvent::Begun(self.key, lease)));
+        }
+        let mut lease_time = self.lease_time;
+        let mut silent_at = self.clock.now() + lease_time;
+        loop {
+            tokio::select! {
+                biased;
+                told = told.recv() => match told {
+                    Some(Told::Kept { keep, reply }) => {
+                        lease_time = keep.lease_time.unwrap_or(lease_time);
+                        silent_at = self.clock.now() + lease_time;
+                        let kept = self.keep(*keep, lease_time, &context).await;
+                        // Nobody may wait any more.
+                        drop(reply.send(kept));
+                    }
+                    Some(Told::Ended(outcome)) => return result_of(outcome),
+                    // Nobody asks any more, or others look after it.
+                    Some(Told::Unwanted) | None => return Err(TaskError::snooze(Duration::ZERO)),
+                },
+                () = self.clock.sleep_until(silent_at) => return Err(self.silent(lease_time)),
+            }
+        }
+    }
+
+    fn lease(&self, payload: Bytes, context: &TaskContext) -> Lease {
+        Lease {
+            token: self.token,
+            task: TaskRef { topic: context.topic().to_owned(), id: self.token.task },
+            payload,
+            properties: context.properties().clone(),
+            attempt: context.attempt(),
+            max_attempts: self.max_attempts,
+            lease_time: self.lease_time,
+            expires_at: self.wall() + self.lease_time,
+            budget: context.remaining_budget(),
+            checkpoint: context.last_checkpoint().cloned(),
+        }
+    }
+
+    async fn keep(
+        &self,
+        keep: KeepAlive,
+        lease_time: Duration,
+        context: &TaskContext,
+    ) -> Result<Kept, ReportError> {
+        let KeepAlive { progress, checkpoint, log, lease_time: _ } = keep;
+        let expires_at = self.wall() + lease_time;
+        for line in log {
+            context.log(line);
+        }
+        if let Some(progress) = progress {
+            context.progress(progress.done, progress.total, progress.message);
+        }
+        if let Some(checkpoint) = checkpoint {
+            let stored = async {
+                context.checkpoint(checkpoint).await?;
+                context.checkpoint_stored().await
+            };
+            if !matches!(timeout(CHECKPOINT_WAIT, stored).await, Ok(Ok(()))) {
+                return Err(ReportError::Unavailable);
+            }
+        }
+        Ok(Kept { lease_time, expires_at, cancelled: context.is_cancelled() })
+    }
+
+    fn wall(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(self.clock.wall_ms())
+    }
+
+    fn silent(&self, lease_time: Duration) -> TaskError {
+        let reason = text::lease_expired(&self.worker, lease_time);
+        if self.expired_at_once {
+            TaskError::retry_after(Duration::ZERO, reason)
+        } else {
+            TaskError::retry(reason)
+        }
+    }
+}
+
+fn result_of(outcome: LeaseOutcome) -> Result<Bytes, TaskError> {
+    match outcome {
+        LeaseOutcome::Succeeded(result) => Ok(result),
+        LeaseOutcome::Released { after } => Err(TaskError::snooze(after)),
+        LeaseOutcome::Failed { message, fatal: true, .. } => Err(TaskError::fatal(message)),
+        LeaseOutcome::Failed { message, retry_after: Some(after), .. } => {
+            Err(TaskError::retry_after(after, message))
+        }
+        LeaseOutcome::Failed { message, .. } => Err(TaskError::retry(message)),
+    }
+}

@@ -1,0 +1,196 @@
+//! Leases on one partition: when they have been silent for too long, and what becomes of the claims that ask for them.
+//!
+//! A lease has no heartbeats. Its claim and its renewals say how long it may be silent, and it is over when that has passed since the last of them
+//! was *read*, in a view that is known to be complete: a gateway that lags ends no lease that was renewed. After a bootstrap or an outage of the ledger
+//! every lease has its whole time again. Who holds the delivery ends it first, the others by rank, as with takeovers.
+//!
+//! Whoever looks after a lease sees its silence itself, on its own clock (`lease/attendant.rs`), and is not asked here.
+
+use super::looking::WAIT_FOR_SLOT_MAX;
+use super::{Effect, Mode, Partition};
+use crate::protocol::entry::{Entry, LeaseMs, Outcome, Renewal};
+use crate::protocol::fold::{Phase, TaskFold, Verdict};
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
+use crate::protocol::moment::Moment;
+use crate::task::TaskId;
+use crate::worker::machine::{Action, Task};
+use std::time::Duration;
+
+impl Partition {
+    /// What is claimed here from now on is leased to others. `seed` is a random number: see [`Machine::grant_leases`](super::Machine::grant_leases).
+    pub fn grant_leases(&mut self, seed: u64) {
+        self.machine.grant_leases(seed >> 16);
+    }
+
+    /// How long a lease may be silent.
+    pub(super) fn lease_time(lease_ms: LeaseMs) -> Duration {
+        Duration::from_millis(u64::from(lease_ms.get()))
+    }
+
+    /// When this worker may end the lease that runs the task, as far as is known now. `None`: the next own heartbeat will tell.
+    pub(super) fn lease_over_at(
+        &mut self,
+        id: TaskId,
+        lease_ms: LeaseMs,
+        held: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let heard = self.open.get(&id)?.heard;
+        let limit = Self::lease_time(lease_ms);
+        if !self.silence.is_over(heard, limit) {
+            return self.ask_whether_silent(id, self.silence.extra_after(heard, limit), now);
+        }
+        let over = heard + limit;
+        Some(if held { over } else { over + self.delay(id, now) })
+    }
+
+    /// The lease has been silent for too long, and it is this worker's turn to end it: the driver says how. It is looked at again should nothing come
+    /// of that.
+    pub(super) fn end_silent_lease(&mut self, id: TaskId, now: Moment) {
+        self.agenda.set(id, now + self.settings.ledger.heartbeat);
+        if self.mode != Mode::Live {
+            return;
+        }
+        if let Some((epoch, ..)) = self.machine.lease(id) {
+            self.effects.push_back(Effect::LeaseOver(id, epoch));
+        }
+    }
+
+    /// The lease that was silent for too long ends like this. Returns whether it does.
+    pub fn handle_lease_over(&mut self, id: TaskId, epoch: Epoch, outcome: Outcome) -> bool {
+        let ends = self.machine.end_lease(id, epoch, outcome);
+        self.settle();
+        ends
+    }
+
+    /// Looks after a lease from now on: see [`Machine::attend`](super::Machine::attend).
+    pub fn attend_lease(&mut self, id: TaskId) -> bool {
+        let attends = self.machine.attend(id);
+        self.settle();
+        attends
+    }
+
+    /// Nobody here looks after the lease any more.
+    pub fn let_go_of_lease(&mut self, id: TaskId, epoch: Epoch, now: Moment) {
+        self.machine.let_go_of_lease(id, epoch);
+        if let Some(open) = self.open.get_mut(&id) {
+            open.heard = now;
+        }
+        self.agenda.set(id, now);
+        self.settle();
+    }
+
+    /// Renews a lease in the name of this worker, which looks after it from then on.
+    #[must_use]
+    pub fn renewal(
+        &self,
+        id: TaskId,
+        (epoch, owner): (Epoch, OwnerId),
+        lease_ms: LeaseMs,
+    ) -> Option<Entry> {
+        let key = self.machine.renewal_key(id, epoch, owner)?;
+        Some(Entry::Renewal(Renewal { key, lease_ms, by: self.machine.owner() }))
+    }
+
+    /// Sends a heartbeat, unless one is on its way that was sent since then: when it has come back the view is complete up to that time.
+    pub fn look_up(&mut self, since: Moment, now: Moment) {
+        if self.mode != Mode::Bootstrap && !self.silence.has_sent_since(since) {
+            self.send_heartbeats(now);
+        }
+    }
+
+    /// Reads the message of a task that is leased, to look after its lease here.
+    pub fn read_leased(&mut self, id: TaskId) {
+        self.machine.read_payload(id);
+        self.settle();
+    }
+
+    /// It was read, or is gone: looks after the lease, if it still runs.
+    pub fn handle_leased_read(&mut self, id: TaskId) {
+        self.machine.payload_read(id, true);
+        self.attend_lease(id);
+    }
+
+    /// How long the lease that runs the task may still be silent, as far as is known here.
+    #[must_use]
+    pub fn lease_left(&self, id: TaskId, now: Moment) -> Option<Duration> {
+        let (.., lease_ms) = self.machine.lease(id)?;
+        let heard = self.open.get(&id)?.heard;
+        Some((heard + Self::lease_time(lease_ms)).since(now))
+    }
+
+    /// A gateway that nobody asks for tasks holds none that could run: others may be asked for them. Those whose attempt is due go back as new
+    /// ones do, after a while. True when it went.
+    pub(super) fn hand_back_unasked(&mut self, id: TaskId, now: Moment) -> bool {
+        let due = self.open.get(&id).map(|open| open.due);
+        let held = self.machine.task(id).is_some_and(|task| task.held);
+        let Some(due) = due.filter(|_| self.machine.leases() && held) else { return false };
+        if now >= due + WAIT_FOR_SLOT_MAX && !self.machine.works_on_entry(id) {
+            self.hand_back(id);
+            return true;
+        }
+        self.agenda.set(id, due + WAIT_FOR_SLOT_MAX);
+        false
+    }
+
+    /// An accepted entry says that the lease is alive, or has begun.
+    pub(super) fn hear_lease(&mut self, entry: &Entry, verdict: Option<Verdict>, now: Moment) {
+        let alive = matches!(entry, Entry::Claim(_) | Entry::Renewal(_));
+        if let Some(id) = entry.task().filter(|_| alive && verdict == Some(Verdict::Accepted))
+            && let Some(open) = self.open.get_mut(&id)
+        {
+            open.heard = now;
+        }
+    }
+
+    /// Whether the entry is of a lease: its owner id has no heartbeats and takes no turns.
+    pub(super) fn is_of_lease(&self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Claim(claim) => claim.lease_ms.is_some(),
+            Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
+                let owner = entry.speaker();
+                let current = |id| self.machine.lease(id).map(|(_, owner, _)| owner);
+                entry.task().and_then(current).is_some_and(|current| Some(current) == owner)
+                    || owner.is_some_and(|owner| self.silence.grantor(owner).is_some())
+            }
+            Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => false,
+        }
+    }
+
+    /// Whether whoever runs the task has been silent for so long that others may take it, or end its lease.
+    pub(super) fn runs_in_silence(&self, task: &Task, id: TaskId) -> bool {
+        match (task.lease_ms, self.open.get(&id)) {
+            (Some(lease_ms), Some(open)) => {
+                self.silence.is_over(open.heard, Self::lease_time(lease_ms))
+            }
+            _ => !self.machine.is_own(task.fold.owner) && self.silence.is_stale(task.fold.owner),
+        }
+    }
+
+    /// The end of a lease that this worker has granted was written by another one: it is still this worker's to show.
+    pub(super) fn note_end_of_granted(&mut self, id: TaskId) {
+        let TaskFold { epoch, owner, phase, .. } = self.machine.fold(id);
+        if phase.is_terminal() && phase != Phase::Sealed && self.machine.has_granted(owner) {
+            self.note_own_end(&OnceKey { task: id, epoch, owner, serial: 0 });
+        }
+    }
+
+    /// A claim that asked for a lease is settled: whoever waited for it waits for another one, if it was not granted.
+    pub(super) fn tell_settled(&mut self, id: TaskId) {
+        if self.machine.leases() {
+            self.effects.push_back(Effect::ClaimSettled(id));
+        }
+    }
+
+    /// A lease is looked after here: it takes no slot.
+    pub(super) fn note_attended(&mut self, action: &Action) {
+        if let Action::Attend { task, epoch, .. } = action {
+            let begin_by = self.silence.view_at().unwrap_or_default() + self.fence_after();
+            self.processors.insert((*task, *epoch), begin_by);
+        }
+    }
+}
