@@ -125,7 +125,7 @@ impl Judge {
                     self.waits(task, done.key.epoch);
                 }
             }
-            Entry::Cancel(_) | Entry::Checkpoint(_) => {}
+            Entry::Cancel(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {}
             Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => return,
         }
         let Some(seen) = Terminal::of(fold) else { return };

@@ -43,6 +43,7 @@ impl State {
             Entry::Claim(claim) => self.take_claim(claim),
             Entry::Done(done) => self.take_done(done),
             Entry::Checkpoint(key) => self.is_current(key.epoch.0, key.owner),
+            Entry::Renewal(renewal) => self.is_current(renewal.key.epoch.0, renewal.key.owner),
             Entry::Cancel(_) => {
                 self.cancel = true;
                 true

@@ -110,6 +110,7 @@ impl Reading<'_> {
             Entry::Done(_)
             | Entry::Cancel(_)
             | Entry::Checkpoint(_)
+            | Entry::Renewal(_)
             | Entry::Heartbeat(_)
             | Entry::Seal(_)
             | Entry::Config(_)

@@ -61,7 +61,7 @@ impl Settle<'_> {
     fn act(&mut self, worker: &mut Worker, number: u8, action: Action) {
         match action {
             Action::Publish(entry) => self.publish(worker, entry),
-            Action::Start { task, epoch, attempt } => {
+            Action::Start { task, epoch, attempt } | Action::Attend { task, epoch, attempt } => {
                 self.start(worker, task, epoch, attempt);
             }
             Action::Stop { task, epoch, why } => stop(worker, task_number(task), epoch, why),
@@ -250,7 +250,7 @@ fn is_same_key(one: &Entry, other: &Entry) -> bool {
 
 fn stop(worker: &mut Worker, task: u8, epoch: Epoch, why: Stop) {
     match why {
-        Stop::Fenced | Stop::SetAside => {
+        Stop::Fenced | Stop::SetAside | Stop::LetGo => {
             worker.bodies.retain(|body| (body.task, body.epoch) != (task, epoch))
         }
         Stop::Cancelled => {

@@ -68,6 +68,7 @@ pub(super) fn entry(entry: &Entry) -> String {
         }
         Entry::Done(done) => format!("done:{:?}({})", done.outcome, key(&done.key)),
         Entry::Checkpoint(of) => format!("ckpt({})", key(of)),
+        Entry::Renewal(renewal) => format!("keep({})", key(&renewal.key)),
         Entry::Tombstone(Key::Once(of)) => format!("tombstone({})", key(of)),
         Entry::Tombstone(of) => format!("tombstone({of})"),
         Entry::Cancel(task) => format!("cancel({task})"),

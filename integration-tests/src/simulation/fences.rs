@@ -224,7 +224,7 @@ impl One<'_> {
                 continue;
             }
             let may = match &logged.entry {
-                Entry::Done(_) | Entry::Checkpoint(_) => {
+                Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
                     self.whole_after(&owners, fresh).is_some_and(|whole| whole <= sent)
                 }
                 Entry::Claim(_) | Entry::Seal(_) => false,

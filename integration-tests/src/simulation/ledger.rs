@@ -390,7 +390,11 @@ impl Story {
                 self.cancelled.get_or_insert(at);
                 self.cancelled_last = Some(at);
             }
-            Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {}
+            Entry::Renewal(_)
+            | Entry::Heartbeat(_)
+            | Entry::Seal(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => {}
         }
     }
 

@@ -44,8 +44,10 @@ impl Steps<'_> {
         match effect {
             Effect::Ready => worker.consumes = true,
             Effect::Fenced => self.fenced(number, worker),
-            // No worker of the model works beside the Java reference.
+            // No worker of the model works beside the Java reference, or grants leases.
             Effect::Refused(_)
+            | Effect::LeaseOver(..)
+            | Effect::ClaimSettled(_)
             | Effect::AskForLegacy
             | Effect::EndAsShown(..)
             | Effect::AskForTicket(_)
@@ -63,7 +65,7 @@ impl Steps<'_> {
                     self.publish(worker, Entry::Tombstone(key));
                 }
             }
-            Action::Start { epoch, attempt, .. } => {
+            Action::Start { epoch, attempt, .. } | Action::Attend { epoch, attempt, .. } => {
                 let fold = worker.core.machine().fold(TASK);
                 let owner = match worker.core.machine().task(TASK).map(|task| task.stage) {
                     Some(Stage::Running(run)) => run.owner,
@@ -73,7 +75,7 @@ impl Steps<'_> {
                 worker.bodies.insert(epoch, false);
             }
             Action::SetAside { violation, .. } => self.violations.push(violation),
-            Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside, .. } => {
+            Action::Stop { epoch, why: Stop::Fenced | Stop::SetAside | Stop::LetGo, .. } => {
                 // A superseded body is gone at once: how long it may take is not what this family is about.
                 if worker.bodies.remove(&epoch).is_some() {
                     worker.core.handle_processor_gone(TASK, epoch, now);
@@ -261,10 +263,12 @@ fn author(entry: &Entry) -> Option<OwnerId> {
     match entry {
         Entry::Heartbeat(beat) => Some(beat.owner),
         Entry::Seal(seal) => Some(seal.key.owner),
-        Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) => match entry.key() {
-            Key::Once(key) => Some(key.owner),
-            Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => None,
-        },
+        Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_) | Entry::Renewal(_) => {
+            match entry.key() {
+                Key::Once(key) => Some(key.owner),
+                Key::Seal(_) | Key::Cancel(_) | Key::Heartbeat(_) | Key::Config(_) => None,
+            }
+        }
         Entry::Cancel(_) | Entry::Config(_) | Entry::Tombstone(_) => None,
     }
 }
