@@ -69,9 +69,9 @@ pub use client::{
 pub use client::{
     BrokenInvariant, CancelError, Client, ClientBuilder, ConnectError, DocumentError, GetError,
     HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission, SubmitError,
-    SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskPage,
-    TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification, VersionedSettings,
-    WaitError, Watch, WatchError, WatchEvent, WatchFrom, WorkerInfo, Zombie,
+    SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease,
+    TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification,
+    VersionedSettings, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};

@@ -21,15 +21,17 @@
 //! | `n` | of a seal: how many tasks ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g`, `v` | of a cfg: H, R, G in ms, minimum protocol version |
 
+mod read;
+
 use super::body;
 use super::config::LedgerConfig;
-use super::key::{Key, OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
+use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
 pub use super::next_attempt::{After, NextAttempt};
 use super::seal::{self, Counts, Seal};
-use super::waits::WaitsFor;
 use crate::task::{Position, Properties, PropertyWriter, TaskId};
 use bytes::Bytes;
+use read::Reader;
 use std::num::NonZeroU32;
 
 /// An entry of the ledger, without what its body holds; but a seal's body is part of it. The fold looks at no other.
@@ -426,137 +428,6 @@ fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {
     if let Some(mark) = next.after.mark() {
         out.put_word("w", mark);
     }
-}
-
-/// Reads the properties of an entry with this key.
-struct Reader<'a> {
-    key: &'a str,
-    properties: &'a Properties,
-}
-
-impl<'a> Reader<'a> {
-    fn text(&self, name: &'static str) -> Result<&'a str, EntryError> {
-        self.properties.get(name).ok_or(EntryError::Property(name))
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, EntryError> {
-        self.text(name)?.parse().map_err(|_| EntryError::Property(name))
-    }
-
-    /// Key and properties say the same twice, so that a person can read the properties and the fold can trust the key.
-    fn agrees(&self, key: &OnceKey) -> Result<(), EntryError> {
-        // Most often letter by letter.
-        let texts = [self.text("t")?, self.text("e")?, self.text("o")?];
-        let mut parts = self.key.split('/');
-        if texts.into_iter().all(|text| parts.next() == Some(text)) {
-            return Ok(());
-        }
-        let same = |name, same: bool| if same { Ok(()) } else { Err(EntryError::Property(name)) };
-        same("t", self.number::<TaskId>("t")? == key.task)?;
-        same("e", self.number::<u32>("e")? == key.epoch.0)?;
-        same("o", parse_owner(self.text("o")?) == Some(key.owner))
-    }
-
-    fn claim(&self, key: OnceKey, content: &[u8]) -> Result<Claim, EntryError> {
-        self.agrees(&key)?;
-        let kind = match self.text("s")? {
-            "RUN" => ClaimKind::Run,
-            "FINAL" => ClaimKind::Final,
-            "CANCELLED" => ClaimKind::Cancelled,
-            "EXPIRED" => ClaimKind::Expired,
-            "PARKED" => ClaimKind::Park,
-            _ => return Err(EntryError::Property("s")),
-        };
-        let batch_size: Option<u32> =
-            self.properties.contains_key("b").then(|| self.number("b")).transpose()?;
-        // Whoever takes a task of a batch for a whole entry acknowledges the others unfinished. The index may be above the number: others
-        // may have acknowledged some of the batch one by one.
-        if key.task.batch_index.is_some() != batch_size.is_some() || batch_size == Some(0) {
-            return Err(EntryError::Property("b"));
-        }
-        let created = self.properties.contains_key("f").then(|| self.number("f")).transpose()?;
-        let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
-        let limits = Limits::read(&|name| self.properties.get(name));
-        let readable = kind != ClaimKind::Park || WaitsFor::of_content(content).is_some();
-        if !readable {
-            return Err(EntryError::Body);
-        }
-        let lease_ms =
-            self.properties.contains_key("ttl").then(|| self.number("ttl")).transpose()?;
-        let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
-        let attempt = self.number("a")?;
-        Ok(Claim { key, attempt, kind, batch_size, base, limits, lease_ms })
-    }
-
-    fn renewal(&self, key: OnceKey) -> Result<Renewal, EntryError> {
-        self.agrees(&key)?;
-        if key.serial != RENEWAL_SERIAL {
-            return Err(EntryError::Key);
-        }
-        let by = parse_owner(self.text("by")?).ok_or(EntryError::Property("by"))?;
-        Ok(Renewal { key, lease_ms: self.number("ttl")?, by })
-    }
-
-    fn done(&self, key: OnceKey, content: &[u8]) -> Result<Done, EntryError> {
-        self.agrees(&key)?;
-        let next = || -> Result<NextAttempt, EntryError> {
-            Ok(NextAttempt::new(self.number("na")?, self.number("nd")?))
-        };
-        let outcome = match self.text("s")? {
-            "COMPLETED" => Outcome::Completed,
-            "FAILED" => Outcome::Failed(next()?),
-            "FINAL" => Outcome::Final,
-            "CANCELLED" => Outcome::Cancelled,
-            "RELEASED" => {
-                // Other marks are of other versions, and mean nothing to this one.
-                let after = After::of_mark(self.properties.get("w"));
-                Outcome::Released(NextAttempt { after, ..next().unwrap_or_default() })
-            }
-            _ => return Err(EntryError::Property("s")),
-        };
-        let done = Done { key, attempt: self.number("a")?, outcome };
-        // Nobody would know what such a task waits for.
-        let readable = !done.parks() || WaitsFor::of_content(content).is_some();
-        if readable { Ok(done) } else { Err(EntryError::Body) }
-    }
-
-    fn seal(&self, key: SealKey, body: &[u8]) -> Result<Seal, EntryError> {
-        if parse_owner(self.text("o")?) != Some(key.owner) {
-            return Err(EntryError::Property("o"));
-        }
-        let counts: Vec<u64> = self
-            .text("n")?
-            .split(',')
-            .map(|number| number.parse().map_err(|_| EntryError::Property("n")))
-            .collect::<Result<_, _>>()?;
-        let [completed, failed, cancelled, expired] =
-            counts.try_into().map_err(|_| EntryError::Property("n"))?;
-        let counts = Counts { completed, failed, cancelled, expired };
-        let entries = seal::decode(body).ok_or(EntryError::Body)?;
-        Ok(Seal { key, counts, entries })
-    }
-
-    fn heartbeat(&self, owner: OwnerId) -> Result<Heartbeat, EntryError> {
-        Ok(Heartbeat {
-            owner,
-            subscription: self.text("sub")?.to_owned(),
-            number: self.number("q")?,
-            receipted: self.number("c")?,
-            underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
-            uptime_ms: self.number("u")?,
-            // Nobody's silence may hang on what is for people.
-            max_attempts: self.number("m").ok(),
-            shown_to: self.properties.get("p").and_then(position),
-            reading: self.properties.contains_key("l"),
-        })
-    }
-}
-
-fn position(text: &str) -> Option<Position> {
-    let mut parts = text.split(':');
-    let (ledger, entry) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let batch_index = parts.next().map(str::parse).transpose().ok()?;
-    parts.next().is_none().then_some(Position { ledger, entry, batch_index })
 }
 
 #[cfg(test)]

@@ -24,6 +24,12 @@ impl OwnerId {
         Self((self.0 & WORKER_BITS) | (serial as u128) << 64)
     }
 
+    /// What the owner ids of all leases of a worker, and its own, have in common, as an id.
+    #[must_use]
+    pub const fn lessor(self) -> Self {
+        Self(self.0 & WORKER_BITS)
+    }
+
     /// Whether this is the owner id of a lease that this worker has granted.
     #[must_use]
     pub const fn is_lease_of(self, worker: Self) -> bool {

@@ -11,6 +11,7 @@ mod growth;
 mod judge;
 mod known;
 mod latency;
+mod leases;
 mod levels;
 mod limits;
 mod long;
@@ -62,6 +63,7 @@ enum Command {
     Drain(drain::Options),
     Enqueue(enqueue::Options),
     Latency(latency::Options),
+    Leases(leases::Options),
     Levels(levels::Options),
     Limits(limits::Options),
     Topics(topics::Options),
@@ -121,6 +123,7 @@ impl Command {
             Self::Drain(it) => it.run().await,
             Self::Enqueue(it) => it.run().await,
             Self::Latency(it) => it.run().await,
+            Self::Leases(it) => it.run().await,
             Self::Levels(it) => it.run().await,
             Self::Limits(it) => it.run().await,
             Self::Topics(it) => it.run().await,

@@ -4,6 +4,7 @@ use crate::task::{Progress, TaskId, WorkerIdentity};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a task stands at the time of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +73,8 @@ pub struct TaskInfo {
     pub owner: Option<String>,
     /// The worker behind the owner, if it said who it is.
     pub worker: Option<Arc<WorkerIdentity>>,
+    /// The lease that runs it, if one does.
+    pub lease: Option<TaskLease>,
     /// Somebody asked for its end.
     pub cancel_requested: bool,
     /// How far it says it has come.
@@ -84,6 +87,18 @@ pub struct TaskInfo {
     pub task_type: Option<Arc<str>>,
     /// What its submitter calls it.
     pub key: Option<String>,
+}
+
+/// The lease that runs a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskLease {
+    /// What the worker that holds it calls itself.
+    pub worker: Arc<str>,
+    /// The silence after which it may be ended.
+    pub lease_time: Duration,
+    /// When that has passed, if nothing more is heard of it.
+    pub expires_ms: u64,
 }
 
 /// Which tasks are wanted; by default all.

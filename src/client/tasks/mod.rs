@@ -12,7 +12,7 @@ mod row;
 mod service;
 mod table;
 
-pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskPage, TaskStatus, WorkerInfo};
+pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 
 use super::Client;
 use crate::clock::Clock;

@@ -1,13 +1,16 @@
 //! What a view keeps of each task. Pure.
 
-use super::info::TaskStatus;
-use crate::protocol::entry::NextAttempt;
+use super::info::{TaskLease, TaskStatus};
+use crate::ledger;
+use crate::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use crate::protocol::entry_set::Ended;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::Progress;
+use crate::transport::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One task, in little space.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +33,18 @@ pub(super) struct Row {
     /// What the metadata topic shows.
     shown: Option<Shown>,
     pub(super) texts: Option<Box<Texts>>,
+    /// The lease that runs it.
+    pub(super) leased: Option<Box<Leased>>,
+}
+
+/// The lease that runs a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leased {
+    pub(super) owner: OwnerId,
+    pub(super) worker: Arc<str>,
+    pub(super) lease_ms: LeaseMs,
+    /// When anything was heard of it last.
+    pub(super) heard_ms: u64,
 }
 
 /// What the last entry on the metadata topic shows.
@@ -97,7 +112,11 @@ impl Row {
         TaskFold {
             epoch: self.epoch,
             attempt: self.attempt,
-            owner: if claimed { owners.get(self.owner) } else { OwnerId::default() },
+            owner: match &self.leased {
+                Some(leased) => leased.owner,
+                None if claimed => owners.get(self.owner),
+                None => OwnerId::default(),
+            },
             phase: self.phase,
             cancel: self.cancel,
             // How long the delay was means something only to whoever reads the entry live.
@@ -112,11 +131,44 @@ impl Row {
     pub(super) fn set_fold(&mut self, fold: &TaskFold, owners: &mut Owners) {
         let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt } = *fold;
         if epoch != Epoch(0) {
-            self.owner = owners.place_of(owner);
+            // A lease has an owner id of its own, which nobody asks for when it is over.
+            self.owner =
+                owners.place_of(if self.leased.is_some() { owner.lessor() } else { owner });
             self.due_ms = if phase == Phase::Retry { next_attempt.at_ms } else { 0 };
+        }
+        if phase != Phase::Running {
+            self.leased = None;
         }
         (self.epoch, self.attempt, self.phase, self.cancel) = (epoch, attempt, phase, cancel);
         self.parked = fold.is_parked();
+    }
+
+    /// Takes note of what an accepted entry says of a lease.
+    pub(super) fn set_lease(&mut self, entry: &Entry, message: &Message) {
+        let heard_ms = message.publish_time_ms;
+        if let Entry::Claim(claim) = entry {
+            let worker = || {
+                let content = ledger::content(message).unwrap_or_default();
+                Arc::from(&*String::from_utf8_lossy(&content))
+            };
+            let leased = |lease_ms| {
+                Box::new(Leased { owner: claim.key.owner, worker: worker(), lease_ms, heard_ms })
+            };
+            self.leased = claim.lease_ms.map(leased);
+        } else if let (Entry::Renewal(renewal), Some(leased)) = (entry, &mut self.leased) {
+            (leased.lease_ms, leased.heard_ms) = (renewal.lease_ms, heard_ms);
+        }
+    }
+
+    /// The lease that runs the task.
+    pub(super) fn lease(&self) -> Option<TaskLease> {
+        let Leased { worker, lease_ms, heard_ms, .. } = self.leased.as_deref()?;
+        let lease_ms = u64::from(lease_ms.get());
+        Some(TaskLease {
+            worker: Arc::clone(worker),
+            lease_time: Duration::from_millis(lease_ms),
+            expires_ms: heard_ms.saturating_add(lease_ms),
+        })
     }
 
     /// The scheduled time of a task that nobody has claimed.
@@ -161,7 +213,8 @@ impl Row {
 
     /// The owner of the last epoch.
     pub(super) fn owner(&self, owners: &Owners) -> Option<OwnerId> {
-        self.is_claimed().then(|| owners.get(self.owner))
+        let owner = || self.leased.as_ref().map_or_else(|| owners.get(self.owner), |it| it.owner);
+        self.is_claimed().then(owner)
     }
 
     pub(super) fn attempts(&self) -> u32 {

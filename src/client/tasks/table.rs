@@ -123,14 +123,15 @@ impl Table {
             | Entry::Checkpoint(_)
             | Entry::Renewal(_) => {
                 if let Some(id) = entry.task() {
-                    self.fold(id, &entry, message.publish_time_ms);
+                    self.fold(id, &entry, message);
                 }
             }
             Entry::Config(_) | Entry::Tombstone(_) => {}
         }
     }
 
-    fn fold(&mut self, id: TaskId, entry: &Entry, published_ms: u64) {
+    fn fold(&mut self, id: TaskId, entry: &Entry, message: &Message) {
+        let published_ms = message.publish_time_ms;
         if self.sealed.get(id.entry_id()).is_some() {
             return;
         }
@@ -151,6 +152,7 @@ impl Table {
         if !matches!(entry, Entry::Checkpoint(_) | Entry::Renewal(_)) {
             row.changed_ms = published_ms;
         }
+        row.set_lease(entry, message);
         row.set_fold(&fold, &mut self.owners);
     }
 
@@ -316,9 +318,11 @@ impl Table {
             if fold.phase != Phase::Running || self.ended(*id).is_some() {
                 continue;
             }
-            let worker = workers.entry(fold.owner).or_insert_with(|| WorkerInfo {
+            let granted = || self.workers.keys().find(|worker| fold.owner.is_lease_of(**worker));
+            let owner = row.leased.as_ref().and_then(|_| granted()).copied().unwrap_or(fold.owner);
+            let worker = workers.entry(owner).or_insert_with(|| WorkerInfo {
                 partition: self.partition,
-                owner: fold.owner.to_string(),
+                owner: owner.to_string(),
                 identity: None,
                 last_heartbeat_ms: None,
                 running: Vec::new(),
@@ -330,7 +334,12 @@ impl Table {
 
     fn info(&self, id: TaskId, row: &Row, now_ms: u64) -> TaskInfo {
         let owner = row.owner(&self.owners);
-        let said = owner.and_then(|owner| self.workers.get(&owner));
+        // Of a lease it is the gateway that has granted it.
+        let granted = |owner: OwnerId| {
+            let mut workers = self.workers.iter();
+            workers.find(|(worker, _)| owner.is_lease_of(**worker)).map(|(_, beat)| beat)
+        };
+        let said = owner.and_then(|owner| self.workers.get(&owner).or_else(|| granted(owner)));
         let texts = row.texts.as_deref().cloned().unwrap_or_default();
         let status = row.status(self.ended(id), now_ms);
         let waits = status == super::TaskStatus::Waiting;
@@ -344,6 +353,7 @@ impl Table {
             epoch: row.epoch().0,
             owner: owner.map(|owner| owner.to_string()),
             worker: said.and_then(|beat| beat.identity.clone()),
+            lease: row.lease(),
             cancel_requested: row.cancel(),
             progress: texts.progress,
             waits_for: if waits { texts.waits_for.into_vec() } else { Vec::new() },

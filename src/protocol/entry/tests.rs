@@ -5,6 +5,7 @@ use super::*;
 use crate::protocol::entry_set::{Ended, EntrySet};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::Epoch;
+use crate::protocol::key::SealKey;
 use crate::task::EntryId;
 use std::time::Duration;
 

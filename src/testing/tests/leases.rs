@@ -63,6 +63,29 @@ fn a_task_is_leased_and_its_result_is_that_of_the_report() {
 }
 
 #[test]
+fn whoever_looks_sees_who_holds_a_lease() {
+    let engine = TestEngine::new();
+    let leases = gateway(&engine);
+    let task = engine.submit(TOPIC, &text("work"));
+    let before = engine.now_ms();
+    let lease = lease(&engine, &leases);
+    let view = engine.run(engine.client().tasks(TOPIC)).unwrap();
+    let info = || view.get(task.id).unwrap().unwrap();
+    let shown = info().lease.unwrap();
+    assert_eq!((&*shown.worker, shown.lease_time), ("ann", LEASE_TIME));
+    assert!((30_000..31_000).contains(&(shown.expires_ms - before)), "{shown:?}");
+    let shown = engine.run(engine.client().get(&task)).unwrap().unwrap();
+    assert_eq!(shown.worker.unwrap().name, "ann");
+    engine.advance(Duration::from_secs(20));
+    engine.run(leases.keep_alive(&lease.token, KeepAlive::default())).unwrap();
+    engine.advance(Duration::from_secs(1));
+    assert!(info().lease.unwrap().expires_ms - before > 50_000);
+    succeed(&engine, &leases, &lease.token).unwrap();
+    engine.advance(Duration::from_secs(1));
+    assert_eq!(info().lease, None);
+}
+
+#[test]
 fn a_request_waits_until_there_is_a_task() {
     let engine = TestEngine::new();
     let leases = gateway(&engine);

@@ -8,7 +8,7 @@ use crate::lease::{Lease, LeaseToken, ReportError};
 use crate::ledger;
 use crate::protocol::entry::{Claim, Done, Entry, LeaseMs};
 use crate::protocol::moment::Moment;
-use crate::task::TaskId;
+use crate::task::{TaskId, WorkerIdentity};
 use crate::transport::Message;
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
@@ -171,6 +171,13 @@ impl Lane {
     /// Who holds the lease of this task.
     pub(super) fn holder(&self, task: TaskId) -> Arc<str> {
         self.holders.get(&task).map_or_else(|| Arc::from(""), |(_, worker)| Arc::clone(worker))
+    }
+
+    /// What entries of the task say of who works on it, if it is leased.
+    pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
+        let (_, worker) = self.holders.get(&task)?;
+        let name = worker.to_string();
+        Some(WorkerIdentity { name, ..WorkerIdentity::default() }.shown_json())
     }
 
     /// An accepted claim says who holds a lease, any other end of it that nobody does.

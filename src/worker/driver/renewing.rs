@@ -35,7 +35,9 @@ impl Driver {
         let payload = lane.payload(task_id);
         let mut metadata = entry::processing(task_id, &task, payload, shown, wall_ms);
         lane.annotate(task_id, &mut metadata);
-        let message = entry::message(&metadata, &task, &self.shown_worker);
+        let holder = lane.shown_holder(task_id);
+        let worker = holder.as_deref().unwrap_or(&self.shown_worker);
+        let message = entry::message(&metadata, &task, worker);
         let is_keep_alive = lane.metadata.running.published((task_id, epoch), now);
         if !lane.core.may_show(task_id, phase_shown(&metadata)) {
             return;
