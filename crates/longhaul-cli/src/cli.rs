@@ -1,6 +1,6 @@
 //! The tree of commands.
 
-use crate::commands::{config, context, dead, meta, task, worker};
+use crate::commands::{config, context, dead, meta, queue, schedule, task, topic, worker};
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
 
@@ -30,6 +30,17 @@ pub(crate) enum Command {
     /// See the tasks that failed for good, and run them once more.
     #[command(subcommand)]
     Dead(dead::Dead),
+    /// See queues, pause them, limit them.
+    #[command(subcommand)]
+    Queue(queue::Queue),
+    /// Submit tasks by cron expressions, at intervals, or once.
+    #[command(subcommand)]
+    Schedule(schedule::Schedule),
+    /// Set the topics of a queue up, and check them.
+    #[command(subcommand)]
+    Topic(topic::Topic),
+    /// Judge every entry of a queue's logs by the invariants of the protocol.
+    Verify(topic::Verify),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -54,6 +65,10 @@ impl Command {
             Self::Worker(worker) => worker.is_service(),
             Self::Task(_)
             | Self::Dead(_)
+            | Self::Queue(_)
+            | Self::Schedule(_)
+            | Self::Topic(_)
+            | Self::Verify(_)
             | Self::Context(_)
             | Self::Config(_)
             | Self::Completions(_)

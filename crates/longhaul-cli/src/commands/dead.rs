@@ -197,7 +197,7 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
     let filter = it.filter.filter();
     for queue in &it.what {
         context.confirm(&format!(
-            "run the tasks of all dead letters of {queue} that fit once more?"
+            "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
         ))?;
         let mut replays = service.replay_all(queue, filter.clone(), context.reason())?;
         while let Some(replayed) = replays.next().await {
@@ -210,7 +210,8 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
 
 async fn purge(service: &impl Letters, it: Purge, context: &Context) -> anyhow::Result<()> {
     let queue = &it.queue;
-    context.confirm(&format!("mark all dead letters of {queue} that fit as handled?"))?;
+    context
+        .confirm(&format!("mark all dead letters of the queue `{queue}` that fit as handled?"))?;
     let mut outcomes = Outcomes::new(context);
     let mut purges = service.purge(queue, it.filter.filter(), context.reason())?;
     while let Some(task) = purges.next().await {

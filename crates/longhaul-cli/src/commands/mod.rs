@@ -6,7 +6,10 @@ pub(crate) mod context;
 pub(crate) mod dead;
 pub(crate) mod meta;
 pub(crate) mod ports;
+pub(crate) mod queue;
+pub(crate) mod schedule;
 pub(crate) mod task;
+pub(crate) mod topic;
 pub(crate) mod worker;
 
 use crate::cli::Command;
@@ -37,6 +40,10 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
     match command {
         Command::Task(it) => task::run(*it, context).await,
         Command::Dead(it) => dead::run(it, context).await,
+        Command::Queue(it) => queue::run(it, context).await,
+        Command::Schedule(it) => schedule::run(it, context).await,
+        Command::Topic(it) => topic::run(it, context).await,
+        Command::Verify(it) => topic::verify(&it, context).await,
         Command::Worker(it) => worker::run(it, context).await,
         Command::Context(it) => context::run(it, context),
         Command::Config(it) => config::run(&it, context),

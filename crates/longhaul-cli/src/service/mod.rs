@@ -4,7 +4,10 @@
 //! client. The records are also what `-o json` shows, so their names are an interface.
 
 pub(crate) mod letters;
+pub(crate) mod queues;
+pub(crate) mod schedules;
 pub(crate) mod tasks;
+pub(crate) mod topics;
 pub(crate) mod workers;
 
 use crate::context::Context;

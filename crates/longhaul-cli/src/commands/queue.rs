@@ -1,0 +1,387 @@
+//! `longhaul queue`: queues, their limits and their settings.
+
+use super::bulk::Outcomes;
+use super::task::listing::FilterArgs;
+use super::task::submitting::retry;
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::service::Pulsar;
+use crate::service::queues::{Queues, Settings};
+use crate::times;
+use clap::{Args, Subcommand};
+use futures::StreamExt;
+use longhaul::RetryPolicy;
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Queue {
+    /// List the queues of a namespace; needs the admin API.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  longhaul queue list
+  longhaul queue list acme/production --admin-url http://localhost:8080"
+    )]
+    List {
+        /// Tenant and namespace.
+        #[arg(default_value = "public/default")]
+        namespace: String,
+    },
+    /// Show how a queue stands: tasks by status, workers, dead letters.
+    #[command(after_help = "\
+Examples:
+  longhaul queue stats tasks
+  longhaul queue stats tasks -o json")]
+    Stats {
+        /// The task topic.
+        queue: String,
+    },
+    /// Begin no task any more; what runs goes on.
+    #[command(after_help = "\
+Examples:
+  longhaul queue pause tasks
+  longhaul queue pause tasks -o json")]
+    Pause {
+        /// The task topic.
+        queue: String,
+    },
+    /// Begin tasks again.
+    #[command(after_help = "\
+Examples:
+  longhaul queue resume tasks
+  longhaul queue resume tasks -o json")]
+    Resume {
+        /// The task topic.
+        queue: String,
+    },
+    /// Limits over all workers: how many tasks run at once, how many begin in a time.
+    #[command(subcommand)]
+    Limits(Limits),
+    /// What applies to tasks that do not say it themselves.
+    #[command(subcommand)]
+    Settings(SettingsCommand),
+    /// Delete all tasks that a filter takes and that are not over.
+    #[command(after_help = "\
+Examples:
+  longhaul queue purge tasks --tag test --reason 'load test is over' --yes
+  longhaul queue purge tasks --status ready --created-before '1 day ago'")]
+    Purge {
+        /// The task topic.
+        queue: String,
+        #[command(flatten)]
+        filter: FilterArgs,
+        /// All tasks, where no filter is given.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show who has deleted, failed, released, cancelled or replayed what, and why.
+    #[command(after_help = "\
+Examples:
+  longhaul queue actions tasks
+  longhaul queue actions tasks --limit 1000 -o jsonl")]
+    Actions {
+        /// The task topic.
+        queue: String,
+        /// The newest so many.
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        limit: usize,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Limits {
+    /// Show the limits of a queue.
+    #[command(after_help = "\
+Examples:
+  longhaul queue limits get tasks
+  longhaul queue limits get tasks -o json")]
+    Get {
+        /// The task topic.
+        queue: String,
+    },
+    /// Set limits: of the queue, of each key, or of one key. `none` takes one away.
+    #[command(after_help = "\
+Examples:
+  longhaul queue limits set tasks --max-in-flight 20 --rate 100/1m
+  longhaul queue limits set tasks --each-key --max-in-flight 1
+  longhaul queue limits set tasks --key acme --rate none --expected-version 7")]
+    Set(SetLimits),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetLimits {
+    /// The task topic.
+    queue: String,
+    /// For the tasks of each key that has no limit of its own.
+    #[arg(long)]
+    each_key: bool,
+    /// For the tasks of this key.
+    #[arg(long, conflicts_with = "each_key")]
+    key: Option<String>,
+    /// So many run at once.
+    #[arg(long, value_name = "COUNT|none", value_parser = count)]
+    max_in_flight: Option<Value>,
+    /// So many begin in a time, such as 100/1m.
+    #[arg(long, value_name = "RATE|none", value_parser = rate)]
+    rate: Option<Value>,
+    /// Changes nothing if the settings have another version.
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SettingsCommand {
+    /// Show all settings of a queue, as JSON.
+    #[command(after_help = "\
+Examples:
+  longhaul queue settings get tasks
+  longhaul queue settings get tasks -o json > settings.json")]
+    Get {
+        /// The task topic.
+        queue: String,
+    },
+    /// Change settings of a queue. `none` takes one away.
+    #[command(after_help = "\
+Examples:
+  longhaul queue settings set tasks --max-attempts 5 --retry 1s..5m
+  longhaul queue settings set tasks --patch '{\"deadLetters\": {\"maxSize\": 1000}}'
+  longhaul queue settings set tasks --expires-after none --expected-version 7")]
+    Set(Box<SetSettings>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetSettings {
+    /// The task topic.
+    queue: String,
+    /// How many attempts a task has.
+    #[arg(long, value_name = "COUNT|none", value_parser = count)]
+    max_attempts: Option<Value>,
+    /// Pauses between attempts: 1s..5m, or a list such as 1s,10s,1m.
+    #[arg(long, value_name = "PAUSES|none", value_parser = pauses)]
+    retry: Option<Value>,
+    /// No attempt begins later than so long after the submit.
+    #[arg(long, value_name = "TIME|none", value_parser = time)]
+    expires_after: Option<Value>,
+    /// An attempt that reports nothing for so long has failed.
+    #[arg(long, value_name = "TIME|none", value_parser = time)]
+    no_progress_timeout: Option<Value>,
+    /// A JSON merge patch of the settings, as `get` shows them.
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    patch: Option<Value>,
+    /// The same in a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "patch")]
+    patch_file: Option<PathBuf>,
+    /// Changes nothing if the settings have another version.
+    #[arg(long, value_name = "VERSION")]
+    expected_version: Option<u64>,
+}
+
+fn or_none(text: &str, read: impl FnOnce(&str) -> Result<Value, String>) -> Result<Value, String> {
+    if text == "none" { Ok(Value::Null) } else { read(text) }
+}
+
+fn count(text: &str) -> Result<Value, String> {
+    or_none(text, |text| {
+        let count: u32 = text.parse().map_err(|_| "expected a number, or none".to_owned())?;
+        Ok(json!(count))
+    })
+}
+
+fn time(text: &str) -> Result<Value, String> {
+    or_none(text, |text| Ok(json!(times::iso_duration(times::duration(text)?))))
+}
+
+/// `100/1m`, or `100/m`.
+fn rate(text: &str) -> Result<Value, String> {
+    let help = "expected tokens and a time, such as 100/1m, or none";
+    or_none(text, |text| {
+        let (tokens, per) = text.split_once('/').ok_or(help)?;
+        let tokens: u32 = tokens.trim().parse().map_err(|_| help.to_owned())?;
+        let per = per.trim();
+        let one =
+            if per.starts_with(|it: char| it.is_ascii_digit() || it == 'P') { "" } else { "1" };
+        let per: Duration = times::duration(&format!("{one}{per}"))?;
+        Ok(json!({ "tokens": tokens, "per": times::iso_duration(per) }))
+    })
+}
+
+fn pauses(text: &str) -> Result<Value, String> {
+    or_none(text, |text| {
+        let RetryPolicy { base, max, intervals } = retry(text)?;
+        let iso = |it: &Duration| times::iso_duration(*it);
+        Ok(if intervals.is_empty() {
+            json!({ "base": iso(&base), "max": iso(&max) })
+        } else {
+            json!({ "intervals": intervals.iter().map(iso).collect::<Vec<_>>() })
+        })
+    })
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(patch @ Value::Object(_)) => Ok(patch),
+        Ok(_) => Err("expected a JSON object".to_owned()),
+        Err(error) => Err(format!("expected a JSON object: {error}")),
+    }
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn run(command: Queue, context: &Context) -> anyhow::Result<()> {
+    let service = Pulsar::connect(context).await?;
+    match command {
+        Queue::List { namespace } => Ok(context.output.list(&service.queues(&namespace).await?)?),
+        Queue::Stats { queue } => {
+            let stats = service.stats(&queue).await?;
+            Ok(context.output.one(&stats, &stats.fields())?)
+        }
+        Queue::Pause { queue } => told(service.set_paused(&queue, true).await?, context),
+        Queue::Resume { queue } => told(service.set_paused(&queue, false).await?, context),
+        Queue::Limits(Limits::Get { queue }) => limits(&service, &queue, context).await,
+        Queue::Limits(Limits::Set(it)) => set_limits(&service, it, context).await,
+        Queue::Settings(SettingsCommand::Get { queue }) => {
+            settings(&service, &queue, context).await
+        }
+        Queue::Settings(SettingsCommand::Set(it)) => set_settings(&service, *it, context).await,
+        Queue::Purge { queue, filter, all } => purge(&service, &queue, filter, all, context).await,
+        Queue::Actions { queue, limit } => {
+            Ok(context.output.list(&service.actions(&queue, limit).await?)?)
+        }
+    }
+}
+
+/// Tells which version of the settings stands.
+fn told(version: u64, context: &Context) -> anyhow::Result<()> {
+    Ok(context.output.one(&json!({ "version": version }), &[("version", version.to_string())])?)
+}
+
+async fn limits(service: &impl Queues, queue: &str, context: &Context) -> anyhow::Result<()> {
+    let Settings { version, settings } = service.settings(queue).await?;
+    let shown = |limit: &longhaul::Limit| {
+        let running = limit.max_in_flight.map(|it| format!("{it} at once"));
+        let rate = limit.rate.map(|it| format!("{} per {}", it.tokens, times::human(it.per)));
+        let parts: Vec<_> = [running, rate].into_iter().flatten().collect();
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    };
+    let keys = settings.keys.iter().map(|(key, limit)| format!("{key}: {}", shown(limit)));
+    let fields = [
+        ("version", version.to_string()),
+        ("paused", if settings.paused { "yes" } else { "no" }.to_owned()),
+        ("queue", shown(&settings.limit)),
+        ("each key", shown(&settings.per_key)),
+        ("keys", keys.collect::<Vec<_>>().join("\n")),
+    ];
+    let record = json!({
+        "version": version,
+        "paused": settings.paused,
+        "queue": settings.limit,
+        "perKey": settings.per_key,
+        "keys": settings.keys,
+    });
+    Ok(context.output.one(&record, &fields)?)
+}
+
+async fn set_limits(service: &impl Queues, it: SetLimits, context: &Context) -> anyhow::Result<()> {
+    let limits = [("maxInFlight", it.max_in_flight), ("rate", it.rate)];
+    let limits: Map<_, _> =
+        limits.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))).collect();
+    if limits.is_empty() {
+        return Err(Failure::usage("no limit is named")
+            .help("say --max-in-flight or --rate")
+            .into());
+    }
+    let patch = match (it.each_key, it.key) {
+        (true, _) => json!({ "perKey": limits }),
+        (false, Some(key)) => json!({ "keys": { key: limits } }),
+        (false, None) => Value::Object(limits),
+    };
+    told(service.change(&it.queue, it.expected_version, &patch).await?, context)
+}
+
+async fn settings(service: &impl Queues, queue: &str, context: &Context) -> anyhow::Result<()> {
+    let stands = service.settings(queue).await?;
+    let shown = serde_json::to_string_pretty(&stands.settings)?;
+    let fields = [("version", stands.version.to_string()), ("settings", shown)];
+    Ok(context.output.one(&stands, &fields)?)
+}
+
+async fn set_settings(
+    service: &impl Queues,
+    it: SetSettings,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let mut patch = match (it.patch, it.patch_file) {
+        (Some(patch), _) => patch,
+        (None, Some(path)) => {
+            let failed = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+            let text = std::fs::read_to_string(&path).map_err(|it| failed(it.to_string()))?;
+            object(&text).map_err(failed)?
+        }
+        (None, None) => json!({}),
+    };
+    let named = [
+        ("maxAttempts", it.max_attempts),
+        ("retry", it.retry),
+        ("expiresAfter", it.expires_after),
+        ("noProgressTimeout", it.no_progress_timeout),
+    ];
+    let Some(fields) = patch.as_object_mut() else {
+        return Err(Failure::usage("the patch is no JSON object").into());
+    };
+    // What `get -o json` shows may be given back as it is.
+    if let Some(Value::Object(settings)) = fields.remove("settings") {
+        fields.remove("version");
+        fields.extend(settings);
+    }
+    fields.extend(named.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
+    if fields.is_empty() {
+        return Err(Failure::usage("no setting is named")
+            .help("`longhaul queue settings set --help` lists them")
+            .into());
+    }
+    told(service.change(&it.queue, it.expected_version, &patch).await?, context)
+}
+
+async fn purge(
+    service: &impl Queues,
+    queue: &str,
+    filter: FilterArgs,
+    all: bool,
+    context: &Context,
+) -> anyhow::Result<()> {
+    if filter.is_empty() && !all {
+        return Err(Failure::usage("no filter says which tasks are meant")
+            .help("give one, such as --tag test, or --all")
+            .into());
+    }
+    context
+        .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
+    let mut outcomes = Outcomes::new(context);
+    let mut purges = service.purge(queue, filter.filter(), context.reason()).await?;
+    while let Some((task, ended)) = purges.next().await {
+        outcomes.put(task, ended.map(|()| "deleted"))?;
+    }
+    outcomes.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        assert_eq!(rate("100/1m"), Ok(json!({"tokens": 100, "per": "PT60S"})));
+        assert_eq!(rate("5/s"), Ok(json!({"tokens": 5, "per": "PT1S"})));
+        assert_eq!((rate("none"), count("none")), (Ok(Value::Null), Ok(Value::Null)));
+        assert_eq!(count("20"), Ok(json!(20)));
+        assert_eq!(pauses("1s..1m"), Ok(json!({"base": "PT1S", "max": "PT60S"})));
+        assert_eq!(pauses("1s,2s"), Ok(json!({"intervals": ["PT1S", "PT2S"]})));
+        for wrong in ["", "100", "/1m", "x/1m", "100/soon"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert!(object("[]").is_err() && object("{").is_err() && count("-1").is_err());
+    }
+}

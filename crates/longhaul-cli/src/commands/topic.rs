@@ -1,0 +1,165 @@
+//! `longhaul topic` and `longhaul verify`: the topics of a queue, and what is on them.
+
+use crate::context::Context;
+use crate::exit::{Code, Failure};
+use crate::service::Pulsar;
+use crate::service::topics::{SetUp, Topics};
+use crate::times;
+use clap::{Args, Subcommand};
+use longhaul::topics::{HistoryRetention, TopicSettings};
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topic {
+    /// Make the topics of a queue as the task protocol needs them, or put them right; needs the admin API.
+    #[command(after_help = "\
+Examples:
+  longhaul topic setup tasks --admin-url http://localhost:8080
+  longhaul topic setup tasks --partitions 4 --history-retention 30d --dry-run")]
+    Setup(Setup),
+    /// Tell what is not as it should be; needs the admin API. It exits with 1 if there is an error.
+    #[command(after_help = "\
+Examples:
+  longhaul topic check tasks --admin-url http://localhost:8080
+  longhaul topic check tasks -o json")]
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The task topic.
+    queue: String,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Setup {
+    /// The task topic.
+    queue: String,
+    #[command(flatten)]
+    kept: Kept,
+    /// So many partitions; without it a topic is left as it is, and a new one has none.
+    #[arg(long, value_name = "COUNT")]
+    partitions: Option<u32>,
+    /// The topics of the levels high and low, too.
+    #[arg(long, conflicts_with = "dry_run")]
+    levels: bool,
+    /// Where the subscription was lost: makes it at the earliest message, so that tasks which are still there come again.
+    #[arg(long)]
+    replay: bool,
+    /// Tells what would be done, and does nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How long things are kept.
+#[derive(Debug, Args)]
+struct Kept {
+    /// How long a finished task stays in the ledger.
+    #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "1h")]
+    ledger_retention: Duration,
+    /// How far back the log can be read: four times that at least, or `unlimited`.
+    #[arg(long, value_name = "TIME|unlimited", value_parser = history)]
+    history_retention: Option<HistoryRetention>,
+}
+
+impl Kept {
+    fn settings(&self) -> TopicSettings {
+        TopicSettings {
+            ledger_retention: self.ledger_retention,
+            history_retention: self.history_retention.unwrap_or_default(),
+            ..TopicSettings::default()
+        }
+    }
+}
+
+fn history(text: &str) -> Result<HistoryRetention, String> {
+    if text == "unlimited" {
+        return Ok(HistoryRetention::Unlimited);
+    }
+    times::duration(text).map(HistoryRetention::For)
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul verify tasks
+  longhaul verify tasks --timeout 10m -o json
+
+It reads while workers work, and exits with 1 if an entry breaks an invariant.")]
+pub(crate) struct Verify {
+    /// The task topic.
+    queue: String,
+}
+
+/// # Errors
+/// What the command meets.
+pub(crate) async fn run(command: Topic, context: &Context) -> anyhow::Result<()> {
+    let service = Pulsar::connect(context).await?;
+    match command {
+        Topic::Setup(it) => setup(&service, it, context).await,
+        Topic::Check(it) => check(&service, &it, context).await,
+    }
+}
+
+async fn setup(service: &impl Topics, it: Setup, context: &Context) -> anyhow::Result<()> {
+    let settings =
+        TopicSettings { partitions: it.partitions, replay: it.replay, ..it.kept.settings() };
+    let wanted = SetUp { settings, levels: it.levels, dry_run: it.dry_run };
+    let report = service.set_up(&it.queue, wanted).await?;
+    let label = if report.dry_run { "would" } else { "done" };
+    let mut fields: Vec<_> = report.steps.iter().map(|step| (label, step.clone())).collect();
+    fields.extend(report.findings.iter().flat_map(|it| it.fields()));
+    context.output.one(&report, &fields)?;
+    if report.steps.is_empty() && context.output.is_for_people() {
+        context.output.note("everything is as it should be");
+    }
+    Ok(())
+}
+
+async fn check(service: &impl Topics, it: &Check, context: &Context) -> anyhow::Result<()> {
+    let found = service.check(&it.queue, it.kept.settings()).await?;
+    if context.output.is_for_people() {
+        for finding in &found {
+            context.output.one(finding, &finding.fields())?;
+        }
+        if found.is_empty() {
+            context.output.note("everything is as it should be");
+        }
+    } else {
+        context.output.one(&found, &[])?;
+    }
+    let errors = found.iter().filter(|it| it.is_error).count();
+    if errors == 0 {
+        return Ok(());
+    }
+    let what = format!("{errors} of {} findings are errors", found.len());
+    let help = format!("`longhaul topic setup {}` puts right what it can", it.queue);
+    Err(Failure::new(Code::Failed, what).help(help).into())
+}
+
+/// # Errors
+/// When the logs cannot be read, or an entry breaks an invariant.
+pub(crate) async fn verify(it: &Verify, context: &Context) -> anyhow::Result<()> {
+    let verdict = Pulsar::connect(context).await?.verify(&it.queue).await?;
+    let fields = [
+        ("sound", if verdict.sound { "yes" } else { "no" }.to_owned()),
+        ("tasks", verdict.tasks.to_string()),
+        ("ledger entries", verdict.ledger_entries.to_string()),
+        ("metadata entries", verdict.metadata_entries.to_string()),
+        ("malformed", verdict.malformed.to_string()),
+        ("late", verdict.late.to_string()),
+        ("broken", verdict.broken.to_string()),
+    ];
+    context.output.one(&verdict, &fields)?;
+    if verdict.sound {
+        return Ok(());
+    }
+    if context.output.is_for_people() {
+        context.output.list(&verdict.findings)?;
+    }
+    let what = format!("{} entries break an invariant", verdict.broken);
+    let help = "docs/protocol.md lists the invariants; `longhaul task history` shows the entries of a task";
+    Err(Failure::new(Code::Failed, what).help(help).into())
+}

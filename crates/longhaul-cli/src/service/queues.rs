@@ -1,0 +1,250 @@
+//! Queues: what there are, how they stand, and what applies to their tasks.
+
+use super::letters::namer;
+use super::tasks::Counts;
+use super::workers::Workers;
+use super::{Pulsar, short_topic};
+use crate::exit::{Code, Failure};
+use crate::output::Row;
+use crate::times;
+use anyhow::Context as _;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use longhaul::{DeadLetterFilter, DocumentError, QueueSettings, TaskFilter};
+use serde::Serialize;
+use serde_json::Value;
+
+/// So often a change that names no version is tried again when somebody else was quicker.
+const TRIES_MAX: usize = 10;
+
+/// Dead letters that are counted one by one.
+const LETTERS_MAX: usize = 10_000;
+
+/// Answers questions about queues, and changes what applies to them.
+pub(crate) trait Queues {
+    /// The queues of a namespace.
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>>;
+    /// How a queue stands.
+    async fn stats(&self, queue: &str) -> anyhow::Result<Stats>;
+    /// What applies to its tasks.
+    async fn settings(&self, queue: &str) -> anyhow::Result<Settings>;
+    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; or whichever they have.
+    async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
+    -> anyhow::Result<u64>;
+    /// Has workers begin tasks, or not.
+    async fn set_paused(&self, queue: &str, paused: bool) -> anyhow::Result<u64>;
+    /// Deletes all tasks that a filter takes and that are not over.
+    async fn purge(&self, queue: &str, filter: TaskFilter, reason: &str) -> anyhow::Result<Purges>;
+    /// Who has acted upon tasks, and why, the oldest first.
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>>;
+}
+
+/// Each task that a purge takes, and what became of it.
+pub(crate) type Purges = BoxStream<'static, (String, anyhow::Result<()>)>;
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Named {
+    pub(crate) queue: String,
+}
+
+impl Row for Named {
+    const HEADS: &'static [&'static str] = &["QUEUE"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.queue.clone()]
+    }
+}
+
+/// How a queue stands.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stats {
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+    pub(crate) paused: bool,
+    pub(crate) settings_version: u64,
+    /// Workers that are alive.
+    pub(crate) workers: usize,
+    pub(crate) dead_letters: usize,
+    /// Whether there are more than were counted.
+    pub(crate) has_more_dead_letters: bool,
+}
+
+impl Stats {
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let more = if self.has_more_dead_letters { " or more" } else { "" };
+        let mut fields = vec![
+            ("queue", self.counts.queue.clone()),
+            ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
+            ("workers", self.workers.to_string()),
+            ("dead letters", format!("{}{more}", self.dead_letters)),
+        ];
+        fields.extend(self.counts.fields());
+        fields
+    }
+}
+
+/// Settings as they stand.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Settings {
+    pub(crate) version: u64,
+    pub(crate) settings: QueueSettings,
+}
+
+/// What somebody did.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Action {
+    pub(crate) published_ms: u64,
+    pub(crate) task: String,
+    pub(crate) operator: String,
+    pub(crate) action: String,
+    pub(crate) reason: String,
+    /// The task that came of a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new_task: Option<String>,
+}
+
+impl Row for Action {
+    const HEADS: &'static [&'static str] = &["WHEN", "TASK", "ACTION", "BY", "REASON", "NEW TASK"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            times::iso(self.published_ms),
+            self.task.clone(),
+            self.action.clone(),
+            self.operator.clone(),
+            self.reason.clone(),
+            self.new_task.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+impl Queues for Pulsar {
+    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<Named>> {
+        let found = self.client.queues(namespace).await?;
+        Ok(found.iter().map(|it| Named { queue: short_topic(it).to_owned() }).collect())
+    }
+
+    async fn stats(&self, queue: &str) -> anyhow::Result<Stats> {
+        let view = self.client.tasks(queue).await?;
+        let settings = self.settings(queue).await?;
+        let workers = self.workers(queue).await?;
+        let letters = self.client.dead_letters(queue)?;
+        let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
+        Ok(Stats {
+            counts: Counts::of(short_topic(queue), &view.counts()?),
+            paused: settings.settings.paused,
+            settings_version: settings.version,
+            workers: workers.iter().filter(|it| it.last_heartbeat_ms.is_some()).count(),
+            dead_letters: letters.letters.len(),
+            has_more_dead_letters: letters.next.is_some(),
+        })
+    }
+
+    async fn settings(&self, queue: &str) -> anyhow::Result<Settings> {
+        let stands = self.client.queue(queue).settings().await?;
+        Ok(Settings { version: stands.version, settings: stands.settings })
+    }
+
+    async fn change(
+        &self,
+        queue: &str,
+        version: Option<u64>,
+        patch: &Value,
+    ) -> anyhow::Result<u64> {
+        let document = self.client.queue(queue);
+        for _ in 0..TRIES_MAX {
+            let stands = document.settings().await?;
+            let changed = patched(&stands.settings, patch)?;
+            let expected = version.unwrap_or(stands.version);
+            match document.update(expected, |settings| *settings = changed).await {
+                Err(DocumentError::VersionConflict { .. }) if version.is_none() => {}
+                ended => return Ok(ended?),
+            }
+        }
+        let what = "others change the settings faster than this change can be made";
+        Err(Failure::new(Code::Conflict, what).into())
+    }
+
+    async fn set_paused(&self, queue: &str, paused: bool) -> anyhow::Result<u64> {
+        let document = self.client.queue(queue);
+        Ok(if paused { document.pause().await? } else { document.resume().await? })
+    }
+
+    async fn purge(&self, queue: &str, filter: TaskFilter, reason: &str) -> anyhow::Result<Purges> {
+        let name = namer(queue);
+        let purges = self.client.purge(queue, filter, reason).await?;
+        Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
+    }
+
+    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<Action>> {
+        let name = namer(queue);
+        let actions = self.client.action_log(queue, limit).await?;
+        let action = |it: longhaul::ActionRecord| Action {
+            published_ms: it.published_ms,
+            task: name(it.task),
+            operator: it.operator,
+            action: it.action,
+            reason: it.reason,
+            new_task: it.replay.map(&name),
+        };
+        Ok(actions.into_iter().map(action).collect())
+    }
+}
+
+/// Settings with a change.
+fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
+    let mut document =
+        serde_json::to_value(settings).context("the settings have no form as JSON")?;
+    merge(&mut document, patch);
+    let read = serde_json::from_value(document);
+    let settings: QueueSettings =
+        read.map_err(|error| Failure::usage(format!("the settings cannot be read: {error}")))?;
+    settings.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(settings)
+}
+
+/// Merges as RFC 7396 says.
+fn merge(document: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        document.clone_from(patch);
+        return;
+    };
+    if !document.is_object() {
+        *document = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(fields) = document else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[test]
+    fn a_change_leaves_alone_what_it_does_not_name() {
+        let settings = QueueSettings::default();
+        let settings =
+            patched(&settings, &json!({"maxInFlight": 5, "perKey": {"maxInFlight": 1}})).unwrap();
+        let patch =
+            json!({"rate": {"tokens": 10, "per": "PT1M"}, "keys": {"acme": {"maxInFlight": 2}}});
+        let settings = patched(&settings, &patch).unwrap();
+        assert_eq!(settings.limit.max_in_flight, Some(5));
+        assert_eq!(settings.limit.rate, Some(longhaul::Rate::new(10, Duration::from_secs(60))));
+        assert_eq!(settings.limit_of("acme").max_in_flight, Some(2));
+        assert_eq!(settings.limit_of("other").max_in_flight, Some(1));
+        let settings = patched(&settings, &json!({"maxInFlight": null, "perKey": null})).unwrap();
+        assert_eq!((settings.limit.max_in_flight, settings.per_key.is_none()), (None, true));
+        let refused = patched(&settings, &json!({"maxInFlight": 0})).unwrap_err().to_string();
+        assert!(refused.starts_with("maxInFlight: must be at least 1"), "{refused}");
+    }
+}

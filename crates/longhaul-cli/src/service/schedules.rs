@@ -1,0 +1,142 @@
+//! Schedules: tasks by cron expressions, intervals and instants.
+
+use super::Pulsar;
+use super::tasks::{NewTask, named};
+use crate::output::{Row, Tone};
+use crate::times;
+use longhaul::{Raw, Schedule, ScheduleInfo};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Makes schedules, and tells of them.
+pub(crate) trait Schedules {
+    async fn create_schedule(
+        &self,
+        name: &str,
+        schedule: Schedule,
+        task: NewTask,
+    ) -> anyhow::Result<u64>;
+    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>>;
+    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>>;
+    /// Does something to a schedule.
+    async fn act_on_schedule(&self, queue: &str, name: &str, act: Act) -> anyhow::Result<()>;
+}
+
+/// What is done to a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Pause,
+    Resume,
+    Trigger,
+    Delete,
+}
+
+/// A schedule, and how it stands.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shown {
+    pub(crate) name: String,
+    pub(crate) version: u64,
+    pub(crate) paused: bool,
+    /// The document.
+    pub(crate) schedule: Value,
+    pub(crate) last_slot: Option<String>,
+    pub(crate) last_task: Option<String>,
+    pub(crate) next: Vec<String>,
+}
+
+impl Shown {
+    fn of(info: ScheduleInfo) -> anyhow::Result<Self> {
+        Ok(Self {
+            name: info.name,
+            version: info.version,
+            paused: info.schedule.is_paused(),
+            schedule: serde_json::to_value(&info.schedule)?,
+            last_slot: info.last.as_ref().map(|it| times::iso_of(it.slot)),
+            last_task: info.last.as_ref().map(|it| named(&it.task)),
+            next: info.next.into_iter().map(times::iso_of).collect(),
+        })
+    }
+
+    /// When it fires, in a word.
+    pub(crate) fn when(&self) -> String {
+        let text = |name: &str| self.schedule.get(name).and_then(Value::as_str);
+        let zone = text("timeZone").map(|it| format!(" ({it})")).unwrap_or_default();
+        let cron = text("cron").map(|it| format!("{it}{zone}"));
+        let every = || text("every").map(|it| format!("every {it}"));
+        let at = || text("at").map(|it| format!("at {it}"));
+        cron.or_else(every).or_else(at).unwrap_or_default()
+    }
+
+    /// For people.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        let overlap = self.schedule.get("overlap").and_then(Value::as_str).unwrap_or_default();
+        let task = self.schedule.get("task").map(ToString::to_string).unwrap_or_default();
+        vec![
+            ("name", self.name.clone()),
+            ("version", self.version.to_string()),
+            ("fires", self.when()),
+            ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
+            ("overlap", overlap.to_owned()),
+            ("last slot", self.last_slot.clone().unwrap_or_default()),
+            ("last task", self.last_task.clone().unwrap_or_default()),
+            ("next", self.next.join("\n")),
+            ("task", task),
+        ]
+    }
+}
+
+impl Row for Shown {
+    const HEADS: &'static [&'static str] =
+        &["NAME", "FIRES", "NEXT", "LAST", "LAST TASK", "PAUSED"];
+
+    fn cells(&self) -> Vec<String> {
+        let next = self.next.first().cloned().filter(|_| !self.paused);
+        vec![
+            self.name.clone(),
+            self.when(),
+            next.unwrap_or_default(),
+            self.last_slot.clone().unwrap_or_default(),
+            self.last_task.clone().unwrap_or_default(),
+            if self.paused { "yes" } else { "" }.to_owned(),
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        if self.paused { Tone::Faint } else { Tone::Plain }
+    }
+}
+
+impl Schedules for Pulsar {
+    async fn create_schedule(
+        &self,
+        name: &str,
+        schedule: Schedule,
+        task: NewTask,
+    ) -> anyhow::Result<u64> {
+        let NewTask { queue, payload, terms } = task;
+        let submission = terms.put_into(self.client.submission(&queue, &Raw(payload)))?;
+        Ok(self.client.schedules(queue).create(name, schedule, submission).await?)
+    }
+
+    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<Shown>> {
+        let found = self.client.schedules(queue).list().await?;
+        found.into_iter().map(Shown::of).collect()
+    }
+
+    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<Shown>> {
+        let found = self.client.schedules(queue).get(name).await?;
+        found.map(Shown::of).transpose()
+    }
+
+    async fn act_on_schedule(&self, queue: &str, name: &str, act: Act) -> anyhow::Result<()> {
+        let schedules = self.client.schedules(queue);
+        match act {
+            Act::Pause => drop(schedules.pause(name).await?),
+            Act::Resume => drop(schedules.resume(name).await?),
+            Act::Trigger => drop(schedules.trigger(name).await?),
+            Act::Delete => schedules.delete(name).await?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! The topics of a queue: made, put right, judged.
+
+use super::Pulsar;
+use crate::output::{Row, Tone};
+use longhaul::topics::{Finding, Severity, TopicSettings};
+use serde::Serialize;
+
+/// Sets topics up, and judges them and what is on them.
+pub(crate) trait Topics {
+    /// Makes the topics of a queue, or puts them right; or tells what would be done.
+    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<Report>;
+    /// What is not as it should be.
+    async fn check(&self, queue: &str, settings: TopicSettings) -> anyhow::Result<Vec<Found>>;
+    /// Whether every entry keeps the invariants of the protocol.
+    async fn verify(&self, queue: &str) -> anyhow::Result<Verdict>;
+}
+
+/// What is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct SetUp {
+    pub(crate) settings: TopicSettings,
+    /// The topics of the levels, too.
+    pub(crate) levels: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    pub(crate) steps: Vec<String>,
+    pub(crate) findings: Vec<Found>,
+    pub(crate) dry_run: bool,
+}
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Found {
+    pub(crate) severity: String,
+    pub(crate) topic: String,
+    pub(crate) what: String,
+    pub(crate) risk: String,
+    pub(crate) remedy: String,
+    #[serde(skip)]
+    pub(crate) is_error: bool,
+}
+
+impl Found {
+    fn of(finding: Finding) -> Self {
+        Self {
+            severity: finding.severity.to_string(),
+            topic: finding.topic,
+            what: finding.what,
+            risk: finding.risk,
+            remedy: finding.remedy,
+            is_error: finding.severity == Severity::Error,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("found", format!("{}: {}", self.severity, self.what)),
+            ("topic", self.topic.clone()),
+            ("risk", self.risk.clone()),
+            ("remedy", self.remedy.clone()),
+        ]
+    }
+}
+
+/// What the logs show.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Verdict {
+    pub(crate) sound: bool,
+    pub(crate) tasks: u64,
+    pub(crate) ledger_entries: u64,
+    pub(crate) metadata_entries: u64,
+    pub(crate) malformed: u64,
+    pub(crate) late: u64,
+    pub(crate) broken: u64,
+    pub(crate) findings: Vec<Broken>,
+}
+
+/// An entry that breaks an invariant.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Broken {
+    pub(crate) invariant: String,
+    pub(crate) task: Option<String>,
+    pub(crate) topic: &'static str,
+    pub(crate) partition: i32,
+    pub(crate) position: String,
+    pub(crate) what: String,
+}
+
+impl Row for Broken {
+    const HEADS: &'static [&'static str] =
+        &["INVARIANT", "TASK", "TOPIC", "PARTITION", "POSITION", "WHAT"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.invariant.clone(),
+            self.task.clone().unwrap_or_default(),
+            self.topic.to_owned(),
+            self.partition.to_string(),
+            self.position.clone(),
+            self.what.clone(),
+        ]
+    }
+
+    fn tone(&self) -> Tone {
+        Tone::Bad
+    }
+}
+
+impl Topics for Pulsar {
+    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<Report> {
+        let SetUp { settings, levels, dry_run } = wanted;
+        if dry_run {
+            let steps = self.client.plan_topics(queue, settings).await?;
+            let steps = steps.iter().map(ToString::to_string).collect();
+            return Ok(Report { steps, findings: Vec::new(), dry_run });
+        }
+        let report = if levels {
+            self.client.setup_levels(queue, settings).await?
+        } else {
+            self.client.setup_topics_with(queue, settings).await?
+        };
+        let steps = report.steps.iter().map(ToString::to_string).collect();
+        let findings = report.findings.into_iter().map(Found::of).collect();
+        Ok(Report { steps, findings, dry_run })
+    }
+
+    async fn check(&self, queue: &str, settings: TopicSettings) -> anyhow::Result<Vec<Found>> {
+        let found = self.client.check_topics(queue, settings).await?;
+        Ok(found.into_iter().map(Found::of).collect())
+    }
+
+    async fn verify(&self, queue: &str) -> anyhow::Result<Verdict> {
+        let found = self.client.verify(queue).await?;
+        let name = super::letters::namer(queue);
+        let broken = |it: longhaul::BrokenInvariant| Broken {
+            invariant: it.id.to_owned(),
+            task: it.task.map(&name),
+            topic: if it.on_metadata { "metadata" } else { "ledger" },
+            partition: it.partition,
+            position: format!("{}:{}", it.position.ledger, it.position.entry),
+            what: it.what,
+        };
+        Ok(Verdict {
+            sound: found.is_sound(),
+            tasks: found.tasks,
+            ledger_entries: found.ledger_entries,
+            metadata_entries: found.metadata_entries,
+            malformed: found.malformed,
+            late: found.late,
+            broken: found.broken,
+            findings: found.findings.into_iter().map(broken).collect(),
+        })
+    }
+}
