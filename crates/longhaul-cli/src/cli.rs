@@ -1,6 +1,8 @@
 //! The tree of commands.
 
-use crate::commands::{config, context, dead, meta, queue, schedule, task, topic, worker};
+use crate::commands::{
+    bench, config, context, dead, meta, queue, schedule, server, task, topic, worker,
+};
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
 
@@ -24,6 +26,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a broker and the gateway on this machine, for development.
+    Dev(server::Dev),
     /// Submit tasks, see them, follow them, end them.
     #[command(subcommand)]
     Task(Box<task::Task>),
@@ -41,6 +45,11 @@ pub(crate) enum Command {
     Topic(topic::Topic),
     /// Judge every entry of a queue's logs by the invariants of the protocol.
     Verify(topic::Verify),
+    /// Submit tasks, follow them to their ends, and say how long it took.
+    Bench(bench::Bench),
+    /// The gateway, with a broker of its own or before a Pulsar.
+    #[command(subcommand)]
+    Server(server::Server),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -63,7 +72,9 @@ impl Command {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
+            Self::Dev(_) | Self::Server(_) => true,
             Self::Task(_)
+            | Self::Bench(_)
             | Self::Dead(_)
             | Self::Queue(_)
             | Self::Schedule(_)
@@ -74,6 +85,18 @@ impl Command {
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Version(_) => false,
+        }
+    }
+
+    /// What is logged if nobody says it: services tell what they do, commands only what goes wrong.
+    pub(crate) const fn log(&self) -> &'static str {
+        // People read what `dev` writes, and see by commands which tasks fail.
+        if matches!(self, Self::Dev(_)) {
+            "warn,longhaul::worker::driver::telling=off"
+        } else if self.is_service() {
+            "info"
+        } else {
+            "error"
         }
     }
 }

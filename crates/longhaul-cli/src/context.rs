@@ -2,7 +2,7 @@
 
 use crate::connect;
 use crate::exit::{Code, Failure};
-use crate::globals::Globals;
+use crate::globals::{Globals, Said};
 use crate::output::Output;
 use crate::settings::{Settings, Sources};
 use longhaul::Client;
@@ -37,6 +37,17 @@ impl Context {
             output.note(&format!("note: {note}"));
         }
         Ok(Self { settings, output, timeout, flags: said, yes })
+    }
+
+    /// The settings, with options that this command alone has.
+    ///
+    /// # Errors
+    /// When a setting is wrong.
+    pub(crate) fn settings_with(&self, own: Said<'_>) -> Result<Settings, Failure> {
+        let mut flags = own;
+        flags.extend(self.flags.iter().map(|(name, text)| (*name, text.as_str())));
+        let environment = |name: &str| std::env::var(name).ok();
+        Settings::read(&Sources { flags, environment: &environment })
     }
 
     /// A client that is connected.

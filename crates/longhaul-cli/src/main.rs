@@ -10,7 +10,6 @@
 //! ```
 //!
 //! Results go to standard output, everything else to standard error. Exit codes are in `exit.rs`.
-#![expect(dead_code, reason = "the commands that use it follow in the next commits")]
 
 mod cli;
 mod clock;
@@ -23,6 +22,7 @@ mod globals;
 mod output;
 mod service;
 mod settings;
+mod signals;
 mod telemetry;
 mod times;
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(context) => context,
         Err(error) => return exit::report(&error),
     };
-    telemetry::start(&context, cli.command.is_service());
+    telemetry::start(&context, cli.command.log());
     let ended = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let ended = match ended {
         Ok(runtime) => {

@@ -4,9 +4,8 @@ use crate::context::Context;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// Starts the log. Services say what they do; commands say only what goes wrong.
-pub(crate) fn start(context: &Context, is_service: bool) {
-    let usual = if is_service { "info" } else { "error" };
+/// Starts the log, with this filter where nobody says another one.
+pub(crate) fn start(context: &Context, usual: &str) {
     let filter = context.settings.text("log").map(str::to_owned);
     let filter = filter.or_else(|| std::env::var("RUST_LOG").ok().filter(|it| !it.is_empty()));
     let filter = filter.unwrap_or_else(|| usual.to_owned());

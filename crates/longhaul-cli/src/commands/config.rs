@@ -51,5 +51,7 @@ pub(crate) fn run(config: &Config, context: &Context) -> anyhow::Result<()> {
             from: value.map(|it| it.source.to_string()),
         }
     });
-    Ok(context.output.list(&shown.collect::<Vec<_>>())?)
+    let name = &context.settings.context;
+    let selected = Shown { name: "context", value: name.clone(), from: None };
+    Ok(context.output.list(&std::iter::once(selected).chain(shown).collect::<Vec<_>>())?)
 }

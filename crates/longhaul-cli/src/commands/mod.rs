@@ -1,5 +1,6 @@
 //! What the commands do, one file per noun.
 
+pub(crate) mod bench;
 pub(crate) mod bulk;
 pub(crate) mod config;
 pub(crate) mod context;
@@ -8,6 +9,7 @@ pub(crate) mod meta;
 pub(crate) mod ports;
 pub(crate) mod queue;
 pub(crate) mod schedule;
+pub(crate) mod server;
 pub(crate) mod task;
 pub(crate) mod topic;
 pub(crate) mod worker;
@@ -44,6 +46,9 @@ async fn dispatch(command: Command, context: &Context) -> anyhow::Result<()> {
         Command::Schedule(it) => schedule::run(it, context).await,
         Command::Topic(it) => topic::run(it, context).await,
         Command::Verify(it) => topic::verify(&it, context).await,
+        Command::Bench(it) => bench::run(&it, context).await,
+        Command::Dev(it) => server::dev(&it, context).await,
+        Command::Server(it) => server::run(it, context).await,
         Command::Worker(it) => worker::run(it, context).await,
         Command::Context(it) => context::run(it, context),
         Command::Config(it) => config::run(&it, context),

@@ -13,7 +13,7 @@ pub(crate) struct Ports {
 
 /// The defaults.
 pub(crate) const DEFAULT: Ports =
-    Ports { broker: "127.0.0.1:6650", http: "127.0.0.1:7640", admin: "127.0.0.1:7641" };
+    Ports { broker: "127.0.0.1:6650", http: "127.0.0.1:7070", admin: "127.0.0.1:7071" };
 
 #[cfg(test)]
 mod tests {
@@ -28,5 +28,6 @@ mod tests {
         assert!(addresses.iter().all(|it| it.ip().is_loopback()));
         let ports: BTreeSet<_> = addresses.iter().map(SocketAddr::port).collect();
         assert_eq!(ports.len(), all.len());
+        assert!(ports.contains(&longhaul_server::DEFAULT_PORT), "the gateway has one default");
     }
 }

@@ -149,6 +149,14 @@ impl Output {
         }
     }
 
+    /// Text for people.
+    ///
+    /// # Errors
+    /// As [`Output::list`].
+    pub(crate) fn lines(&self, lines: &str) -> io::Result<()> {
+        write_line(lines)
+    }
+
     /// Bytes as they are, or as text that does a terminal no harm.
     ///
     /// # Errors

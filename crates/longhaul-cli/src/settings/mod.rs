@@ -10,6 +10,7 @@ pub(crate) mod client_conf;
 pub(crate) mod file;
 mod source;
 
+use crate::commands::ports;
 use crate::exit::Failure;
 use crate::globals::Said;
 use crate::times;
@@ -65,6 +66,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("reason"),
     plain("operator"),
     plain("timeout"),
+    defaulting("engine", "embedded"),
+    plain("data"),
+    defaulting("http", ports::DEFAULT.http),
+    defaulting("broker", ports::DEFAULT.broker),
+    defaulting("admin", ports::DEFAULT.admin),
+    defaulting("namespace", "public/default"),
+    plain("dialect"),
+    plain("http-tokens"),
+    plain("http-certificate-file"),
+    plain("http-key-file"),
+    plain("http-client-authorities"),
+    plain("http-hosts"),
+    plain("http-origins"),
+    defaulting("insecure", "false"),
+    defaulting("drain", "30s"),
 ];
 
 /// Settings that say how to authenticate: they belong together.
@@ -245,7 +261,7 @@ fn take_defaults(values: &mut BTreeMap<&'static str, Value>) {
     }
     // Where `longhaul dev` listens.
     if !values.contains_key("service-url") {
-        let ports = crate::commands::ports::DEFAULT;
+        let ports = ports::DEFAULT;
         let mut put = |name, text: String| {
             values.entry(name).or_insert(Value { text, source: Source::Default });
         };

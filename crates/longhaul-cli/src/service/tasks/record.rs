@@ -7,8 +7,8 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::{
-    Progress, SubmittedTask, TaskCounts, TaskId, TaskInfo, TaskMetadata, TaskOutcome, TaskRef,
-    TaskState, TaskStatus,
+    Progress, SubmittedTask, TaskCounts, TaskInfo, TaskMetadata, TaskOutcome, TaskRef, TaskState,
+    TaskStatus,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -153,7 +153,8 @@ impl Task {
     fn says(&self) -> String {
         let progress = self.progress.as_ref().map(shown_progress);
         let bytes = || self.result_base64.as_ref().map(|_| "(bytes)".to_owned());
-        let due = || self.due_ms.map(|it| times::ago(it, clock::wall_ms()));
+        let now = clock::wall_ms();
+        let due = || self.due_ms.filter(|it| *it > now).map(|it| times::ago(it, now));
         let reason = || match (self.reason.clone(), due().filter(|_| self.status == "retrying")) {
             (Some(reason), Some(due)) => Some(format!("again {due}: {reason}")),
             (reason, _) => reason,
@@ -300,8 +301,6 @@ pub(crate) struct Listed {
     #[serde(rename = "type")]
     pub(crate) task_type: Option<String>,
     pub(crate) key: Option<String>,
-    #[serde(skip)]
-    pub(crate) id: TaskId,
 }
 
 impl Listed {
@@ -323,7 +322,6 @@ impl Listed {
             tags: info.tags.iter().map(ToString::to_string).collect(),
             task_type: info.task_type.as_deref().map(str::to_owned),
             key: info.key,
-            id: info.id,
         }
     }
 }

@@ -1,0 +1,121 @@
+//! The options of `longhaul dev` and `longhaul server start`. Each is a setting, as the global ones are.
+
+use crate::globals::Said;
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul dev
+  longhaul dev --data ./data --demo
+  longhaul dev --http 127.0.0.1:0 --broker 127.0.0.1:0 --admin 127.0.0.1:0 -o jsonl")]
+pub(crate) struct Dev {
+    #[command(flatten)]
+    listen: Listen,
+    /// Adds a worker with sample tasks on the queue `demo`, which show progress, failure and retry.
+    #[arg(long)]
+    pub(super) demo: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul server start --data /var/lib/longhaul
+  longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
+  longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
+pub(crate) struct Start {
+    /// What keeps the tasks: embedded (a broker in this process) or pulsar.
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    #[command(flatten)]
+    listen: Listen,
+    /// Tenant and namespace of Pulsar that hold the queues.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// The file of the tokens that let callers in; it is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    http_tokens: Option<String>,
+    /// Listens beyond this machine and lets everybody in.
+    #[arg(long)]
+    insecure: bool,
+    /// The certificate of the gateway, as PEM.
+    #[arg(long, value_name = "FILE")]
+    http_certificate_file: Option<String>,
+    /// Its key, as PEM.
+    #[arg(long, value_name = "FILE")]
+    http_key_file: Option<String>,
+    /// The authorities whose client certificates let callers in, as PEM.
+    #[arg(long, value_name = "FILE")]
+    http_client_authorities: Option<String>,
+    /// Names by which the gateway may be asked for, with commas in between.
+    #[arg(long, value_name = "HOSTS")]
+    http_hosts: Option<String>,
+    /// Origins of web pages that may use the gateway, with commas in between.
+    #[arg(long, value_name = "ORIGINS")]
+    http_origins: Option<String>,
+    /// How long it may take to end in order.
+    #[arg(long, value_name = "TIME")]
+    drain: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Listen {
+    /// The directory that everything is kept in; made if it does not exist.
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Where the gateway listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// Where the embedded broker listens for clients of Pulsar.
+    #[arg(long, value_name = "HOST:PORT")]
+    broker: Option<String>,
+    /// Where the embedded broker's admin API and its metrics are.
+    #[arg(long, value_name = "HOST:PORT")]
+    admin: Option<String>,
+    /// Routes of another task queue that are served as well: 001 or 002, with a comma for both.
+    #[arg(long, value_name = "DIALECTS")]
+    dialect: Option<String>,
+}
+
+fn given<'a>(texts: &[(&'static str, &'a Option<String>)]) -> Said<'a> {
+    texts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect()
+}
+
+impl Listen {
+    fn said(&self) -> Said<'_> {
+        given(&[
+            ("data", &self.data),
+            ("http", &self.http),
+            ("broker", &self.broker),
+            ("admin", &self.admin),
+            ("dialect", &self.dialect),
+        ])
+    }
+}
+
+impl Dev {
+    /// What was said.
+    pub(super) fn said(&self) -> Said<'_> {
+        self.listen.said()
+    }
+}
+
+impl Start {
+    /// What was said.
+    pub(super) fn said(&self) -> Said<'_> {
+        let mut said = self.listen.said();
+        said.extend(given(&[
+            ("engine", &self.engine),
+            ("namespace", &self.namespace),
+            ("http-tokens", &self.http_tokens),
+            ("http-certificate-file", &self.http_certificate_file),
+            ("http-key-file", &self.http_key_file),
+            ("http-client-authorities", &self.http_client_authorities),
+            ("http-hosts", &self.http_hosts),
+            ("http-origins", &self.http_origins),
+            ("drain", &self.drain),
+        ]));
+        said.extend(self.insecure.then_some(("insecure", "true")));
+        said
+    }
+}

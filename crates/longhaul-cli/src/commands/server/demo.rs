@@ -1,0 +1,77 @@
+//! Sample tasks, and a worker for them: one that takes its time and tells how far it is, one that fails at first, one that fails for good.
+
+use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
+use std::time::Duration;
+
+/// The queue of the samples.
+const QUEUE: &str = "demo";
+
+/// Steps of a task that takes its time.
+const STEPS: u64 = 20;
+
+/// How long a step takes.
+const STEP: Duration = Duration::from_millis(500);
+
+/// Type, payload.
+const SAMPLES: [(&str, &str); 4] = [
+    ("count", "one task that tells how far it is"),
+    ("count", "another one beside it"),
+    ("flaky", "a task that fails twice before it succeeds"),
+    ("broken", "a task that fails for good, and leaves a dead letter"),
+];
+
+pub(super) struct Demo {
+    worker: WorkerHandle,
+}
+
+struct Samples;
+
+impl TaskProcessor for Samples {
+    type Task = Text;
+    type Output = Text;
+
+    async fn process(&self, task: Text, context: TaskContext) -> Result<Text, TaskError> {
+        match context.task_type() {
+            Some("flaky") if context.attempt() < 3 => {
+                Err(TaskError::retry(format!("no luck at attempt {}", context.attempt())))
+            }
+            Some("broken") => Err(TaskError::fatal("this sample always fails")),
+            _ => count(&context).await.map(|()| Text(format!("done: {}", task.0))),
+        }
+    }
+}
+
+async fn count(context: &TaskContext) -> Result<(), TaskError> {
+    for step in 1..=STEPS {
+        tokio::select! {
+            () = context.cancelled() => return Err(TaskError::retry("cancelled")),
+            () = tokio::time::sleep(STEP) => context.progress(step, STEPS, "counting"),
+        }
+    }
+    Ok(())
+}
+
+impl Demo {
+    /// Starts the worker, and submits the samples.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub(super) async fn start(client: Client) -> anyhow::Result<Self> {
+        let worker = client.worker(QUEUE, Samples).name("demo").concurrency(4);
+        let worker = worker.keep_alive(Duration::from_secs(1)).start().await?;
+        for (kind, text) in SAMPLES {
+            let pauses = [Duration::from_secs(3); 2];
+            let task = client.submission(QUEUE, &Text(text.to_owned())).task_type(kind);
+            task.retry(RetryPolicy::intervals(pauses)).send().await?;
+        }
+        Ok(Self { worker })
+    }
+
+    /// Ends the worker; what it cannot finish it gives back.
+    pub(super) async fn end(self, limit: Duration) {
+        // A step is short: the samples end when they are told to.
+        if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
+            tracing::warn!(%error, "the worker of the demo did not end in order");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `longhaul server` and `longhaul dev`: the gateway, with a broker of its own or before a Pulsar.
+
+mod args;
+mod demo;
+mod engine;
+mod running;
+
+use crate::context::Context;
+use crate::exit::Failure;
+use crate::{clock, times};
+pub(crate) use args::{Dev, Start};
+use clap::Subcommand;
+use engine::{Embedded, Engine};
+use running::Running;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Server {
+    /// A broker and the gateway on this machine, for development: the same as `longhaul dev`.
+    #[command(after_help = "\
+Examples:
+  longhaul server dev
+  longhaul server dev --data ./data --demo")]
+    Dev(Box<Dev>),
+    /// The gateway for production, with the embedded broker or before a Pulsar.
+    Start(Box<Start>),
+}
+
+/// Where everything listens.
+#[derive(Debug, Serialize)]
+struct Addresses {
+    http: String,
+    broker: String,
+    admin: Option<String>,
+    /// `None`: with Pulsar, or in a temporary directory.
+    data: Option<PathBuf>,
+}
+
+/// # Errors
+/// What the service meets.
+pub(crate) async fn run(command: Server, context: &Context) -> anyhow::Result<()> {
+    match command {
+        Server::Dev(it) => dev(&it, context).await,
+        Server::Start(it) => start(&it, context).await,
+    }
+}
+
+/// # Errors
+/// When something cannot be started, or ends by itself.
+pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
+    let begun = clock::monotonic();
+    let settings = context.settings_with(it.said())?;
+    let engine = Embedded::start(&settings).await?;
+    let client = engine.client().connect().await?;
+    let running = Running::start(&settings, engine.into(), client, it.demo).await?;
+    let addresses = running.addresses(settings.path("data"));
+    if context.output.is_for_people() {
+        let took = times::human(begun.elapsed());
+        context.output.lines(&introduction(&addresses, it.demo, &took))?;
+    } else {
+        context.output.one(&addresses, &[])?;
+    }
+    running.until_signal(&settings, &context.output).await
+}
+
+/// # Errors
+/// As [`dev`].
+async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
+    let settings = context.settings_with(it.said())?;
+    let engine = match settings.text("engine") {
+        Some("embedded") => {
+            if settings.text("data").is_none() {
+                return Err(Failure::usage("it is not said where the data are to be kept")
+                    .help("--data DIR keeps them there; `longhaul dev` does without, and loses them when it ends")
+                    .into());
+            }
+            Engine::from(Embedded::start(&settings).await?)
+        }
+        Some("pulsar") => {
+            Engine::Pulsar(settings.text("service-url").unwrap_or_default().to_owned())
+        }
+        other => {
+            let other = other.unwrap_or_default();
+            let what = format!("engine is `{other}`: expected embedded or pulsar");
+            return Err(Failure::usage(what).into());
+        }
+    };
+    let client = match &engine {
+        Engine::Embedded(it) => it.client().connect().await?,
+        Engine::Pulsar(_) => crate::connect::builder(&settings)?.connect().await?,
+    };
+    let running = Running::start(&settings, engine, client, false).await?;
+    let addresses = running.addresses(settings.path("data"));
+    tracing::info!(
+        http = addresses.http,
+        broker = addresses.broker,
+        admin = addresses.admin,
+        "ready"
+    );
+    if !context.output.quiet {
+        context.output.one(&addresses, &fields(&addresses))?;
+    }
+    running.until_signal(&settings, &context.output).await
+}
+
+fn fields(addresses: &Addresses) -> [(&'static str, String); 4] {
+    let data = addresses.data.as_ref().map(|it| it.display().to_string());
+    [
+        ("http", addresses.http.clone()),
+        ("broker", addresses.broker.clone()),
+        ("admin", addresses.admin.clone().unwrap_or_default()),
+        ("data", data.unwrap_or_default()),
+    ]
+}
+
+/// What a person is told who has started it.
+fn introduction(it: &Addresses, demo: bool, took: &str) -> String {
+    let data = it.data.as_ref().map_or_else(
+        || "temporary; --data DIR keeps them".to_owned(),
+        |path| path.display().to_string(),
+    );
+    let admin = it.admin.as_deref().unwrap_or("nowhere");
+    let mut text = format!(
+        "longhaul is ready after {took}.\n\n  HTTP    {}\n  Pulsar  {}\n  admin   {admin}\n  data    {data}\n\n",
+        it.http, it.broker
+    );
+    text.push_str("Try next, in another terminal:\n\n");
+    let defaults = super::ports::DEFAULT;
+    if it.broker != format!("pulsar://{}", defaults.broker) {
+        text.push_str(&format!("  export LONGHAUL_SERVICE_URL={}\n", it.broker));
+        text.push_str(&format!("  export LONGHAUL_ADMIN_URL={admin}\n"));
+    }
+    if demo {
+        text.push_str(
+            "  longhaul task watch demo\n  longhaul task list demo\n  longhaul dead list demo\n",
+        );
+    } else {
+        text.push_str("  longhaul worker run hello --exec 'tr a-z A-Z'\n");
+    }
+    text.push_str("  longhaul task submit hello 'Hello' --wait\n  longhaul queue stats hello\n");
+    text.push_str("\nCtrl-C ends it in order, a second one at once.");
+    text
+}

@@ -1,0 +1,149 @@
+//! Everything that runs in one process: broker, gateway, perhaps the demo; and how it ends.
+
+use super::Addresses;
+use super::demo::Demo;
+use super::engine::{self, Engine};
+use crate::exit::{Code, Failure};
+use crate::output::Output;
+use crate::settings::Settings;
+use crate::signals::Signals;
+use longhaul::Client;
+use longhaul_server::{Dialect, Server, ServerConfig, StartError, TlsConfig};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long it may take to end in order.
+const DRAIN: Duration = Duration::from_secs(30);
+
+pub(super) struct Running {
+    engine: Engine,
+    server: Server,
+    demo: Option<Demo>,
+}
+
+impl Running {
+    /// Starts the gateway before an engine that runs.
+    ///
+    /// # Errors
+    /// When a setting is wrong, or the port is in use.
+    pub(super) async fn start(
+        settings: &Settings,
+        engine: Engine,
+        client: Client,
+        with_demo: bool,
+    ) -> anyhow::Result<Self> {
+        let config = config(settings)?;
+        let server = match Server::start(client.clone(), config).await {
+            Ok(server) => server,
+            Err(StartError::Listen { address, source }) => {
+                return Err(engine::in_use("http", address, &source).into());
+            }
+            Err(error) => {
+                let what = error.to_string();
+                return Err(Failure::new(Code::Usage, what).into());
+            }
+        };
+        let demo = if with_demo { Some(Demo::start(client).await?) } else { None };
+        Ok(Self { engine, server, demo })
+    }
+
+    pub(super) fn addresses(&self, data: Option<PathBuf>) -> Addresses {
+        let http = self.server.url();
+        match &self.engine {
+            Engine::Embedded(it) => {
+                Addresses { http, broker: it.service_url(), admin: it.admin_url(), data }
+            }
+            Engine::Pulsar(url) => Addresses { http, broker: url.clone(), admin: None, data: None },
+        }
+    }
+
+    /// Runs until Ctrl-C or SIGTERM, and ends in order; at a second one, at once.
+    ///
+    /// # Errors
+    /// When the broker ends by itself.
+    pub(super) async fn until_signal(
+        self,
+        settings: &Settings,
+        output: &Output,
+    ) -> anyhow::Result<()> {
+        let limit = settings.duration("drain")?.unwrap_or(DRAIN);
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            () = signals.next() => {}
+            error = self.broken() => return Err(error),
+        }
+        output.note("ending in order; a second signal ends it at once");
+        tokio::select! {
+            ended = self.drain(limit) => ended,
+            () = signals.next() => {
+                output.note("ended at once");
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the broker ends by itself.
+    async fn broken(&self) -> anyhow::Error {
+        match &self.engine {
+            Engine::Embedded(it) => match it.ended().await {
+                Ok(()) => anyhow::anyhow!("the broker has ended"),
+                Err(error) => anyhow::Error::from(error).context("the broker has ended by itself"),
+            },
+            Engine::Pulsar(_) => std::future::pending().await,
+        }
+    }
+
+    async fn drain(self, limit: Duration) -> anyhow::Result<()> {
+        let Self { engine, server, demo } = self;
+        if let Some(demo) = demo {
+            demo.end(limit).await;
+        }
+        server.drain(limit).await;
+        drop(server);
+        match engine {
+            Engine::Embedded(it) => (*it).shutdown().await,
+            Engine::Pulsar(_) => Ok(()),
+        }
+    }
+}
+
+fn config(settings: &Settings) -> Result<ServerConfig, Failure> {
+    let mut config = ServerConfig::default();
+    config.listen = engine::address(settings, "http")?;
+    if let Some(namespace) = settings.text("namespace") {
+        namespace.clone_into(&mut config.namespace);
+    }
+    config.token_file = settings.path("http-tokens");
+    config.insecure = settings.is("insecure")?;
+    let files = (settings.path("http-certificate-file"), settings.path("http-key-file"));
+    let client_authorities = settings.path("http-client-authorities");
+    config.tls = match (files, client_authorities) {
+        ((Some(certificate), Some(key)), client_authorities) => {
+            Some(TlsConfig { certificate, key, client_authorities })
+        }
+        ((None, None), None) => None,
+        _ => {
+            return Err(Failure::usage("TLS of the gateway needs a certificate and its key")
+                .help("say --http-certificate-file and --http-key-file"));
+        }
+    };
+    config.allowed_hosts = list(settings, "http-hosts");
+    config.allowed_origins = list(settings, "http-origins");
+    config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
+    Ok(config)
+}
+
+/// What stands between commas.
+fn list(settings: &Settings, name: &str) -> Vec<String> {
+    let parts = settings.text(name).unwrap_or_default().split(',').map(str::trim);
+    parts.filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+
+fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
+    let one = |text: &str| match text.trim() {
+        "001" => Ok(Dialect::Document001),
+        "002" => Ok(Dialect::Document002),
+        _ => Err("expected 001, 002 or both with a comma".to_owned()),
+    };
+    text.split(',').map(one).collect()
+}
