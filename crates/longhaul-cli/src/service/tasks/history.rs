@@ -54,7 +54,7 @@ impl Row for Entry {
             (Some(_), _) => Tone::Faint,
             (None, "completed") => Tone::Good,
             (None, "failed" | "ended" | "closed") => Tone::Bad,
-            (None, "claimed") => Tone::Busy,
+            (None, "claimed" | "leased") => Tone::Busy,
             (None, _) => Tone::Plain,
         }
     }
@@ -83,6 +83,12 @@ fn entry(entry: HistoryEntry) -> Entry {
 fn event(event: HistoryEvent) -> (&'static str, String) {
     match event {
         HistoryEvent::Claimed { attempt } => ("claimed", format!("attempt {attempt}")),
+        HistoryEvent::Leased { attempt, worker } => {
+            ("leased", format!("attempt {attempt} to {worker}"))
+        }
+        HistoryEvent::Renewed { lease_time } => {
+            ("renewed", format!("for {}", times::human(lease_time)))
+        }
         HistoryEvent::Closed { outcome, reason } => ("closed", ended(outcome, &reason)),
         HistoryEvent::Completed => ("completed", String::new()),
         HistoryEvent::Failed { next_attempt_ms, reason } => {
