@@ -85,8 +85,8 @@ pub(crate) fn human(duration: Duration) -> String {
             let micros = duration.as_micros();
             if micros < 10_000 { in_ms(micros) } else { format!("{}ms", duration.as_millis()) }
         }
-        1..=9 => format!("{:.1}s", duration.as_secs_f64()),
-        10..=59 => format!("{seconds}s"),
+        1..=9 if duration.subsec_millis() > 0 => format!("{:.1}s", duration.as_secs_f64()),
+        1..=59 => format!("{seconds}s"),
         60..=3_599 => pair(seconds / 60, "m", seconds % 60, "s"),
         3_600..=86_399 => pair(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
         86_400.. => pair(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
@@ -174,6 +174,7 @@ mod tests {
             (7, "7.0ms"),
             (250, "250ms"),
             (2_500, "2.5s"),
+            (3_000, "3s"),
             (59_900, "59s"),
             (60_000, "1m"),
             (5_425_000, "1h 30m"),
@@ -181,7 +182,7 @@ mod tests {
         ] {
             assert_eq!(human(Duration::from_millis(ms)), shown);
         }
-        assert_eq!((ago(500, 5_500), ago(65_500, 5_500)), ("5.0s ago".into(), "in 1m".into()));
+        assert_eq!((ago(500, 5_500), ago(65_500, 5_500)), ("5s ago".into(), "in 1m".into()));
         assert_eq!(iso(1_792_000_000_123), "2026-10-14T17:46:40.123Z");
         assert_eq!(iso_duration(Duration::from_secs(90)), "PT90S");
     }

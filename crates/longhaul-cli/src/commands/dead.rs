@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::exit::{Code, Failure};
 use crate::service::Pulsar;
 use crate::service::letters::Letters;
-use crate::service::tasks::named;
+use crate::service::tasks::{named, parse_task};
 use crate::times;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
@@ -41,6 +41,7 @@ Examples:
   longhaul dead show tasks@12:3:-1 --payload > payload.json")]
     Show {
         /// The task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
         task: TaskRef,
         /// Prints the payload alone, as it is.
         #[arg(long)]
@@ -188,7 +189,7 @@ async fn replay(service: &impl Letters, it: Many, context: &Context) -> anyhow::
     let mut outcomes = Outcomes::new(context);
     if !it.all {
         for text in &it.what {
-            let task: TaskRef = text.parse()?;
+            let task = parse_task(text).map_err(Failure::usage)?;
             let replayed = service.replay(&task, context.reason()).await;
             tell(&mut outcomes, named(&task), replayed)?;
         }

@@ -35,6 +35,7 @@ impl TaskProcessor for Samples {
             Some("flaky") if context.attempt() < 3 => {
                 Err(TaskError::retry(format!("no luck at attempt {}", context.attempt())))
             }
+            Some("flaky") => Ok(Text("done at the third attempt".to_owned())),
             Some("broken") => Err(TaskError::fatal("this sample always fails")),
             _ => count(&context).await.map(|()| Text(format!("done: {}", task.0))),
         }

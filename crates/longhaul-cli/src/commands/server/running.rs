@@ -19,6 +19,7 @@ pub(super) struct Running {
     engine: Engine,
     server: Server,
     demo: Option<Demo>,
+    signals: Signals,
 }
 
 impl Running {
@@ -44,7 +45,8 @@ impl Running {
             }
         };
         let demo = if with_demo { Some(Demo::start(client).await?) } else { None };
-        Ok(Self { engine, server, demo })
+        // Whoever is told that it is ready may end it.
+        Ok(Self { engine, server, demo, signals: Signals::new()? })
     }
 
     pub(super) fn addresses(&self, data: Option<PathBuf>) -> Addresses {
@@ -62,48 +64,53 @@ impl Running {
     /// # Errors
     /// When the broker ends by itself.
     pub(super) async fn until_signal(
-        self,
+        mut self,
         settings: &Settings,
         output: &Output,
     ) -> anyhow::Result<()> {
         let limit = settings.duration("drain")?.unwrap_or(DRAIN);
-        let mut signals = Signals::new()?;
+        let Self { engine, signals, .. } = &mut self;
         tokio::select! {
             () = signals.next() => {}
-            error = self.broken() => return Err(error),
+            error = broken(engine) => return Err(error),
         }
         output.note("ending in order; a second signal ends it at once");
+        let Self { engine, server, demo, mut signals } = self;
         tokio::select! {
-            ended = self.drain(limit) => ended,
+            ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {
                 output.note("ended at once");
                 Ok(())
             }
         }
     }
+}
 
-    /// Waits until the broker ends by itself.
-    async fn broken(&self) -> anyhow::Error {
-        match &self.engine {
-            Engine::Embedded(it) => match it.ended().await {
-                Ok(()) => anyhow::anyhow!("the broker has ended"),
-                Err(error) => anyhow::Error::from(error).context("the broker has ended by itself"),
-            },
-            Engine::Pulsar(_) => std::future::pending().await,
-        }
+/// Waits until the broker ends by itself.
+async fn broken(engine: &Engine) -> anyhow::Error {
+    match engine {
+        Engine::Embedded(it) => match it.ended().await {
+            Ok(()) => anyhow::anyhow!("the broker has ended"),
+            Err(error) => anyhow::Error::from(error).context("the broker has ended by itself"),
+        },
+        Engine::Pulsar(_) => std::future::pending().await,
     }
+}
 
-    async fn drain(self, limit: Duration) -> anyhow::Result<()> {
-        let Self { engine, server, demo } = self;
-        if let Some(demo) = demo {
-            demo.end(limit).await;
-        }
-        server.drain(limit).await;
-        drop(server);
-        match engine {
-            Engine::Embedded(it) => (*it).shutdown().await,
-            Engine::Pulsar(_) => Ok(()),
-        }
+async fn drain(
+    engine: Engine,
+    server: Server,
+    demo: Option<Demo>,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    if let Some(demo) = demo {
+        demo.end(limit).await;
+    }
+    server.drain(limit).await;
+    drop(server);
+    match engine {
+        Engine::Embedded(it) => (*it).shutdown().await,
+        Engine::Pulsar(_) => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::commands::bulk::Outcomes;
 use crate::commands::dead;
 use crate::context::Context;
 use crate::service::letters::Letters;
-use crate::service::tasks::{Act, Tasks, named};
+use crate::service::tasks::{Act, Tasks, named, parse_task};
 use clap::Args;
 use longhaul::TaskRef;
 
@@ -17,7 +17,7 @@ Examples:
 The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.")]
 pub(crate) struct Retry {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -30,6 +30,7 @@ Examples:
 `longhaul task list -o json` shows epochs. If the task has changed hands since the epoch that you name, nothing happens.")]
 pub(crate) struct ForceFail {
     /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
     task: TaskRef,
     /// The epoch that you have seen it in; without it, the one that it is in now.
     #[arg(long)]
@@ -45,6 +46,7 @@ Examples:
 Another worker takes it after two heartbeat intervals. The attempt counts.")]
 pub(crate) struct ForceRelease {
     /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
     task: TaskRef,
     /// The epoch that you have seen it in; without it, the one that it is in now.
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::{Code, Failure};
-use crate::service::tasks::{Change, From, Task, Tasks, named};
+use crate::service::tasks::{Change, From, Task, Tasks, named, parse_task};
 use clap::Args;
 use futures::StreamExt;
 use longhaul::TaskRef;
@@ -17,7 +17,7 @@ Examples:
 It exits with 0 if all completed, with 1 if one did not, and with 124 when the time of --timeout is over.")]
 pub(crate) struct Wait {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -25,10 +25,14 @@ pub(crate) struct Wait {
 #[command(after_help = "\
 Examples:
   longhaul task watch tasks --from-now
+  longhaul task watch tasks@12:3:-1 --until running
   longhaul task watch tasks@12:3:-1 -o jsonl")]
 pub(crate) struct Watch {
     /// The task topic; or one task as QUEUE@ID, which is watched until it is over.
     what: String,
+    /// Ends as soon as a task has this status.
+    #[arg(long, value_name = "STATUS")]
+    until: Option<String>,
     /// Begins with the next change, and not with how each task stands.
     #[arg(long)]
     from_now: bool,
@@ -125,7 +129,7 @@ pub(crate) async fn watch(
     context: &Context,
 ) -> anyhow::Result<()> {
     let one: Option<TaskRef> = match it.what.contains('@') {
-        true => Some(it.what.parse()?),
+        true => Some(parse_task(&it.what).map_err(Failure::usage)?),
         false => None,
     };
     let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
@@ -139,7 +143,8 @@ pub(crate) async fn watch(
                     continue;
                 }
                 context.output.each(&*task)?;
-                if name.is_some() && task.is_over() {
+                let is_reached = it.until.as_deref() == Some(task.status);
+                if is_reached || (name.is_some() && task.is_over()) {
                     return Ok(());
                 }
             }

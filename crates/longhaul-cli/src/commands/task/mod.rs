@@ -8,7 +8,7 @@ pub(crate) mod submitting;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::service::Pulsar;
-use crate::service::tasks::{Act, Tasks, named, no_task};
+use crate::service::tasks::{Act, Tasks, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 
@@ -55,7 +55,7 @@ Examples:
   longhaul task get tasks@12:3:-1 tasks@12:4:-1 -o json")]
 pub(crate) struct Get {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -66,6 +66,7 @@ Examples:
   longhaul task history tasks@12:3:-1 -o jsonl")]
 pub(crate) struct History {
     /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
     task: TaskRef,
 }
 
@@ -76,7 +77,7 @@ Examples:
   longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann")]
 pub(crate) struct Cancel {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -87,7 +88,7 @@ Examples:
   longhaul task kill tasks@12:3:-1 -o json")]
 pub(crate) struct Kill {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -100,7 +101,7 @@ Examples:
 `longhaul queue purge` deletes all tasks that a filter takes.")]
 pub(crate) struct Delete {
     /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
 
@@ -111,6 +112,7 @@ Examples:
   longhaul task result tasks@12:3:-1 --wait > report.pdf")]
 pub(crate) struct ResultOf {
     /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
     task: TaskRef,
     /// Waits for it.
     #[arg(long)]
@@ -124,6 +126,7 @@ Examples:
   longhaul task payload tasks@12:3:-1 --properties -o json")]
 pub(crate) struct PayloadOf {
     /// The task, as QUEUE@ID.
+    #[arg(value_parser = parse_task)]
     task: TaskRef,
     /// Shows the properties of its message instead.
     #[arg(long)]

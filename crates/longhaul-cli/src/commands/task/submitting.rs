@@ -4,7 +4,7 @@ use super::following;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::Row;
-use crate::service::tasks::{NewTask, Tasks, Terms, named};
+use crate::service::tasks::{NewTask, Tasks, Terms, named, parse_task};
 use crate::times;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -140,7 +140,7 @@ pub(crate) struct TermArgs {
     #[arg(long)]
     strict: bool,
     /// It begins when this task is over; may be given several times.
-    #[arg(long = "after", value_name = "TASK")]
+    #[arg(long = "after", value_name = "TASK", value_parser = parse_task)]
     after: Vec<TaskRef>,
     /// It begins when the task with this idempotency key or dedupe key is over.
     #[arg(long = "after-key", value_name = "KEY")]

@@ -1,6 +1,7 @@
 //! Tasks: submitted, looked at, waited for, ended.
 
 mod history;
+mod name;
 mod new;
 mod pulsar;
 mod record;
@@ -10,8 +11,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 pub(crate) use history::History;
 use longhaul::{TaskFilter, TaskId, TaskRef};
+pub(crate) use name::{named, task as parse_task};
 pub(crate) use new::{NewTask, Terms};
-pub(crate) use record::{Counts, Listed, Task, named, statuses};
+pub(crate) use record::{Counts, Listed, Task, statuses};
 use std::collections::BTreeMap;
 
 /// Answers questions about tasks, and ends them.

@@ -1,8 +1,8 @@
 //! What is told of tasks.
 
+use super::named;
 use crate::clock;
 use crate::output::{Row, Tone, text};
-use crate::service::short_topic;
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,11 +12,6 @@ use longhaul::{
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A task as people name it.
-pub(crate) fn named(task: &TaskRef) -> String {
-    format!("{}@{}", short_topic(&task.topic), task.id)
-}
 
 /// A task as its entry on the metadata topic shows it, or as it was submitted if nobody has claimed it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

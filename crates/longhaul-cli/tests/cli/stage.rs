@@ -1,0 +1,104 @@
+//! A broker with a worker, for one transcript.
+
+use longhaul::{Client, TaskContext, TaskError, Text, WorkerHandle, processor_fn};
+use longhaul_broker::{Broker, BrokerConfig};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The queue that the worker works on.
+const QUEUE: &str = "tasks";
+
+pub(crate) struct Stage {
+    pub(crate) folder: TempDir,
+    pub(crate) broker: Broker,
+    runtime: Runtime,
+    worker: Option<WorkerHandle>,
+}
+
+/// What the worker does: it shouts, unless it is told to fail or to take its time.
+async fn shout(task: Text, context: TaskContext) -> Result<Text, TaskError> {
+    match task.0.as_str() {
+        "fail" => Err(TaskError::fatal("the customer \u{1b}[2Jdoes not exist")),
+        "flaky" if context.attempt() < 3 => Err(TaskError::retry_after(
+            Duration::ZERO,
+            format!("no luck at attempt {}", context.attempt()),
+        )),
+        "slow" => {
+            context.progress(1, 4, "the first quarter");
+            context.cancelled().await;
+            Err(TaskError::retry("told to end"))
+        }
+        text => Ok(Text(text.to_uppercase())),
+    }
+}
+
+impl Stage {
+    /// A broker alone: nobody works.
+    pub(crate) fn new() -> Self {
+        let broker = Broker::start(BrokerConfig::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        Self { folder: TempDir::new().unwrap(), broker, runtime, worker: None }
+    }
+
+    /// With a worker on the queue `tasks`, which has set its topics up.
+    pub(crate) fn with_worker() -> Self {
+        let mut stage = Self::new();
+        let url = stage.broker.service_url().to_owned();
+        let admin = stage.broker.admin_url().unwrap();
+        stage.worker = Some(stage.runtime.block_on(async {
+            let client = Client::builder(url).admin_url(admin).connect().await.unwrap();
+            let worker = client.worker(QUEUE, processor_fn(shout)).name("shouter");
+            let worker = worker.backoff(Duration::from_millis(1), Duration::from_millis(2));
+            let worker = worker.start().await.unwrap();
+            worker.ready().await;
+            worker
+        }));
+        stage
+    }
+
+    /// The variables for the program: nothing of the machine's own settings counts.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let config = self.folder.path().join("config.toml");
+        vec![
+            ("LONGHAUL_SERVICE_URL", self.broker.service_url().to_owned()),
+            ("LONGHAUL_ADMIN_URL", self.broker.admin_url().unwrap()),
+            ("LONGHAUL_CONFIG", config.display().to_string()),
+            ("LONGHAUL_OPERATOR", "ann".to_owned()),
+            ("LONGHAUL_TIMEOUT", "1m".to_owned()),
+            ("RUST_LOG", String::new()),
+            ("PULSAR_SERVICE_URL", String::new()),
+            ("PULSAR_CLIENT_CONF", String::new()),
+        ]
+    }
+
+    /// Runs the program.
+    pub(crate) fn longhaul(&self, arguments: &[&str]) -> Output {
+        let mut command = longhaul(arguments, self.folder.path());
+        command.envs(self.variables()).output().unwrap()
+    }
+
+    /// What the program prints when it ends well.
+    #[track_caller]
+    pub(crate) fn told(&self, arguments: &[&str]) -> String {
+        let output = self.longhaul(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn end(self) {
+        if let Some(worker) = self.worker {
+            self.runtime.block_on(worker.drain(Duration::from_secs(10))).unwrap();
+        }
+        self.broker.shutdown().unwrap();
+    }
+}
+
+/// The program, with these arguments, in this folder.
+pub(crate) fn longhaul(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    command.args(arguments).current_dir(folder);
+    command
+}

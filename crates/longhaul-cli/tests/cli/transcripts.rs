@@ -1,0 +1,122 @@
+//! Each transcript in `tests/cmd` has a broker of its own, so that its tasks always have the same ids.
+
+use super::stage::Stage;
+use trycmd::TestCases;
+
+#[track_caller]
+fn play(stage: Stage, transcript: &str) {
+    let cases = TestCases::new();
+    for (name, value) in stage.variables() {
+        cases.env(name, value);
+    }
+    cases.register_bin("longhaul", std::path::PathBuf::from(env!("CARGO_BIN_EXE_longhaul")));
+    cases.case(format!("tests/cmd/{transcript}.trycmd"));
+    cases.run();
+    stage.end();
+}
+
+#[test]
+fn the_first_minute() {
+    play(Stage::with_worker(), "first-minute");
+}
+
+#[test]
+fn tasks_that_fail_or_hang_are_found_and_mended() {
+    play(Stage::with_worker(), "bad-night");
+}
+
+#[test]
+fn queues_are_limited_paused_and_purged() {
+    play(Stage::new(), "queues");
+}
+
+#[test]
+fn schedules_are_made_and_changed() {
+    play(Stage::new(), "schedules");
+}
+
+#[test]
+fn topics_are_set_up_and_checked() {
+    play(Stage::new(), "topics");
+}
+
+#[test]
+fn settings_come_from_where_they_should() {
+    play(Stage::new(), "settings");
+}
+
+#[test]
+fn wrong_input_is_told() {
+    play(Stage::new(), "wrong");
+}
+
+/// A failure reason that clears the screen would do so on the terminal of whoever looks at the task.
+#[test]
+fn control_characters_of_tasks_reach_no_terminal() {
+    let stage = Stage::with_worker();
+    let task = stage.told(&["task", "submit", "tasks", "fail", "-q"]);
+    let task = task.trim();
+    let ended = stage.longhaul(&["task", "wait", task]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    let looks: [&[&str]; 6] = [
+        &["task", "get", task],
+        &["task", "get", task, "-o", "json"],
+        &["task", "history", task],
+        &["task", "list", "tasks"],
+        &["dead", "list", "tasks"],
+        &["dead", "show", task],
+    ];
+    let mut seen = 0;
+    for arguments in looks {
+        let told = stage.told(arguments);
+        assert!(!told.contains('\u{1b}'), "{arguments:?}: {told:?}");
+        seen += usize::from(told.contains("does not exist"));
+    }
+    assert_eq!(seen, 5, "the reason is shown by all but the list");
+    assert!(!ended.stdout.contains(&0x1b) && !ended.stderr.contains(&0x1b), "{ended:?}");
+    stage.end();
+}
+
+#[test]
+fn lines_are_tasks() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let stage = Stage::with_worker();
+    let arguments = ["task", "submit", "tasks", "--lines", "-q"];
+    let mut child = super::stage::longhaul(&arguments, stage.folder.path());
+    let child = child.envs(stage.variables()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"one\ntwo\n\nthree\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let tasks = String::from_utf8(output.stdout).unwrap();
+    let results: Vec<_> =
+        tasks.lines().map(|task| stage.told(&["task", "result", task, "--wait"])).collect();
+    assert_eq!(results, ["ONE", "TWO", "THREE"]);
+    stage.end();
+}
+
+#[test]
+fn a_bench_has_figures() {
+    let stage = Stage::new();
+    let told = stage.told(&["bench", "load", "--tasks", "50", "--workers", "1", "-o", "json"]);
+    let figures: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&figures["tasks"], &figures["notCompleted"]), (&50.into(), &0.into()));
+    assert!(figures["endToEnd"]["p50"].as_f64().unwrap() > 0.0, "{told}");
+    let counts = stage.told(&["task", "count", "load", "-o", "json"]);
+    let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
+    assert_eq!(counts["byStatus"]["completed"], 50);
+    stage.end();
+}
+
+#[test]
+fn manual_pages_and_completions_are_made() {
+    let stage = Stage::new();
+    let folder = stage.folder.path().join("man");
+    stage.told(&["man", folder.to_str().unwrap()]);
+    let page = std::fs::read_to_string(folder.join("longhaul-task-submit.1")).unwrap();
+    assert!(page.contains("\\-\\-max\\-duration"), "{page}");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stage.told(&["completions", shell]).contains("submit"), "{shell}");
+    }
+    stage.end();
+}
