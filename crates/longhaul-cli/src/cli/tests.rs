@@ -38,6 +38,29 @@ fn each_help_has_two_examples_that_can_be_typed() {
     }
 }
 
+/// A command without a line in the documentation is one that nobody finds.
+#[test]
+fn each_command_is_in_the_documentation() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut found = Vec::new();
+    leaves(&Cli::command(), "", &mut found);
+    for (path, _) in found {
+        assert!(page.contains(&format!("`{path}`")), "docs/cli.md does not name `{path}`");
+    }
+}
+
+/// A setting that is not documented is one that nobody sets.
+#[test]
+fn each_setting_is_in_the_documentation() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for setting in crate::settings::SETTINGS.iter().filter(|it| it.name != "token") {
+        let name = setting.name;
+        assert!(page.contains(&format!("`{name}`")), "docs/cli.md does not name `{name}`");
+    }
+}
+
 /// The words of a line as a shell divides them, up to a pipe; quotes and redirections are all that is known.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);

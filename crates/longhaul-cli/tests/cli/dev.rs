@@ -130,6 +130,8 @@ fn the_demo_shows_success_failure_and_retry() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let dev = Service::start(&["dev", "--demo"], here);
+    // The one that fails for good is submitted last.
+    dev.told(&["task", "watch", "demo", "--until", "failed"], here);
     let tasks = dev.told(&["task", "list", "demo", "-o", "jsonl"], here);
     let named = |kind: &str| {
         let mut tasks = tasks.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

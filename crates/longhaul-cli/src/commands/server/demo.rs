@@ -1,7 +1,12 @@
 //! Sample tasks, and a worker for them: one that takes its time and tells how far it is, one that fails at first, one that fails for good.
 
+use crate::output::{Format, Output};
+use crate::service::Pulsar;
+use crate::service::tasks::{Change, From, Tasks};
+use futures::StreamExt;
 use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// The queue of the samples.
 const QUEUE: &str = "demo";
@@ -22,6 +27,8 @@ const SAMPLES: [(&str, &str); 4] = [
 
 pub(super) struct Demo {
     worker: WorkerHandle,
+    /// Tells what becomes of the samples.
+    teller: JoinSet<()>,
 }
 
 struct Samples;
@@ -42,6 +49,19 @@ impl TaskProcessor for Samples {
     }
 }
 
+/// Prints each change of the samples.
+async fn tell(client: Client, colours: bool) {
+    let output = Output { format: Format::Table, quiet: false, colours };
+    let Ok(mut changes) = (Pulsar { client }).watch(QUEUE, From::Now).await else { return };
+    while let Some(Ok(change)) = changes.next().await {
+        if let Change::Updated(task) = change
+            && output.each(&*task).is_err()
+        {
+            return;
+        }
+    }
+}
+
 async fn count(context: &TaskContext) -> Result<(), TaskError> {
     for step in 1..=STEPS {
         tokio::select! {
@@ -53,23 +73,28 @@ async fn count(context: &TaskContext) -> Result<(), TaskError> {
 }
 
 impl Demo {
-    /// Starts the worker, and submits the samples.
+    /// Starts the worker, and submits the samples. People see each change.
     ///
     /// # Errors
     /// When the broker cannot be reached.
-    pub(super) async fn start(client: Client) -> anyhow::Result<Self> {
+    pub(super) async fn start(client: Client, output: &Output) -> anyhow::Result<Self> {
         let worker = client.worker(QUEUE, Samples).name("demo").concurrency(4);
         let worker = worker.keep_alive(Duration::from_secs(1)).start().await?;
+        let mut teller = JoinSet::new();
+        if output.is_for_people() && !output.quiet {
+            teller.spawn(tell(client.clone(), output.colours));
+        }
         for (kind, text) in SAMPLES {
             let pauses = [Duration::from_secs(3); 2];
             let task = client.submission(QUEUE, &Text(text.to_owned())).task_type(kind);
             task.retry(RetryPolicy::intervals(pauses)).send().await?;
         }
-        Ok(Self { worker })
+        Ok(Self { worker, teller })
     }
 
     /// Ends the worker; what it cannot finish it gives back.
-    pub(super) async fn end(self, limit: Duration) {
+    pub(super) async fn end(mut self, limit: Duration) {
+        self.teller.abort_all();
         // A step is short: the samples end when they are told to.
         if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
             tracing::warn!(%error, "the worker of the demo did not end in order");

@@ -53,13 +53,16 @@ pub(crate) async fn dev(it: &Dev, context: &Context) -> anyhow::Result<()> {
     let settings = context.settings_with(it.said())?;
     let engine = Embedded::start(&settings).await?;
     let client = engine.client().connect().await?;
-    let running = Running::start(&settings, engine.into(), client, it.demo).await?;
+    let mut running = Running::start(&settings, engine.into(), client.clone()).await?;
     let addresses = running.addresses(settings.path("data"));
     if context.output.is_for_people() {
         let took = times::human(begun.elapsed());
         context.output.lines(&introduction(&addresses, it.demo, &took))?;
     } else {
         context.output.one(&addresses, &[])?;
+    }
+    if it.demo {
+        running.add_demo(client, &context.output).await?;
     }
     running.until_signal(&settings, &context.output).await
 }
@@ -90,7 +93,7 @@ async fn start(it: &Start, context: &Context) -> anyhow::Result<()> {
         Engine::Embedded(it) => it.client().connect().await?,
         Engine::Pulsar(_) => crate::connect::builder(&settings)?.connect().await?,
     };
-    let running = Running::start(&settings, engine, client, false).await?;
+    let running = Running::start(&settings, engine, client).await?;
     let addresses = running.addresses(settings.path("data"));
     tracing::info!(
         http = addresses.http,
@@ -133,12 +136,17 @@ fn introduction(it: &Addresses, demo: bool, took: &str) -> String {
     }
     if demo {
         text.push_str(
-            "  longhaul task watch demo\n  longhaul task list demo\n  longhaul dead list demo\n",
+            "  longhaul task list demo\n  longhaul dead list demo\n  longhaul task history TASK\n",
         );
     } else {
-        text.push_str("  longhaul worker run hello --exec 'tr a-z A-Z'\n");
+        text.push_str(
+            "  longhaul worker run hello --exec 'tr a-z A-Z'\n\nand in a third one:\n\n  \
+             longhaul task submit hello 'Hello' --wait\n  longhaul queue stats hello\n",
+        );
     }
-    text.push_str("  longhaul task submit hello 'Hello' --wait\n  longhaul queue stats hello\n");
-    text.push_str("\nCtrl-C ends it in order, a second one at once.");
+    text.push_str("\nCtrl-C ends it in order, a second one at once.\n");
+    if demo {
+        text.push_str("\nThe samples:\n");
+    }
     text
 }

@@ -31,10 +31,9 @@ impl Running {
         settings: &Settings,
         engine: Engine,
         client: Client,
-        with_demo: bool,
     ) -> anyhow::Result<Self> {
         let config = config(settings)?;
-        let server = match Server::start(client.clone(), config).await {
+        let server = match Server::start(client, config).await {
             Ok(server) => server,
             Err(StartError::Listen { address, source }) => {
                 return Err(engine::in_use("http", address, &source).into());
@@ -44,9 +43,17 @@ impl Running {
                 return Err(Failure::new(Code::Usage, what).into());
             }
         };
-        let demo = if with_demo { Some(Demo::start(client).await?) } else { None };
         // Whoever is told that it is ready may end it.
-        Ok(Self { engine, server, demo, signals: Signals::new()? })
+        Ok(Self { engine, server, demo: None, signals: Signals::new()? })
+    }
+
+    /// Adds the samples.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub(super) async fn add_demo(&mut self, client: Client, output: &Output) -> anyhow::Result<()> {
+        self.demo = Some(Demo::start(client, output).await?);
+        Ok(())
     }
 
     pub(super) fn addresses(&self, data: Option<PathBuf>) -> Addresses {
