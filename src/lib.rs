@@ -72,7 +72,8 @@ pub use client::{
     HistoryEntry, HistoryError, HistoryEvent, Ignored, PastInstant, Queue, Submission, SubmitError,
     SubmittedError, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease,
     TaskPage, TaskRef, TaskRefError, TaskStatus, TaskView, TaskViewError, Verification,
-    VersionedSettings, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WorkerInfo, Zombie,
+    VersionedSettings, WaitError, Watch, WatchError, WatchEvent, WatchFrom, WatchPlace,
+    WatchPlaceError, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use client::{Firing, ScheduleInfo, Schedules, SchedulesError};

@@ -22,6 +22,8 @@ mod publishers;
 mod query;
 mod queue;
 mod registers;
+#[cfg(feature = "admin")]
+mod removal;
 mod routes;
 #[cfg(feature = "schedules")]
 mod schedules;
@@ -60,7 +62,7 @@ pub use tasks::{
     TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskView, TaskViewError,
     WorkerInfo,
 };
-pub use watch::{Watch, WatchError, WatchEvent, WatchFrom};
+pub use watch::{Watch, WatchError, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError};
 
 use crate::lease::{LeasesBuilder, Lessor};
 use crate::supervise::Connections;

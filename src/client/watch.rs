@@ -3,6 +3,10 @@
 //! A watch owns its followers and runs nowhere else: it reads when it is asked, and a slow watcher slows down nobody but itself.
 //! When the broker was away it goes on behind what it has shown.
 
+mod place;
+
+pub use place::{WatchPlace, WatchPlaceError};
+
 use super::Client;
 use super::task_ref::TaskRef;
 use crate::clock::Clock;
@@ -121,6 +125,7 @@ pub struct Watch {
     behind: usize,
     /// The key of the tasks that are wanted, if not all are.
     wanted: Option<Wanted>,
+    place: WatchPlace,
     ended: bool,
 }
 
@@ -158,7 +163,8 @@ impl std::fmt::Debug for Watch {
 
 #[expect(clippy::large_enum_variant, reason = "nearly all steps are of the large one")]
 enum Step {
-    Event(WatchEvent),
+    /// An entry of this partition, which lies here.
+    Event(WatchEvent, i32, Position),
     /// A partition has shown what stood there.
     CaughtUp,
     Failed(TransportError),
@@ -179,6 +185,16 @@ impl Client {
     /// # Errors
     /// As [`watch`](Self::watch).
     pub async fn watch_from(&self, topic: &str, from: WatchFrom) -> Result<Watch, WatchError> {
+        self.watch_behind(topic, from, &WatchPlace::default()).await
+    }
+
+    /// Watches partitions from there, or from their place, if they have one.
+    async fn watch_behind(
+        &self,
+        topic: &str,
+        from: WatchFrom,
+        place: &WatchPlace,
+    ) -> Result<Watch, WatchError> {
         let names = self.names(topic)?;
         let transport = Arc::clone(&self.inner.transport);
         let connections = Arc::clone(&self.inner.connections);
@@ -188,14 +204,16 @@ impl Client {
         let count = i32::try_from(partitions.unwrap_or_default()).unwrap_or(i32::MAX);
         let behind = usize::try_from(count.max(1)).unwrap_or(1);
         for partition in if count == 0 { -1..0 } else { 0..count } {
-            let opened = source.partition(partition).open(from).await;
+            let behind = place.of(partition);
+            let opened = source.partition(partition).open(from, behind).await;
             steps.push(opened.map_err(WatchError::Transport)?.steps());
         }
         if count > 0 {
             steps.push(source.growth());
         }
         let partitions = partitions.unwrap_or_default();
-        Ok(Watch { source, steps, partitions, behind, wanted: None, ended: false })
+        let place = place.clone();
+        Ok(Watch { source, steps, partitions, behind, wanted: None, place, ended: false })
     }
 
     /// Watches the tasks of a topic that their submitters gave this key: see [`Submission::key`](crate::Submission::key). It reads
@@ -267,7 +285,8 @@ impl Stream for Watch {
         let this = self.get_mut();
         while !this.ended {
             match ready!(this.steps.poll_next_unpin(context)) {
-                Some(Step::Event(event)) => {
+                Some(Step::Event(event, partition, position)) => {
+                    this.place.note(partition, position);
                     if this.wanted.as_mut().is_none_or(|wanted| wanted.is_about(&event)) {
                         return Poll::Ready(Some(Ok(event)));
                     }
@@ -335,12 +354,13 @@ impl Source {
         let service = Service::of_client(&self.transport, &topic, &self.connections);
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let follower = KeptFollower::new(service, from_start);
-        PartitionWatch { follower, last: None, until: None, failed: false }
+        PartitionWatch { partition, follower, last: None, until: None, failed: false }
     }
 }
 
 /// One partition that is watched.
 struct PartitionWatch {
+    partition: i32,
     follower: KeptFollower,
     /// What lies at or before it was shown, or is older than the watch.
     last: Option<Position>,
@@ -351,7 +371,15 @@ struct PartitionWatch {
 
 impl PartitionWatch {
     /// Opens it for the first time.
-    async fn open(mut self, from: WatchFrom) -> Result<Self, TransportError> {
+    async fn open(
+        mut self,
+        from: WatchFrom,
+        behind: Option<Position>,
+    ) -> Result<Self, TransportError> {
+        if behind.is_some() {
+            self.last = behind;
+            self.follower.go_on_behind(behind);
+        }
         let end = self.follower.open_persistently().await?;
         self.until = Some(end);
         if from == WatchFrom::Latest {
@@ -383,7 +411,8 @@ impl PartitionWatch {
                     self.last = Some(message.position);
                     // A replicated one has the id of another task here.
                     if message.replicated_from.is_none() {
-                        return Some(Step::Event(WatchEvent::read(&message)));
+                        let event = WatchEvent::read(&message);
+                        return Some(Step::Event(event, self.partition, message.position));
                     }
                 }
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}

@@ -183,6 +183,18 @@ impl AdminCalls {
         self.http.done(&call).await
     }
 
+    /// Deletes a topic with all its messages and subscriptions, even while clients use it.
+    ///
+    /// # Errors
+    /// [`AdminErrorKind::NotFound`] when there is no such topic.
+    pub async fn delete_topic(&self, topic: &str) -> Result<(), AdminError> {
+        let partitioned = self.partitions(topic).await?.is_some();
+        let segments: &[&str] = if partitioned { &["partitions"] } else { &[] };
+        let mut call = self.topic_call(Method::DELETE, topic, segments)?;
+        call.query = Some("force=true".to_owned());
+        self.http.done(&call).await
+    }
+
     /// The value of a policy that is in force on a topic.
     pub(super) async fn policy<T: DeserializeOwned>(
         &self,

@@ -24,6 +24,8 @@ mod policy;
 #[cfg(feature = "admin")]
 mod quota;
 #[cfg(feature = "admin")]
+mod removal;
+#[cfg(feature = "admin")]
 mod rules;
 #[cfg(feature = "admin")]
 mod settings;
@@ -58,6 +60,8 @@ pub use names::{
 pub use policy::Policy;
 #[cfg(feature = "admin")]
 pub use quota::{QuotaAction, QuotaKind};
+#[cfg(feature = "admin")]
+pub use removal::remove;
 #[cfg(feature = "admin")]
 pub use settings::{
     HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, TopicSettings, TopicSettingsError,

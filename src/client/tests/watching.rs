@@ -44,6 +44,47 @@ async fn a_watch_goes_on_after_a_break_and_shows_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_watch_goes_on_where_one_has_stopped() {
+    let bench = bench();
+    let name = bench.metadata.topic.clone();
+    bench.fake.world().partitions.insert(name.clone(), 2);
+    let at = |index| TaskId { partition: index, ..ID };
+    let put = |index, attempt| {
+        let shown = entry(0, &processing(at(index), attempt), Some(1));
+        bench.fake.append(&partition(name.clone(), index), shown);
+    };
+    let seen = |event: WatchEvent| {
+        let WatchEvent::Updated { id, metadata, .. } = event else { return None };
+        Some((id.partition, metadata.attempts))
+    };
+    put(0, 1);
+    put(1, 1);
+    put(0, 2);
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    let mut first = Vec::new();
+    while first.len() < 2 {
+        first.extend(seen(watch.next().await.unwrap().unwrap()));
+    }
+    let place: WatchPlace = watch.place().to_string().parse().unwrap();
+    assert_eq!(&place, watch.place());
+    drop(watch);
+    put(1, 3);
+    let mut watch = bench.client.watch_after("tasks", &place).await.unwrap();
+    let mut rest = Vec::new();
+    while first.len() + rest.len() < 4 {
+        rest.extend(seen(watch.next().await.unwrap().unwrap()));
+    }
+    let mut all = [first, rest].concat();
+    all.sort_unstable();
+    assert_eq!(all, [(0, 1), (0, 2), (1, 1), (1, 3)], "each is shown once");
+    assert!(
+        timeout(Duration::from_secs(1), watch.next())
+            .await
+            .is_ok_and(|it| { matches!(it, Some(Ok(WatchEvent::CaughtUp))) })
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_covers_all_partitions_and_new_ones() {
     let bench = bench();
     let name = bench.metadata.topic.clone();

@@ -49,18 +49,6 @@ struct Cursor {
 }
 
 impl AdminCalls {
-    /// Deletes a topic with all its messages and subscriptions, even while clients use it.
-    ///
-    /// # Errors
-    /// [`AdminErrorKind::NotFound`] when there is no such topic.
-    pub async fn delete_topic(&self, topic: &str) -> Result<(), AdminError> {
-        let partitioned = self.partitions(topic).await?.is_some();
-        let segments: &[&str] = if partitioned { &["partitions"] } else { &[] };
-        let mut call = self.topic_call(Method::DELETE, topic, segments)?;
-        call.query = Some("force=true".to_owned());
-        self.http.done(&call).await
-    }
-
     /// Deletes a subscription of a topic or of one partition, even while consumers use it.
     ///
     /// # Errors
